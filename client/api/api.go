@@ -1,0 +1,33 @@
+// Package api holds the types of the HTTP API and a plain client for it, both
+// generated from openapi.yaml. Package client makes them comfortable.
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+//go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config gen.yaml ../../openapi.yaml
+
+// BatchItem is one task of a batch. Reading it never fails: what is wrong with
+// one task is kept in Err, so that it spoils none of the others.
+type BatchItem struct {
+	NewTask
+	Err error `json:"-"`
+}
+
+// MarshalJSON writes the task.
+func (i BatchItem) MarshalJSON() ([]byte, error) { return json.Marshal(i.NewTask) }
+
+// UnmarshalJSON reads the task and refuses unknown fields, into Err.
+func (i *BatchItem) UnmarshalJSON(b []byte) error {
+	i.Err = Decode(b, &i.NewTask)
+	return nil
+}
+
+// Decode reads a JSON document and refuses fields that its type doesn't know.
+func Decode(doc []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}

@@ -1,0 +1,36 @@
+package asyncflow
+
+import "time"
+
+// Decide returns what follows from the outcome of a leased attempt: the one
+// place where a task's way is decided. now is the database's time. The outcome
+// OutcomeAccepted is no end of an attempt and must not be given.
+func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
+	stage := t.StageIndex(l.Stage)
+	switch {
+	case o.Kind == OutcomeReleased:
+		return Verdict{Kind: Return, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime}
+	case o.Kind == OutcomeRejected || stage < 0: // a stage that is no more has no policy
+		return Verdict{Kind: Fail}
+	case o.Kind == OutcomeDone && stage == len(t.Stages)-1:
+		return Verdict{Kind: Succeed}
+	case o.Kind == OutcomeDone:
+		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
+			OrderTime: enterOrder(t, stage+1, l.Options, now)}
+	}
+	policy := t.Stages[stage].Retry
+	if l.Options.Retry != nil {
+		policy = policy.Override(*l.Options.Retry)
+	}
+	pause, again := policy.Next(l.Attempt, o.RetryAfter)
+	if !again {
+		return Verdict{Kind: Fail}
+	}
+	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause), Reason: WaitRetry}
+}
+
+// ParkFor returns the verdict for a leased task that can't be sent: it waits
+// for what holds it back, and no attempt is counted.
+func ParkFor(l Lease, reason WaitReason) Verdict {
+	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime, Reason: reason}
+}

@@ -1,0 +1,43 @@
+package asyncflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Duration is a time.Duration that is written as a Go-style string, such as
+// "1m30s", in JSON and YAML.
+type Duration time.Duration
+
+// Std returns d as the standard library has it.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
+// String returns d as it is written in documents.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON writes d as a string.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads a string such as "1m30s".
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf(`must be a duration such as "30s" or "5m", not %s`, excerpt(b))
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf(`must be a duration such as "30s" or "5m", not %q`, s)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// excerpt returns the start of a document, for an error message.
+func excerpt(b []byte) string {
+	const most = 40
+	if len(b) <= most {
+		return string(b)
+	}
+	return string(b[:most]) + "…"
+}

@@ -1,0 +1,51 @@
+package asyncflow
+
+import (
+	"net/url"
+	"time"
+)
+
+// Endpoint is a worker's URL registered for a stage of a task type.
+type Endpoint struct {
+	ID        string // a UUID
+	Type      string
+	Stage     string
+	URL       string
+	Secret    string // whsec_…; sealed at rest, shown once
+	CreatedAt time.Time
+}
+
+// MaxURLLength bounds an endpoint's URL, in bytes.
+const MaxURLLength = 2048
+
+// Validate checks an endpoint: its names, and an absolute https URL (http too
+// when the operator allows it) without user, fragment or template.
+func (e Endpoint) Validate(allowHTTP bool) error {
+	var out problems
+	if err := CheckName(e.Type); err != nil {
+		out.add("type", "%v", err)
+	}
+	if err := CheckName(e.Stage); err != nil {
+		out.add("stage", "%v", err)
+	}
+	checkURL(&out, e.URL, allowHTTP)
+	return out.err()
+}
+
+func checkURL(out *problems, raw string, allowHTTP bool) {
+	u, err := url.Parse(raw)
+	switch {
+	case raw == "":
+		out.add("url", "is required")
+	case len(raw) > MaxURLLength:
+		out.add("url", "is %d bytes long; the limit is %d", len(raw), MaxURLLength)
+	case err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		out.add("url", "must be an absolute https URL such as https://worker.example.com/resize")
+	case u.Scheme == "http" && !allowHTTP:
+		out.add("url", "must be https: plain http is off (the operator's --allow-http)")
+	case u.User != nil:
+		out.add("url", "must not hold a user or a password")
+	case u.Fragment != "":
+		out.add("url", "must not hold a fragment")
+	}
+}

@@ -1,0 +1,92 @@
+package asyncflow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Lease is the exclusive right to attempt a task's stage until a time. Its Seq
+// is the fence: it grows with every journal row of the task, and a settlement
+// counts only if the lease of that seq still stands.
+type Lease struct {
+	ID        TaskID
+	Seq       int
+	Stage     string
+	Attempt   int       // of this stage; 1 is the first
+	OrderTime time.Time // where the task stood in the order; to give it back there
+	Until     time.Time // by the database's clock
+	Options   Options
+	Context   json.RawMessage // the latest stage output, else the task's own context
+}
+
+// OutcomeKind says how an attempt ended.
+type OutcomeKind string
+
+const (
+	OutcomeDone     OutcomeKind = "done"     // the worker has done the stage
+	OutcomeFailed   OutcomeKind = "failed"   // the attempt failed; the policy decides on another
+	OutcomeRejected OutcomeKind = "rejected" // the worker says not to try again
+	OutcomeLost     OutcomeKind = "lost"     // the lease ran out without a word: node or worker is gone
+	OutcomeReleased OutcomeKind = "released" // given back unsent: no attempt was made
+	OutcomeAccepted OutcomeKind = "accepted" // 202: the completion comes later; never in the journal
+)
+
+// Outcome is what the wire said about one attempt.
+type Outcome struct {
+	Kind       OutcomeKind
+	Output     json.RawMessage // of a done stage; nil: the context passes on unchanged
+	Error      string          // why it was not done
+	Status     int             // HTTP status of the answer; 0: none came
+	Endpoint   string          // the URL it was sent to
+	Duration   time.Duration   // from send to answer
+	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
+}
+
+// VerdictKind says what becomes of a task.
+type VerdictKind string
+
+const (
+	Advance VerdictKind = "advance" // on to the next stage
+	Succeed VerdictKind = "succeed" // final
+	Retry   VerdictKind = "retry"   // the same stage again, at OrderTime
+	Fail    VerdictKind = "fail"    // final
+	Park    VerdictKind = "park"    // wait until what held it back is gone
+	Return  VerdictKind = "return"  // back to where it stood, as if never leased
+)
+
+// WaitReason says what a waiting task waits for.
+type WaitReason string
+
+const (
+	WaitDelay    WaitReason = "delay"    // its run_at
+	WaitRetry    WaitReason = "retry"    // the pause after a failed attempt
+	WaitEndpoint WaitReason = "endpoint" // an endpoint for its stage
+)
+
+// Verdict is what follows from an outcome.
+type Verdict struct {
+	Kind      VerdictKind
+	Stage     string     // where the task stands next, unless final
+	Attempt   int        // the next attempt of that stage, unless final
+	OrderTime time.Time  // its place in the order, unless final
+	Reason    WaitReason // what it waits for, if it has to wait
+}
+
+// Final returns the final status that the verdict brings, or "".
+func (v Verdict) Final() Status {
+	switch v.Kind {
+	case Succeed:
+		return StatusSucceeded
+	case Fail:
+		return StatusFailed
+	}
+	return ""
+}
+
+// Settlement is a lease with its outcome and what follows from it, as written
+// in one group commit.
+type Settlement struct {
+	Lease   Lease
+	Outcome Outcome
+	Verdict Verdict
+}

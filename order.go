@@ -1,0 +1,30 @@
+package asyncflow
+
+import "time"
+
+// Soon is how far ahead of its order_time a task may stand in ready. What is
+// due later waits in wait and is promoted when it is due this soon, so that an
+// old ready table empties within about a minute of its roll.
+const Soon = time.Minute
+
+// SubmitOrder returns the order_time of a new task: now less the head start of
+// its first stage. A delayed task is ordered by the time it is due; its
+// priority doesn't apply.
+func SubmitOrder(t TaskType, n NewTask, now time.Time) time.Time {
+	switch {
+	case n.Delay > 0:
+		return now.Add(n.Delay.Std())
+	case n.RunAt.After(now):
+		return n.RunAt
+	default:
+		return enterOrder(t, 0, n.Options, now)
+	}
+}
+
+// enterOrder returns the order_time of a task that enters a stage now.
+func enterOrder(t TaskType, stage int, o Options, now time.Time) time.Time {
+	if head, ok := o.Priority.ForStage(stage); ok {
+		return now.Add(-head)
+	}
+	return now.Add(-time.Duration(t.Stages[stage].Priority) * time.Second)
+}

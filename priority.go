@@ -1,0 +1,59 @@
+package asyncflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// MaxPriority is the largest head start, in seconds: a year.
+const MaxPriority = 365 * 24 * 3600
+
+// Priority is a head start in seconds, for every stage alike or as a list, one
+// entry a stage in the order of the stages (the last one counts for the stages
+// after it). Empty means: none asked for.
+type Priority []int
+
+// ForStage returns the head start of the stage at an index, and whether there
+// is one.
+func (p Priority) ForStage(index int) (time.Duration, bool) {
+	if len(p) == 0 {
+		return 0, false
+	}
+	return time.Duration(p[min(index, len(p)-1)]) * time.Second, true
+}
+
+// MarshalJSON writes a number, or a list of several.
+func (p Priority) MarshalJSON() ([]byte, error) {
+	if len(p) == 1 {
+		return json.Marshal(p[0])
+	}
+	return json.Marshal([]int(p))
+}
+
+// UnmarshalJSON reads a number or a list of numbers.
+func (p *Priority) UnmarshalJSON(b []byte) error {
+	var n int
+	if json.Unmarshal(b, &n) == nil && string(b) != "null" {
+		*p = Priority{n}
+		return nil
+	}
+	var list []int
+	if err := json.Unmarshal(b, &list); err != nil || len(list) == 0 {
+		return fmt.Errorf("must be a whole number of seconds or a list of them, not %s", excerpt(b))
+	}
+	*p = list
+	return nil
+}
+
+func (p Priority) check(field string, out *problems) {
+	if len(p) > MaxStages {
+		out.add(field, "has %d entries; the limit is %d", len(p), MaxStages)
+		return
+	}
+	for _, n := range p {
+		if n < 0 || n > MaxPriority {
+			out.add(field, "is %d; it must be 0 to %d seconds (a year)", n, MaxPriority)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package asyncflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Status tells where a task stands. It is never stored: the table that holds
+// the task's token row tells it, or the last row of its journal.
+type Status string
+
+const (
+	StatusWaiting   Status = "waiting"   // in wait: not due for a while, or held back; governance moves it on
+	StatusPending   Status = "pending"   // in ready: a dispatcher leases it when it is due
+	StatusRunning   Status = "running"   // in lease: an attempt is under way; its settlement or rescue moves it on
+	StatusSucceeded Status = "succeeded" // final: passed its last stage
+	StatusFailed    Status = "failed"    // final: no attempts left, or the worker said not to retry
+)
+
+// Statuses are all of them, in the order of a task's life.
+var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed}
+
+// Final tells whether nothing moves a task of this status any more.
+func (s Status) Final() bool { return s == StatusSucceeded || s == StatusFailed }
+
+// Limits of what a client may submit.
+const (
+	DefaultMaxContext = 256 << 10 // bytes of a context; an operator's setting
+	MaxContextDepth   = 128       // nesting of a context or an output
+	MaxBatch          = 1000      // tasks of one batch call
+	MaxDelay          = 365 * 24 * time.Hour
+	MaxWait           = time.Minute // the longest wait for a final state in one call
+)
+
+// NewTask is what a client asks for.
+type NewTask struct {
+	Type    string
+	Context json.RawMessage // passed on byte by byte, never read
+	Options Options
+	RunAt   time.Time // not before this time; zero: at once
+	Delay   Duration  // not before this long from now; excludes RunAt
+}
+
+// Options are the parts of a task that steer its attempts. They are kept beside
+// its context as a JSON document, absent when there are none.
+type Options struct {
+	Priority Priority     `json:"priority,omitempty"`
+	Retry    *RetryPolicy `json:"retry,omitempty"`
+}
+
+// IsZero tells whether nothing is set.
+func (o Options) IsZero() bool { return len(o.Priority) == 0 && o.Retry == nil }
+
+// Validate checks what a client asked for: now is the database's time and
+// maxContext the limit for the context in bytes.
+func (t NewTask) Validate(now time.Time, maxContext int) error {
+	var out problems
+	if err := CheckName(t.Type); err != nil {
+		out.add("type", "%v", err)
+	}
+	checkContext(&out, t.Context, maxContext)
+	t.Options.Priority.check("priority", &out)
+	if t.Options.Retry != nil {
+		t.Options.Retry.check("retry", &out)
+	}
+	switch {
+	case t.Delay != 0 && !t.RunAt.IsZero():
+		out.add("delay", "and run_at exclude each other")
+	case t.Delay < 0 || t.Delay.Std() > MaxDelay:
+		out.add("delay", "is %s; it must be 0s to %s (a year)", t.Delay, MaxDelay)
+	case t.RunAt.After(now.Add(MaxDelay)):
+		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
+	}
+	return out.err()
+}
+
+func checkContext(out *problems, context json.RawMessage, most int) {
+	if len(context) > most {
+		out.tooLarge = true
+		out.add("context", "is %d bytes; the limit is %d", len(context), most)
+		return
+	}
+	if err := CheckJSON(context); err != nil {
+		out.add("context", "%v", err)
+	}
+}
+
+// CheckJSON tells what is wrong with a document that is to be stored: it must
+// be JSON in UTF-8, nested 128 deep at most. (encoding/json lets invalid UTF-8
+// pass; Postgres refuses it, and would refuse the whole batch with it.)
+func CheckJSON(doc []byte) error {
+	switch {
+	case len(doc) == 0:
+		return fmt.Errorf("is required")
+	case !utf8.Valid(doc):
+		return fmt.Errorf("is not valid UTF-8")
+	case depth(doc) > MaxContextDepth:
+		return fmt.Errorf("is nested more than %d deep", MaxContextDepth)
+	case !json.Valid(doc):
+		return fmt.Errorf("is not valid JSON")
+	}
+	return nil
+}
+
+// depth returns how deep a JSON document is nested.
+func depth(doc []byte) int {
+	deepest, now, inString := 0, 0, false
+	for i := 0; i < len(doc); i++ {
+		switch c := doc[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
+}

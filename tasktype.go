@@ -1,0 +1,125 @@
+package asyncflow
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Bounds and defaults of a task type.
+const (
+	MaxStages            = 50
+	MaxScheduleLimit     = 1000
+	DefaultScheduleLimit = 200
+
+	MinTimeout     = 100 * time.Millisecond
+	MaxTimeout     = time.Hour
+	DefaultTimeout = 30 * time.Second
+
+	MaxProcessingTime     = 30 * 24 * time.Hour
+	DefaultProcessingTime = time.Hour
+
+	MaxScheduleInterval = 24 * time.Hour
+)
+
+// TaskType is a named pipeline of stages with its schedule config. Each change
+// makes a new Version.
+type TaskType struct {
+	Name    string `json:"-"`
+	Version int    `json:"-"`
+
+	Stages []Stage `json:"stages"`
+	// ScheduleLimit is the most tasks that one lease takes.
+	ScheduleLimit int `json:"schedule_limit"`
+	// ScheduleInterval is the least time between two leases on one node; zero:
+	// lease whenever something is due.
+	ScheduleInterval Duration `json:"schedule_interval"`
+}
+
+// Stage is one step of a task type.
+type Stage struct {
+	Name string `json:"name"`
+	// Timeout bounds one delivery: connect, send, and the whole answer.
+	Timeout Duration `json:"timeout"`
+	// MaxProcessingTime bounds the work after a 202 answer, until the completion.
+	MaxProcessingTime Duration    `json:"max_processing_time"`
+	Retry             RetryPolicy `json:"retry"`
+	// Priority is the head start of tasks entering this stage, in seconds. A
+	// task's own priority takes its place.
+	Priority int `json:"priority"`
+}
+
+// WithDefaults returns t with its defaults filled in.
+func (t TaskType) WithDefaults() TaskType {
+	if t.ScheduleLimit == 0 {
+		t.ScheduleLimit = DefaultScheduleLimit
+	}
+	t.Stages = slices.Clone(t.Stages)
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		if s.Timeout == 0 {
+			s.Timeout = Duration(DefaultTimeout)
+		}
+		if s.MaxProcessingTime == 0 {
+			s.MaxProcessingTime = Duration(DefaultProcessingTime)
+		}
+		s.Retry = DefaultRetry.Override(s.Retry)
+	}
+	return t
+}
+
+// Validate checks a task type whose defaults are filled in. Its error names
+// each offending field and its limit.
+func (t TaskType) Validate() error {
+	var out problems
+	if err := CheckName(t.Name); err != nil {
+		out.add("name", "%v", err)
+	}
+	if n := len(t.Stages); n < 1 || n > MaxStages {
+		out.add("stages", "has %d entries; it must have 1 to %d", n, MaxStages)
+	}
+	if t.ScheduleLimit < 1 || t.ScheduleLimit > MaxScheduleLimit {
+		out.add("schedule_limit", "is %d; it must be 1 to %d", t.ScheduleLimit, MaxScheduleLimit)
+	}
+	checkDuration(&out, "schedule_interval", t.ScheduleInterval, 0, MaxScheduleInterval)
+	seen := map[string]bool{}
+	for i, s := range t.Stages {
+		field := fmt.Sprintf("stages[%d]", i)
+		s.check(field, &out)
+		if seen[s.Name] {
+			out.add(field+".name", "is %q, which an earlier stage has", s.Name)
+		}
+		seen[s.Name] = true
+	}
+	return out.err()
+}
+
+func (s Stage) check(field string, out *problems) {
+	if err := CheckName(s.Name); err != nil {
+		out.add(field+".name", "%v", err)
+	}
+	checkDuration(out, field+".timeout", s.Timeout, MinTimeout, MaxTimeout)
+	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout, MaxProcessingTime)
+	s.Retry.check(field+".retry", out)
+	Priority{s.Priority}.check(field+".priority", out)
+}
+
+func checkDuration(out *problems, field string, d Duration, least, most time.Duration) {
+	if d.Std() < least || d.Std() > most {
+		out.add(field, "is %s; it must be %s to %s", d, least, most)
+	}
+}
+
+// StageIndex returns the index of a stage by name, or -1.
+func (t TaskType) StageIndex(name string) int {
+	return slices.IndexFunc(t.Stages, func(s Stage) bool { return s.Name == name })
+}
+
+// StageNames returns the names of the stages in order.
+func (t TaskType) StageNames() []string {
+	names := make([]string, len(t.Stages))
+	for i, s := range t.Stages {
+		names[i] = s.Name
+	}
+	return names
+}
