@@ -18,11 +18,7 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
 			OrderTime: enterOrder(t, stage+1, l.Options, now)}
 	}
-	policy := t.Stages[stage].Retry
-	if l.Options.Retry != nil {
-		policy = policy.Override(*l.Options.Retry)
-	}
-	pause, again := policy.Next(l.Attempt, o.RetryAfter)
+	pause, again := policyOf(t.Stages[stage], l.Options).Next(l.Attempt, o.RetryAfter)
 	if !again {
 		return Verdict{Kind: Fail}
 	}
@@ -33,4 +29,22 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 // for what holds it back, and no attempt is counted.
 func ParkFor(l Lease, reason WaitReason) Verdict {
 	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime, Reason: reason}
+}
+
+// MaxAttempts returns how many attempts a task with these options has in a
+// stage; 0 when there is no such stage.
+func (t TaskType) MaxAttempts(stage string, o Options) int {
+	i := t.StageIndex(stage)
+	if i < 0 {
+		return 0
+	}
+	return policyOf(t.Stages[i], o).MaxAttempts
+}
+
+// policyOf returns the retry policy of a task in a stage: its own where it has one.
+func policyOf(s Stage, o Options) RetryPolicy {
+	if o.Retry == nil {
+		return s.Retry
+	}
+	return s.Retry.Override(*o.Retry)
 }

@@ -1,7 +1,6 @@
 package asyncflow
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -16,18 +15,14 @@ func (d Duration) Std() time.Duration { return time.Duration(d) }
 // String returns d as it is written in documents.
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalJSON writes d as a string.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+// MarshalText writes d as String does; JSON and query strings use it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalJSON reads a string such as "1m30s".
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf(`must be a duration such as "30s" or "5m", not %s`, excerpt(b))
-	}
-	v, err := time.ParseDuration(s)
+// UnmarshalText reads a string such as "1m30s".
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
 	if err != nil {
-		return fmt.Errorf(`must be a duration such as "30s" or "5m", not %q`, s)
+		return fmt.Errorf(`must be a duration such as "30s" or "5m", not %q`, excerpt(b))
 	}
 	*d = Duration(v)
 	return nil

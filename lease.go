@@ -15,6 +15,7 @@ type Lease struct {
 	Attempt   int       // of this stage; 1 is the first
 	OrderTime time.Time // where the task stood in the order; to give it back there
 	Until     time.Time // by the database's clock
+	LeasedAt  time.Time
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
 }
@@ -51,6 +52,7 @@ const (
 	Retry   VerdictKind = "retry"   // the same stage again, at OrderTime
 	Fail    VerdictKind = "fail"    // final
 	Park    VerdictKind = "park"    // wait until what held it back is gone
+	Await   VerdictKind = "await"   // answered with 202: the lease stands until the completion
 	Return  VerdictKind = "return"  // back to where it stood, as if never leased
 )
 
@@ -83,10 +85,33 @@ func (v Verdict) Final() Status {
 	return ""
 }
 
+// Status returns where a task stands after the verdict. now is the database's
+// time.
+func (v Verdict) Status(now time.Time) Status {
+	switch {
+	case v.Final() != "":
+		return v.Final()
+	case v.Kind == Park || v.OrderTime.After(now.Add(Soon)):
+		return StatusWaiting
+	}
+	return StatusPending
+}
+
 // Settlement is a lease with its outcome and what follows from it, as written
 // in one group commit.
 type Settlement struct {
 	Lease   Lease
 	Outcome Outcome
 	Verdict Verdict
+}
+
+// Delivery is one attempt as it is handed to the wire.
+type Delivery struct {
+	Tenant      string
+	Lease       Lease
+	Endpoint    Endpoint
+	MaxAttempts int
+	At          time.Time     // now, by the database's clock
+	Timeout     time.Duration // for the whole exchange
+	Deadline    time.Time     // when the attempt is given up if it was answered with 202
 }

@@ -40,13 +40,13 @@ type TaskType struct {
 type Stage struct {
 	Name string `json:"name"`
 	// Timeout bounds one delivery: connect, send, and the whole answer.
-	Timeout Duration `json:"timeout"`
+	Timeout Duration `json:"timeout,omitzero"`
 	// MaxProcessingTime bounds the work after a 202 answer, until the completion.
-	MaxProcessingTime Duration    `json:"max_processing_time"`
-	Retry             RetryPolicy `json:"retry"`
+	MaxProcessingTime Duration    `json:"max_processing_time,omitzero"`
+	Retry             RetryPolicy `json:"retry,omitzero"`
 	// Priority is the head start of tasks entering this stage, in seconds. A
 	// task's own priority takes its place.
-	Priority int `json:"priority"`
+	Priority int `json:"priority,omitzero"`
 }
 
 // WithDefaults returns t with its defaults filled in.

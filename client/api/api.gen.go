@@ -292,28 +292,7 @@ type Problem struct {
 type RetryPolicy = asyncflow.RetryPolicy
 
 // Stage defines model for Stage.
-type Stage struct {
-	// MaxProcessingTime A Go-style duration.
-	//
-	// Example: 30s
-	MaxProcessingTime Duration `json:"max_processing_time,omitempty,omitzero"`
-
-	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
-	//
-	// Example: thumbnails
-	Name Name `json:"name"`
-
-	// Priority The head start, in seconds, of tasks that enter this stage.
-	Priority int `json:"priority,omitempty,omitzero"`
-
-	// Retry How often a stage is attempted, and the pauses in between.
-	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
-
-	// Timeout A Go-style duration.
-	//
-	// Example: 30s
-	Timeout Duration `json:"timeout,omitempty,omitzero"`
-}
+type Stage = asyncflow.Stage
 
 // Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
 // attempt is under way; succeeded and failed are final.

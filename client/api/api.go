@@ -13,7 +13,8 @@ import (
 // one task is kept in Err, so that it spoils none of the others.
 type BatchItem struct {
 	NewTask
-	Err error `json:"-"`
+	Err error           `json:"-"`
+	Raw json.RawMessage `json:"-"` // what was read, when Err is set
 }
 
 // MarshalJSON writes the task.
@@ -21,7 +22,9 @@ func (i BatchItem) MarshalJSON() ([]byte, error) { return json.Marshal(i.NewTask
 
 // UnmarshalJSON reads the task and refuses unknown fields, into Err.
 func (i *BatchItem) UnmarshalJSON(b []byte) error {
-	i.Err = Decode(b, &i.NewTask)
+	if i.Err = Decode(b, &i.NewTask); i.Err != nil {
+		i.Raw = append(i.Raw, b...)
+	}
 	return nil
 }
 

@@ -1,0 +1,120 @@
+package auth
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// MaxTTL is the longest that a token may live: 10 years of 365 days.
+const MaxTTL = 10 * 365 * 24 * time.Hour
+
+// Issuer makes tokens. It is safe for concurrent use.
+type Issuer struct {
+	issuer   string
+	audience string
+	typ      string
+	method   jwt.SigningMethod
+	key      any    // []byte or crypto.Signer
+	keyID    string // empty for a secret
+}
+
+// NewIssuer returns an Issuer that signs with HMACSecret or PrivateKey. If cfg
+// has PublicKeys too, the private key must belong to one of them, with the same
+// id, so that a Verifier of the same cfg accepts the tokens. An error is an
+// InvalidField named by the field of cfg.
+func NewIssuer(cfg Config) (*Issuer, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	i := &Issuer{issuer: cfg.Issuer, audience: cfg.Audience, typ: mediaSubtype(cfg.TokenType)}
+	if len(cfg.HMACSecret) > 0 {
+		i.method, i.key = jwt.SigningMethodHS256, bytes.Clone(cfg.HMACSecret)
+		return i, nil
+	}
+	if len(cfg.PrivateKey) == 0 {
+		return nil, asyncflow.InvalidField("PrivateKey", "must be set, or HMACSecret: there is no key to sign with")
+	}
+	signer, public, err := parsePrivateKey(cfg.PrivateKey)
+	if err != nil {
+		return nil, asyncflow.InvalidField("PrivateKey", "can't be used: %v", err)
+	}
+	i.method, i.key, i.keyID = public.method, signer, public.id
+	return i, checkPair(cfg, public)
+}
+
+// checkPair refuses a private key whose tokens PublicKeys, if set, don't verify.
+func checkPair(cfg Config, private publicKey) error {
+	if len(cfg.PublicKeys) == 0 {
+		return nil
+	}
+	ring, err := newKeyring(cfg)
+	if err != nil {
+		return err
+	}
+	key, ok := private.key.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !key.Equal(ring.public[private.id]) {
+		return asyncflow.InvalidField("PrivateKey", "is not the other half of any of PublicKeys, or has another id")
+	}
+	return nil
+}
+
+// Issue returns a token that lets subject act for tenant with scopes, from now
+// until ttl has passed, rounded up to a whole second. Scopes may be empty; ttl
+// is above 0 and at most MaxTTL. An error about an argument is an InvalidField
+// named by it: tenant, subject, scopes or ttl.
+//
+// The token has no nbf, so that it works at once where a clock is behind.
+func (i *Issuer) Issue(tenant, subject string, scopes []Scope, ttl time.Duration, now time.Time) (string, error) {
+	if err := checkIssue(tenant, subject, scopes, ttl); err != nil {
+		return "", err
+	}
+	token := jwt.NewWithClaims(i.method, claims{
+		Tenant: tenant,
+		Scope:  NewScopes(scopes...).String(),
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer:    i.issuer,
+			Subject:   subject,
+			Audience:  jwt.ClaimStrings{i.audience},
+			IssuedAt:  jwt.NewNumericDate(now),
+			ExpiresAt: jwt.NewNumericDate(now.Add(ttl + time.Second - 1)), // which rounds down
+			ID:        rand.Text(),
+		},
+	})
+	token.Header["typ"] = i.typ
+	if i.keyID != "" {
+		token.Header["kid"] = i.keyID
+	}
+	signed, err := token.SignedString(i.key)
+	if err != nil {
+		return "", &asyncflow.Error{Code: asyncflow.CodeInternal, Op: "auth.Issue", Err: err}
+	}
+	return signed, nil
+}
+
+// checkIssue refuses what a Verifier would, and a token that is nobody's.
+func checkIssue(tenant, subject string, scopes []Scope, ttl time.Duration) error {
+	if !validTenant(tenant) {
+		return asyncflow.InvalidField("tenant", tenantRule)
+	}
+	if strings.TrimSpace(subject) == "" {
+		return asyncflow.InvalidField("subject", "must not be empty: it says whose token it is")
+	}
+	if !validSubject(subject) {
+		return asyncflow.InvalidField("subject", subjectRule)
+	}
+	for _, s := range scopes {
+		if !s.Known() {
+			return unknownScope("scopes", s)
+		}
+	}
+	if ttl <= 0 || ttl > MaxTTL {
+		return asyncflow.InvalidField("ttl", "must be above 0 and at most 10 years, not %v", ttl)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package auth
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const (
+	pemBegin    = "-----BEGIN "
+	maxKeyIDLen = 128 // bytes
+)
+
+// publicKey is a configured key that tokens are verified with.
+type publicKey struct {
+	id     string // what a token names it by: see the package documentation
+	method jwt.SigningMethod
+	key    crypto.PublicKey
+}
+
+// parsePublicKeys reads every PEM block of text. All must be PKIX public keys
+// of the same algorithm with different ids.
+func parsePublicKeys(text []byte) ([]publicKey, error) {
+	blocks, err := pemBlocks(text, "PUBLIC KEY")
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]publicKey, len(blocks))
+	ids := make(map[string]bool, len(blocks))
+	for i, block := range blocks {
+		if keys[i], err = parsePublicKey(block); err != nil {
+			return nil, fmt.Errorf("key %d of %d: %w", i+1, len(blocks), err)
+		}
+		if first, this := keys[0].method.Alg(), keys[i].method.Alg(); first != this {
+			return nil, fmt.Errorf("keys are of several algorithms, %s and %s", first, this)
+		}
+		if ids[keys[i].id] {
+			return nil, fmt.Errorf("two keys have the id %q", keys[i].id)
+		}
+		ids[keys[i].id] = true
+	}
+	return keys, nil
+}
+
+func parsePublicKey(block *pem.Block) (publicKey, error) {
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return publicKey{}, err
+	}
+	return newPublicKey(key, block)
+}
+
+// parsePrivateKey reads a PKCS #8 private key and describes its public half.
+func parsePrivateKey(text []byte) (crypto.Signer, publicKey, error) {
+	blocks, err := pemBlocks(text, "PRIVATE KEY")
+	if err != nil {
+		return nil, publicKey{}, err
+	}
+	if len(blocks) != 1 {
+		return nil, publicKey{}, fmt.Errorf("must be one key, not %d", len(blocks))
+	}
+	key, err := x509.ParsePKCS8PrivateKey(blocks[0].Bytes)
+	if err != nil {
+		return nil, publicKey{}, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, publicKey{}, fmt.Errorf("a %T can't sign", key)
+	}
+	public, err := newPublicKey(signer.Public(), blocks[0])
+	return signer, public, err
+}
+
+func newPublicKey(key crypto.PublicKey, block *pem.Block) (publicKey, error) {
+	method, err := methodOf(key)
+	if err != nil {
+		return publicKey{}, err
+	}
+	id, named := block.Headers["kid"]
+	if !named {
+		id, err = thumbprint(key)
+	} else if id == "" || len(id) > maxKeyIDLen {
+		err = fmt.Errorf("the PEM header kid must have 1 to %d bytes", maxKeyIDLen)
+	}
+	return publicKey{id: id, method: method, key: key}, err
+}
+
+// methodOf returns the only algorithm that key may be used with.
+func methodOf(key crypto.PublicKey) (jwt.SigningMethod, error) {
+	switch k := key.(type) {
+	case ed25519.PublicKey:
+		return jwt.SigningMethodEdDSA, nil
+	case *ecdsa.PublicKey:
+		if k.Curve != elliptic.P256() {
+			return nil, fmt.Errorf("an ECDSA key must be on P-256, not %s", k.Params().Name)
+		}
+		return jwt.SigningMethodES256, nil
+	case *rsa.PublicKey:
+		if k.N.BitLen() < minRSABits {
+			return nil, fmt.Errorf("an RSA key must have at least %d bits, not %d", minRSABits, k.N.BitLen())
+		}
+		return jwt.SigningMethodRS256, nil
+	default:
+		return nil, fmt.Errorf("a %T is none of Ed25519, ECDSA and RSA", key)
+	}
+}
+
+// pemBlocks returns the blocks of text, at least one and all of the wanted
+// type. It counts them, because pem.Decode skips a damaged block silently, and
+// a key that is lost that way shows much later.
+func pemBlocks(text []byte, wanted string) ([]*pem.Block, error) {
+	var blocks []*pem.Block
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != wanted {
+			return nil, fmt.Errorf("must hold PEM blocks of type %q, not %.40q", wanted, block.Type)
+		}
+		blocks = append(blocks, block)
+	}
+	if len(blocks) == 0 {
+		return nil, fmt.Errorf("holds no PEM block of type %q", wanted)
+	}
+	if bytes.Count(text, []byte(pemBegin)) != len(blocks) {
+		return nil, errors.New("holds a damaged PEM block")
+	}
+	return blocks, nil
+}

@@ -1,0 +1,51 @@
+package auth
+
+import (
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Principal is a verified caller.
+type Principal struct {
+	Tenant    string    // the tenant it acts for; never empty
+	Subject   string    // who it is, for the audit; empty if the token doesn't say
+	Scopes    Scopes    // what it may do
+	ExpiresAt time.Time // when its token expires, in UTC, without any leeway
+}
+
+// Has tells whether p carries scope.
+func (p Principal) Has(scope Scope) bool { return p.Scopes.Has(scope) }
+
+// Require returns nil if p carries scope, else a CodeForbidden error that
+// names the scope.
+func (p Principal) Require(scope Scope) error {
+	if p.Has(scope) {
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs the scope %q, which the token doesn't carry", string(scope))
+}
+
+const (
+	maxTenantLen  = 40  // characters, all of one byte
+	maxSubjectLen = 255 // bytes
+)
+
+var tenantPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+const tenantRule = "must be 1 to 40 lower-case letters, digits and hyphens, with a letter first"
+
+func validTenant(name string) bool {
+	return len(name) <= maxTenantLen && tenantPattern.MatchString(name)
+}
+
+const subjectRule = "must be at most 255 bytes without control characters"
+
+// validSubject bounds what goes into audit rows and logs. An empty subject is
+// valid; a NUL byte is not, since Postgres can't store one.
+func validSubject(subject string) bool {
+	return len(subject) <= maxSubjectLen && !strings.ContainsFunc(subject, unicode.IsControl)
+}

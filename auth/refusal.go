@@ -1,0 +1,57 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const noToken = "no token: send Authorization: Bearer <token>"
+
+// refuse returns a CodeUnauthenticated error with a message for the caller. A
+// message says which rule was broken, and quotes nothing of a token.
+func refuse(format string, args ...any) error {
+	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, format, args...)
+}
+
+// refusal puts an error of the parser into plain words. token and c are what
+// was read before it; token may be nil. An error of our own passes as it is.
+func (v *Verifier) refusal(err error, token *jwt.Token, c *claims) error {
+	var own *asyncflow.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	message := ""
+	switch {
+	case errors.Is(err, jwt.ErrTokenMalformed):
+		message = "the token is malformed: it is not a signed JWT"
+	case token == nil || token.Method == nil || token.Method.Alg() != v.keys.method.Alg():
+		message = "the token's algorithm is not " + v.keys.method.Alg()
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		message = "the token's signature doesn't verify"
+	default:
+		message = v.claimsRefusal(err, c)
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify", Message: message, Err: err}
+}
+
+// claimsRefusal names the first rule broken by claims whose signature holds.
+func (v *Verifier) claimsRefusal(err error, c *claims) string {
+	switch {
+	case c.ExpiresAt == nil:
+		return "the token has no expiry: the claim exp is required"
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return "the token has expired at " + c.ExpiresAt.UTC().Format(time.RFC3339)
+	case errors.Is(err, jwt.ErrTokenNotValidYet):
+		return "the token is not valid before " + c.NotBefore.UTC().Format(time.RFC3339)
+	case c.Issuer != v.issuer:
+		return fmt.Sprintf("the token's issuer is not %q", v.issuer)
+	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		return fmt.Sprintf("the token's audience is not %q", v.audience)
+	default:
+		return "the token's claims are not valid"
+	}
+}

@@ -1,0 +1,141 @@
+package callbacks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// answer is the optional body of a worker's 2xx response.
+type answer struct {
+	Output     json.RawMessage    `json:"output"`
+	Outcome    string             `json:"outcome"` // "", "done", "retry" or "fail"
+	Error      string             `json:"error"`
+	RetryAfter asyncflow.Duration `json:"retry_after"`
+}
+
+// excerptBytes is how much of a failed response is kept with the attempt.
+const excerptBytes = 500
+
+// readAnswer returns the outcome that a response means. At most most bytes of its
+// body are read. A 2xx that can't be understood is a failed attempt: the worker
+// meant to say something that got lost.
+func readAnswer(r *http.Response, most int) asyncflow.Outcome {
+	body, err := readBody(r.Body, most)
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
+	switch {
+	case r.StatusCode == http.StatusAccepted:
+		o.Kind = asyncflow.OutcomeAccepted
+	case r.StatusCode < 200 || r.StatusCode > 299:
+		o.Error = describe(r, body)
+		o.RetryAfter = retryAfter(r.Header.Get("Retry-After"), r.StatusCode)
+	case err != nil:
+		o.Error = err.Error()
+	case len(body) == 0:
+		o.Kind = asyncflow.OutcomeDone
+	default:
+		readDocument(r.Header.Get("Content-Type"), body, &o)
+	}
+	return o
+}
+
+var errTooLarge = errors.New("the answer is too large")
+
+func readBody(r io.Reader, most int) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	switch {
+	case err != nil:
+		return body, fmt.Errorf("the answer broke off: %w", err)
+	case len(body) > most:
+		return body[:most], fmt.Errorf("%w: the limit is %d bytes", errTooLarge, most)
+	}
+	return body, nil
+}
+
+// readDocument reads the JSON body of a 2xx answer into o.
+func readDocument(contentType string, body []byte, o *asyncflow.Outcome) {
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
+		o.Error = fmt.Sprintf("the answer has a body of type %q; it must be application/json, or empty", cut(contentType, 100))
+		return
+	}
+	var a answer
+	if err := json.Unmarshal(body, &a); err != nil {
+		o.Error = "the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + err.Error()
+		return
+	}
+	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
+	switch a.Outcome {
+	case "", "done":
+		if err := checkOutput(a.Output); err != nil {
+			o.Error = "the answer's output " + err.Error()
+			return
+		}
+		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
+	case "fail":
+		o.Kind = asyncflow.OutcomeRejected
+	case "retry":
+	default:
+		o.Error = fmt.Sprintf(`the answer's outcome is %q; it must be "done", "retry" or "fail"`, cut(a.Outcome, 100))
+	}
+}
+
+func checkOutput(output json.RawMessage) error {
+	if len(output) == 0 {
+		return nil
+	}
+	return asyncflow.CheckJSON(output)
+}
+
+// describe says what a failed response was: its status and the start of its body.
+func describe(r *http.Response, body []byte) string {
+	text := fmt.Sprintf("%d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	if r.StatusCode >= 300 && r.StatusCode < 400 {
+		return text + ": redirects are not followed"
+	}
+	if excerpt := Clean(string(body), excerptBytes); excerpt != "" {
+		text += ": " + excerpt
+	}
+	return text
+}
+
+// retryAfter reads the header of a 429 or 503 answer: seconds or an HTTP date.
+// What can't be read or is out of range is 0 or a day.
+func retryAfter(value string, status int) time.Duration {
+	const most = 24 * time.Hour
+	if value == "" || (status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable) {
+		return 0
+	}
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
+		return time.Duration(max(0, min(seconds, most.Seconds())) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, min(time.Until(at), most))
+	}
+	return 0
+}
+
+// MaxErrorBytes bounds the error text that is kept with an attempt.
+const MaxErrorBytes = 4096
+
+// Clean makes a worker's text fit to be stored: UTF-8 without NUL, at most most
+// bytes.
+func Clean(text string, most int) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
+	return strings.TrimSpace(cut(text, most))
+}
+
+// cut returns the first most bytes of text, without half a character.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

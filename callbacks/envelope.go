@@ -1,0 +1,43 @@
+package callbacks
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// envelope returns the body of a delivery. It is put together around the bytes
+// of the context, which are not parsed. Names and ids need no escapes by their
+// rules; base is the operator's URL, checked at start.
+func envelope(d asyncflow.Delivery, base, token string) []byte {
+	l := d.Lease
+	id := l.ID.String()
+	b := make([]byte, 0, 400+len(base)+len(token)+len(l.Context))
+	b = append(b, `{"task_id":"`...)
+	b = append(b, id...)
+	b = append(b, `","type":"`...)
+	b = append(b, l.ID.Type...)
+	b = append(b, `","stage":"`...)
+	b = append(b, l.Stage...)
+	b = append(b, `","attempt":`...)
+	b = strconv.AppendInt(b, int64(l.Attempt), 10)
+	b = append(b, `,"max_attempts":`...)
+	b = strconv.AppendInt(b, int64(d.MaxAttempts), 10)
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendInt(b, int64(l.Seq), 10)
+	b = append(b, `,"deadline":"`...)
+	b = d.Deadline.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","context":`...)
+	b = append(b, l.Context...)
+	b = append(b, `,"callback":{"url":"`...)
+	b = append(b, base...)
+	b = append(b, "/v1/callbacks/"...)
+	b = append(b, id...)
+	b = append(b, `","token":"`...)
+	b = append(b, token...)
+	return append(b, `"}}`...)
+}
+
+// deliveryID returns the id of a delivery: the task's and the attempt's seq.
+func deliveryID(l asyncflow.Lease) string { return l.ID.String() + "." + strconv.Itoa(l.Seq) }

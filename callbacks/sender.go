@@ -1,0 +1,134 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Config says how deliveries are sent.
+type Config struct {
+	// PublicURL is where workers reach this API, such as https://tasks.example.com.
+	PublicURL string
+	// Version goes into the User-Agent.
+	Version string
+	// MaxAnswer bounds a worker's answer in bytes; 0: 1 MiB.
+	MaxAnswer int
+	// Connections bounds the idle connections kept for each host; 0: 256.
+	Connections int
+	// AllowPrivate lets deliveries go to loopback, private and other special
+	// networks.
+	AllowPrivate bool
+}
+
+// Sender sends deliveries. It is safe for concurrent use.
+type Sender struct {
+	cfg     Config
+	keys    *Keys
+	client  *retryablehttp.Client
+	signers sync.Map // of secret to signer
+}
+
+// NewSender returns a Sender.
+func NewSender(cfg Config, keys *Keys) *Sender {
+	if cfg.MaxAnswer == 0 {
+		cfg.MaxAnswer = 1 << 20
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = 256
+	}
+	return &Sender{cfg: cfg, keys: keys, client: newClient(cfg)}
+}
+
+// newClient returns a client that sends each request once: every attempt must be
+// recorded, so trying again is the store's business.
+func newClient(cfg Config) *retryablehttp.Client {
+	c := retryablehttp.NewClient()
+	c.RetryMax = 0
+	c.Logger = nil
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // a 503 keeps its body and Retry-After
+	c.HTTPClient = &http.Client{
+		Transport:     newTransport(cfg),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Send makes one attempt and returns what came of it. It ends within the
+// delivery's timeout, or when ctx does.
+func (s *Sender) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	o := s.exchange(ctx, d)
+	o.Endpoint, o.Duration = d.Endpoint.URL, time.Since(start)
+	return o
+}
+
+func (s *Sender) exchange(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	req, err := s.request(ctx, d)
+	if err != nil {
+		return failed(err)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return failed(reason(ctx, err, d.Timeout))
+	}
+	defer resp.Body.Close()
+	o := readAnswer(resp, s.cfg.MaxAnswer)
+	if ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status >= 200 && o.Status < 300 {
+		return failed(reason(ctx, ctx.Err(), d.Timeout)) // the answer broke off because time was up
+	}
+	return o
+}
+
+func failed(err error) asyncflow.Outcome {
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: Clean(err.Error(), MaxErrorBytes)}
+}
+
+// reason says in plain words why there was no answer.
+func reason(ctx context.Context, err error, timeout time.Duration) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return errors.New("no answer within " + timeout.String())
+	case ctx.Err() != nil:
+		return errors.New("the node stopped before the answer came")
+	}
+	return err
+}
+
+// request returns the signed request of a delivery.
+func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryablehttp.Request, error) {
+	sign, err := s.signerFor(d.Endpoint.Secret)
+	if err != nil {
+		return nil, err
+	}
+	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(time.Second)})
+	body := envelope(d, s.cfg.PublicURL, token)
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint.URL, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header["Content-Type"] = contentType
+	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
+	return req, sign.sign(req.Header, deliveryID(d.Lease), d.At, body)
+}
+
+var contentType = []string{"application/json"}
+
+func (s *Sender) signerFor(secret string) (signer, error) {
+	if known, ok := s.signers.Load(secret); ok {
+		return known.(signer), nil
+	}
+	made, err := newSigner(secret)
+	if err == nil {
+		s.signers.Store(secret, made)
+	}
+	return made, err
+}

@@ -1,0 +1,76 @@
+package callbacks
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Completion is what a completion token vouches for: one attempt of one task.
+type Completion struct {
+	Tenant string
+	Task   asyncflow.TaskID
+	Seq    int
+	Expiry time.Time // seconds count
+}
+
+// tokenPrefix tells completion tokens from other credentials, and their version.
+const tokenPrefix = "afc1"
+
+// CompletionToken returns the token: "afc1.<claims>.<MAC>", both base64url, the
+// claims "tenant task seq expiry" and the MAC HMAC-SHA-256 over prefix and claims.
+func (k *Keys) CompletionToken(c Completion) string {
+	claims := c.Tenant + " " + c.Task.String() + " " + strconv.Itoa(c.Seq) + " " + strconv.FormatInt(c.Expiry.Unix(), 10)
+	signed := tokenPrefix + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+	return signed + "." + base64.RawURLEncoding.EncodeToString(k.mac(signed))
+}
+
+func (k *Keys) mac(signed string) []byte {
+	h := hmac.New(sha256.New, k.token)
+	h.Write([]byte(signed))
+	return h.Sum(nil)
+}
+
+// VerifyCompletion returns what a token vouches for, if it is ours, for this task,
+// and not expired at now: the database's time. Anything else is
+// CodeUnauthenticated.
+func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID, now time.Time) (Completion, error) {
+	refuse := func(why string) (Completion, error) {
+		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s", why)
+	}
+	i := strings.LastIndexByte(token, '.')
+	if i < 0 || !strings.HasPrefix(token, tokenPrefix+".") {
+		return refuse("is not one: send the delivery's callback.token as Authorization: Bearer …")
+	}
+	mac, err := base64.RawURLEncoding.DecodeString(token[i+1:])
+	if err != nil || !hmac.Equal(mac, k.mac(token[:i])) {
+		return refuse("doesn't verify")
+	}
+	c, ok := parseClaims(token[len(tokenPrefix)+1 : i])
+	switch {
+	case !ok:
+		return refuse("can't be read")
+	case c.Task != task:
+		return refuse("belongs to another task")
+	case !now.Before(c.Expiry):
+		return refuse("expired at " + c.Expiry.UTC().Format(time.RFC3339))
+	}
+	return c, nil
+}
+
+func parseClaims(encoded string) (Completion, bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(encoded)
+	f := strings.Fields(string(raw))
+	if err != nil || len(f) != 4 {
+		return Completion{}, false
+	}
+	task, err1 := asyncflow.ParseTaskID(f[1])
+	seq, err2 := strconv.Atoi(f[2])
+	expiry, err3 := strconv.ParseInt(f[3], 10, 64)
+	return Completion{Tenant: f[0], Task: task, Seq: seq, Expiry: time.Unix(expiry, 0)}, err1 == nil && err2 == nil && err3 == nil
+}

@@ -1,0 +1,150 @@
+package dispatcher
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// agenda keeps when each task type is to be looked at next. A type that was taken
+// is not handed out again until it is put back.
+type agenda struct {
+	now func() time.Time // the database's time
+
+	mu      sync.Mutex
+	entries map[store.TypeKey]*entry
+	heap    entryHeap
+	changed chan struct{} // closed and replaced when the head gets earlier
+}
+
+type entry struct {
+	key   store.TypeKey
+	at    time.Time // when to look; zero: not on the heap
+	after time.Time // not before this, whatever wakes it
+	index int       // on the heap; -1: not on it
+	taken bool
+}
+
+func newAgenda(now func() time.Time) *agenda {
+	return &agenda{now: now, entries: map[store.TypeKey]*entry{}, changed: make(chan struct{})}
+}
+
+// wake sees to it that the type is looked at no later than at a time.
+func (a *agenda) wake(key store.TypeKey, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	if e == nil {
+		e = &entry{key: key, index: -1}
+		a.entries[key] = e
+	}
+	a.move(e, at)
+}
+
+// move makes an entry's time earlier. a.mu is held.
+func (a *agenda) move(e *entry, at time.Time) {
+	if at.Before(e.after) {
+		at = e.after
+	}
+	if !e.at.IsZero() && !at.Before(e.at) {
+		return
+	}
+	e.at = at
+	switch {
+	case e.taken: // put looks at it
+		return
+	case e.index < 0:
+		heap.Push(&a.heap, e)
+	default:
+		heap.Fix(&a.heap, e.index)
+	}
+	if e.index == 0 {
+		close(a.changed)
+		a.changed = make(chan struct{})
+	}
+}
+
+// take waits for a type whose time has come and takes it.
+func (a *agenda) take(ctx context.Context) (store.TypeKey, bool) {
+	for {
+		key, rest, changed, ok := a.head()
+		if ok {
+			return key, true
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return store.TypeKey{}, false
+		}
+	}
+}
+
+// head takes the first type if its time has come; else it returns how long that
+// is, and a channel that is closed when another becomes first.
+func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.heap) == 0 {
+		return store.TypeKey{}, time.Hour, a.changed, false
+	}
+	e := a.heap[0]
+	if rest := e.at.Sub(a.now()); rest > 0 {
+		return store.TypeKey{}, rest, a.changed, false
+	}
+	heap.Pop(&a.heap)
+	e.taken, e.at = true, time.Time{}
+	return e.key, 0, nil, true
+}
+
+// put gives a type back: look at it at a time (zero: when it is woken), but not
+// before after.
+func (a *agenda) put(key store.TypeKey, at, after time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	e.taken, e.after = false, after
+	woken := e.at
+	e.at = time.Time{}
+	for _, t := range []time.Time{woken, at} {
+		if !t.IsZero() {
+			a.move(e, t)
+		}
+	}
+}
+
+// forget drops a type that is gone. It must be taken.
+func (a *agenda) forget(key store.TypeKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.entries, key)
+}
+
+// entryHeap is a heap by time.
+type entryHeap []*entry
+
+func (h entryHeap) Len() int           { return len(h) }
+func (h entryHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entryHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *entryHeap) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+func (h *entryHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	e.index = -1
+	*h = old[:len(old)-1]
+	return e
+}

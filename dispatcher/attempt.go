@@ -1,0 +1,104 @@
+package dispatcher
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// attempt sends one leased task and settles what came of it. stopping ends when
+// no new attempt is to begin, sending when the ones under way are cut off.
+func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l asyncflow.Lease) {
+	stage := t.StageIndex(l.Stage)
+	if stage < 0 {
+		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "the task type has no stage " + l.Stage + " any more"})
+		return
+	}
+	delivery, ok := d.delivery(t, t.Stages[stage], l)
+	switch {
+	case !ok:
+		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "no endpoint is registered for stage " + l.Stage},
+			asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+		return
+	case stopping.Err() != nil:
+		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the node is stopping"})
+		return
+	case delivery.Timeout <= 0: // the node was held up for longer than the lease stands
+		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the lease ran out before it was sent"})
+		return
+	}
+	o := d.sender.Send(sending, delivery)
+	switch {
+	case o.Kind == asyncflow.OutcomeAccepted:
+		d.accept(t, delivery, o)
+	case sending.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status == 0:
+		o.Kind = asyncflow.OutcomeLost
+		d.settle(t, l, o)
+	default:
+		d.settle(t, l, o)
+	}
+}
+
+// delivery returns what is to be sent, to one of the stage's endpoints. It is not
+// ok when there is none.
+func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.Lease) (asyncflow.Delivery, bool) {
+	endpoints := t.Endpoints(l.Stage)
+	if len(endpoints) == 0 {
+		return asyncflow.Delivery{}, false
+	}
+	e := endpoints[rand.IntN(len(endpoints))]
+	secret, err := d.cfg.OpenSecret(e)
+	if err != nil {
+		d.log.Error("can't sign", "tenant", t.Tenant, "type", t.Name, "stage", l.Stage, "endpoint", e.ID, "error", err)
+		return asyncflow.Delivery{}, false
+	}
+	now := d.store.Clock.Now()
+	return asyncflow.Delivery{
+		Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
+		Endpoint: asyncflow.Endpoint{ID: e.ID, Type: e.Type, Stage: e.Stage, URL: e.URL, Secret: secret},
+		Timeout:  min(stage.Timeout.Std(), l.Until.Sub(now)),
+		Deadline: now.Add(stage.MaxProcessingTime.Std()),
+	}, true
+}
+
+// accept keeps the lease of a task that was answered with 202 until its
+// completion is due. It needs no slot meanwhile.
+func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
+	d.store.Extend(t.Tenant, v.Lease, v.Deadline, func(_ bool, err error) {
+		if err != nil {
+			d.log.Error("can't keep the lease of an accepted task; it will be tried again",
+				"tenant", t.Tenant, "task", v.Lease.ID.String(), "error", err)
+		}
+		asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o, Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
+		d.release()
+	})
+}
+
+// settle decides on an outcome and has it written.
+func (d *Dispatcher) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) {
+	d.finish(t, l, o, asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now()))
+}
+
+func (d *Dispatcher) finish(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, v asyncflow.Verdict) {
+	l.Context = nil // no longer needed
+	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}
+	d.store.Settle(t.Tenant, settlement, func(r store.Settled) {
+		switch {
+		case r.Err != nil:
+			d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task", l.ID.String(), "error", r.Err)
+		case r.Stale:
+			d.log.Warn("the lease was lost meanwhile; the outcome does not count", "tenant", t.Tenant, "task", l.ID.String(),
+				"seq", l.Seq, "outcome", string(o.Kind), "written", string(r.Written))
+		default:
+			asyncflow.LogAttempt(d.log, t.Tenant, settlement)
+		}
+		d.release()
+	})
+}
+
+func (d *Dispatcher) release() {
+	d.slots.give(1)
+	d.attempts.Done()
+}

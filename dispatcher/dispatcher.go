@@ -1,0 +1,154 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Sender makes one attempt and returns what came of it, within the delivery's
+// timeout.
+type Sender interface {
+	Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome
+}
+
+// Config holds the limits of a node.
+type Config struct {
+	// Concurrency is the most tasks that the node holds at once; 0: 512.
+	Concurrency int
+	// Grace is how long attempts under way may take to end after a stop; 0: 20 s.
+	Grace time.Duration
+	// Poll is the mean interval, for the whole cluster, at which an idle type is
+	// looked at when there are no wake-ups from other nodes; 0: there are some.
+	Poll time.Duration
+	// OpenSecret returns the signing secret of an endpoint.
+	OpenSecret func(store.Endpoint) (string, error)
+
+	Log *slog.Logger
+}
+
+// leasers is how many types are leased from at once.
+const leasers = 2
+
+// Dispatcher leases and attempts tasks.
+type Dispatcher struct {
+	cfg    Config
+	store  *store.Store
+	sender Sender
+	agenda *agenda
+	slots  *slots
+	log    *slog.Logger
+
+	attempts sync.WaitGroup // leased tasks that are not settled yet
+}
+
+// New returns a dispatcher. It hears of new tasks from the store's wake-ups.
+func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = 512
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 20 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
+		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency)}
+	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
+	s.Catalog.OnChange(d.wakeAll)
+	return d
+}
+
+// wakeAll has every type looked at: news may have been missed.
+func (d *Dispatcher) wakeAll() {
+	now := d.store.Clock.Now()
+	for t := range d.store.Catalog.Types() {
+		d.agenda.wake(t.Key(), now)
+	}
+}
+
+// Run leases and attempts tasks until ctx ends, and then until what it holds is
+// settled.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	d.wakeAll()
+	sending, cutOff := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutOff()
+	var g errgroup.Group
+	for range leasers {
+		g.Go(func() error { return d.leaseLoop(ctx, sending) })
+	}
+	err := g.Wait()
+	d.drain(cutOff)
+	return err
+}
+
+// drain waits for the attempts under way, and cuts them off after the grace.
+func (d *Dispatcher) drain(cutOff func()) {
+	if n := d.slots.held(); n > 0 {
+		d.log.Info("draining", "attempts", n, "grace", d.cfg.Grace)
+	}
+	timer := time.AfterFunc(d.cfg.Grace, cutOff)
+	defer timer.Stop()
+	d.attempts.Wait()
+}
+
+func (d *Dispatcher) leaseLoop(ctx, sending context.Context) error {
+	for {
+		key, ok := d.agenda.take(ctx)
+		if !ok {
+			return nil
+		}
+		d.leaseOnce(ctx, sending, key)
+	}
+}
+
+// pauses after a lease that found nothing where something is due (another node
+// is about to take it), and after a failure.
+const (
+	contendedPause = 20 * time.Millisecond
+	failurePause   = time.Second
+)
+
+// leaseOnce leases from one type and starts the attempts.
+func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) {
+	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		d.agenda.forget(key)
+		return
+	}
+	n := d.slots.take(ctx, t.ScheduleLimit)
+	if n == 0 {
+		return // stopping
+	}
+	leases, next, err := d.store.Lease(context.WithoutCancel(ctx), t, n)
+	d.slots.give(n - len(leases))
+	for _, l := range leases {
+		d.attempts.Add(1)
+		go d.attempt(ctx, sending, t, l)
+	}
+	now := d.store.Clock.Now()
+	switch {
+	case err != nil:
+		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
+		next = now.Add(failurePause)
+	case len(leases) < n && !next.IsZero() && !next.After(now):
+		next = now.Add(contendedPause)
+	case next.IsZero() && d.cfg.Poll > 0:
+		next = now.Add(d.pollPause())
+	}
+	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
+}
+
+// pollPause returns mean·(½+random)·nodes: the more nodes, the rarer each looks,
+// and they spread out.
+func (d *Dispatcher) pollPause() time.Duration {
+	return time.Duration(float64(d.cfg.Poll) * (0.5 + rand.Float64()) * float64(d.store.Nodes()))
+}

@@ -1,0 +1,23 @@
+// Package dispatcher leases tasks that are due, hands them to a Sender within
+// the limits of the node, and settles what came of them. It knows nothing of
+// HTTP or SQL.
+//
+// # How it runs
+//
+// An agenda keeps, for every task type, the time at which there may be something
+// to lease: now at the start, the time of the head of its ready table after a
+// lease, and what wake-ups tell. A few leasers take the type whose time has come
+// first, wait for free slots, and lease as many tasks as there are slots, up to
+// the type's schedule_limit; a type is with one leaser at a time. Each leased
+// task is attempted in a goroutine of its own and holds its slot until its outcome
+// is settled, so that a node never holds more than its capacity.
+//
+// Nothing is asked of the database while nothing is due.
+//
+// # How it stops
+//
+// When the context of Run ends, no new leases are taken; attempts under way have
+// a grace to end; then they are cut off and their tasks go back as lost attempts.
+// Leases that were not sent yet are given back without an attempt. Settlements
+// are written on a context that outlives all that.
+package dispatcher

@@ -1,0 +1,71 @@
+package thumbnails
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"os"
+
+	"golang.org/x/image/draw"
+)
+
+// decode reads an image of the folder. A header that claims more than maxPixels
+// is refused before a pixel is decoded: a few kilobytes on disk can claim
+// gigabytes of memory.
+func decode(images *os.Root, name string, maxPixels int) (src image.Image, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a decoder's fault over a broken file must not end the worker
+			err = fmt.Errorf("decode %s: %v", name, p)
+		}
+	}()
+	file, p, err := openPicture(images, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read from
+	if p.Width <= 0 || p.Height <= 0 || p.Width > maxPixels/p.Height {
+		return nil, fmt.Errorf("%s has %d × %d pixels; between 1 and %d are allowed", name, p.Width, p.Height, maxPixels)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, transientError{err}
+	}
+	src, _, err = image.Decode(file)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", name, err)
+	}
+	if src.Bounds().Empty() { // a first frame of a GIF may be
+		return nil, fmt.Errorf("decode %s: no pixels", name)
+	}
+	return src, nil
+}
+
+// writeThumbnail scales src to fit a square of box pixels and writes it as
+// <name>.<box>.png. The name keeps the image's extension, since a.jpg and a.png
+// may stand side by side.
+func writeThumbnail(out *os.Root, name string, src image.Image, box int) (thumbnail, error) {
+	size := fit(src.Bounds().Size(), box)
+	dst := image.NewRGBA(image.Rectangle{Max: size})
+	draw.CatmullRom.Scale(dst, dst.Bounds(), src, src.Bounds(), draw.Src, nil)
+	var encoded bytes.Buffer
+	if err := png.Encode(&encoded, dst); err != nil {
+		return thumbnail{}, fmt.Errorf("encode %s: %w", name, err)
+	}
+	t := thumbnail{File: fmt.Sprintf("%s.%d.png", name, box), Width: size.X, Height: size.Y, Bytes: encoded.Len()}
+	if err := replaceFile(out, t.File, encoded.Bytes()); err != nil {
+		return thumbnail{}, transientError{err} // a full disk, most likely
+	}
+	return t, nil
+}
+
+// fit returns the largest size of the same proportions within a square of box
+// pixels, never larger than size and never less than a pixel.
+func fit(size image.Point, box int) image.Point {
+	longest := max(size.X, size.Y)
+	if longest <= box {
+		return size
+	}
+	scaled := func(edge int) int { return max(1, (edge*box+longest/2)/longest) }
+	return image.Pt(scaled(size.X), scaled(size.Y))
+}

@@ -1,0 +1,105 @@
+//go:build linux || darwin
+
+package devpg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// child is how the programs of Postgres are run for one data directory.
+type child struct {
+	ctx  context.Context // ends the short programs, not the server
+	dir  layout
+	acct account
+	lock *os.File // inherited by all of them
+}
+
+// command returns a program to be started on a locked thread. It gets sig when
+// we die.
+func (c child) command(ctx context.Context, sig syscall.Signal, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = string(c.dir)
+	cmd.Env = childEnv()
+	cmd.SysProcAttr = procAttr(c.acct, sig)
+	if c.lock != nil {
+		cmd.ExtraFiles = []*os.File{c.lock}
+	}
+	return cmd
+}
+
+// childEnv returns the environment of the programs: what they need to start and
+// nothing else, since PG* variables would change the server and the rest holds
+// secrets of ours. The locale keeps messages in English; we read some.
+func childEnv() []string {
+	env := []string{"LC_ALL=C"}
+	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// run runs a short program and returns what it says. A failure carries the last
+// lines of that. The end of ctx kills it with all that it started.
+func (c child) run(program string, args ...string) (string, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := c.command(c.ctx, syscall.SIGKILL, program, args...)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	switch {
+	case err == nil:
+		return out.String(), nil
+	case c.ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w", filepath.Base(program), c.ctx.Err())
+	case errors.Is(err, fs.ErrPermission):
+		return "", c.noAccess(program, err)
+	default:
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(program), err, lastLines(out.Bytes()))
+	}
+}
+
+// noAccess explains why the account could not run the program in the data
+// directory.
+func (c child) noAccess(program string, err error) error {
+	if dir := c.acct.barrier(string(c.dir)); dir != "" {
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"the data directory %s can't be used: Postgres runs as user %s, who may not enter %s; choose another, such as /var/lib/asyncflow",
+			c.dir, c.acct.name, dir)
+	}
+	return fmt.Errorf("run %s as user %s: %w", program, c.acct.name, err)
+}
+
+var versionLine = regexp.MustCompile(`^postgres \([^)]*\) (\d+)`)
+
+// majorVersion asks the postgres of a folder for its major version.
+func (c child) majorVersion(binDir string) (int, error) {
+	program := filepath.Join(binDir, "postgres")
+	out, err := c.run(program, "--version")
+	if err != nil {
+		return 0, err
+	}
+	m := versionLine.FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("%s --version says %q, which has no version", program, out)
+	}
+	return strconv.Atoi(m[1])
+}

@@ -1,0 +1,145 @@
+//go:build linux || darwin
+
+package devpg
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// superuser is the role that owns the cluster.
+const superuser = "asyncflow"
+
+// clusterVersion returns the major version of the cluster in the data
+// directory, 0 when there is none yet. Anything else in its place is a
+// CodeConflict error.
+func (l layout) clusterVersion() (int, error) {
+	text, err := os.ReadFile(filepath.Join(l.pgdata(), "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, l.checkEmpty()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("version of the cluster: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, asyncflow.Errorf(asyncflow.CodeConflict, "%s holds a cluster of the unknown Postgres version %q", l.pgdata(), text)
+	}
+	return major, nil
+}
+
+func (l layout) checkEmpty() error {
+	entries, err := os.ReadDir(l.pgdata())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	if len(entries) > 0 {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "%s holds something that is no Postgres cluster; choose another data directory", l.pgdata())
+	}
+	return nil
+}
+
+// ensureCluster makes the cluster unless there is one, and returns the password
+// of its superuser. have is the major version of the existing one, 0 for none;
+// one of another version than the programs' is refused and left alone.
+func (c child) ensureCluster(pg install, have int, durable bool) (string, error) {
+	switch have {
+	case 0:
+		return c.initCluster(pg, durable)
+	case pg.major:
+		return c.dir.readPassword()
+	default:
+		return "", asyncflow.Errorf(asyncflow.CodeConflict,
+			"%s holds a cluster of Postgres %d, which Postgres %d (%s) can't run: install Postgres %d, name it with --pg-bin, or choose another data directory; nothing was changed",
+			c.dir.pgdata(), have, pg.major, pg.dir, have)
+	}
+}
+
+// initCluster runs initdb in a sibling of pgdata and renames that when it is
+// complete, so that a crash in the middle leaves no half cluster. The leftovers
+// of such a crash are removed first; we hold the lock, so nobody works in them.
+func (c child) initCluster(pg install, durable bool) (string, error) {
+	const staging = "pgdata.new-"
+	leftovers, _ := filepath.Glob(filepath.Join(globEscape(string(c.dir)), staging+"*"))
+	for _, dir := range leftovers {
+		_ = os.RemoveAll(dir)
+	}
+	dir, err := os.MkdirTemp(string(c.dir), staging)
+	if err != nil {
+		return "", fmt.Errorf("new cluster: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	password, err := c.writePassword()
+	if err != nil {
+		return "", fmt.Errorf("new cluster: %w", err)
+	}
+	if err := c.initdb(pg, dir, durable); err != nil {
+		return "", err
+	}
+	if err := os.Rename(dir, c.dir.pgdata()); err != nil {
+		return "", fmt.Errorf("new cluster: %w", err)
+	}
+	return password, syncDir(string(c.dir))
+}
+
+func (c child) initdb(pg install, dir string, durable bool) error {
+	if err := c.acct.own(dir); err != nil {
+		return fmt.Errorf("new cluster: %w", err)
+	}
+	args := []string{
+		"--pgdata", dir, "--username", superuser, "--pwfile", c.dir.password(),
+		"--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--data-checksums",
+	}
+	if !durable {
+		args = append(args, "--no-sync")
+	}
+	_, err := c.run(pg.program("initdb"), args...)
+	return err
+}
+
+// writePassword stores a new random password, 128 bits of it, where initdb can
+// read it and only we and the server's user can.
+func (c child) writePassword() (string, error) {
+	password := rand.Text()
+	f, err := os.OpenFile(c.dir.password(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(password + "\n")
+	err = errors.Join(err, f.Sync(), f.Close(), c.acct.own(c.dir.password()))
+	return password, err
+}
+
+func (l layout) readPassword() (string, error) {
+	text, err := os.ReadFile(l.password())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", asyncflow.Errorf(asyncflow.CodeConflict,
+			"%s, the password of the cluster beside it, is missing; restore it or choose another data directory", l.password())
+	}
+	if err != nil {
+		return "", fmt.Errorf("password of the cluster: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// syncDir makes a rename inside of the directory survive a power loss.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// globEscape returns a path that a glob takes literally.
+func globEscape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

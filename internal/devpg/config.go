@@ -1,0 +1,53 @@
+package devpg
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Config says how to run a server. Only DataDir is required.
+type Config struct {
+	DataDir  string            // created if missing; see the package comment for what is in it
+	BinDir   string            // where initdb and postgres are; empty: look in the usual places
+	Port     int               // TCP port on 127.0.0.1; 0: a free one
+	Durable  bool              // false: a power loss may lose or break the data; for tests only
+	Settings map[string]string // further postgresql.conf settings by name; they win over ours
+	Log      io.Writer         // gets the server's log; nil: DataDir/postgres.log
+}
+
+// validate returns the Config with an absolute DataDir, or a CodeInvalid error.
+func (c Config) validate() (Config, error) {
+	if c.DataDir == "" {
+		return c, asyncflow.InvalidField("data_dir", "is required")
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return c, asyncflow.InvalidField("port", "must be within 0 and 65535, not %d", c.Port)
+	}
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return c, asyncflow.InvalidField("data_dir", "is not a path: %v", err)
+	}
+	c.DataDir = dir
+	return c, nil
+}
+
+// DefaultDataDir returns where a user's data belongs: /var/lib/asyncflow for
+// root, whose home the server's user can't enter; for others
+// $XDG_DATA_HOME/asyncflow or ~/.local/share/asyncflow. It fails when there is
+// no home directory.
+func DefaultDataDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/lib/asyncflow", nil
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "asyncflow"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &asyncflow.Error{Code: asyncflow.CodeInvalid, Message: "no home directory to keep data in; name a data directory", Err: err}
+	}
+	return filepath.Join(home, ".local", "share", "asyncflow"), nil
+}

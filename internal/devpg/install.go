@@ -1,0 +1,112 @@
+//go:build linux || darwin
+
+package devpg
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// installGlobs are where packages put the server programs: Debian, Red Hat,
+// Alpine, Homebrew on both kinds of Macs, Postgres.app.
+var installGlobs = []string{
+	"/usr/lib/postgresql/*/bin",
+	"/usr/pgsql-*/bin",
+	"/usr/libexec/postgresql*",
+	"/opt/homebrew/opt/postgresql@*/bin",
+	"/usr/local/opt/postgresql@*/bin",
+	"/Applications/Postgres.app/Contents/Versions/*/bin",
+}
+
+// install is a folder with the server programs, of one major version.
+type install struct {
+	dir   string
+	major int
+}
+
+func (i install) program(name string) string { return filepath.Join(i.dir, name) }
+
+// findInstall returns the installation to use for a cluster of the major
+// version want, 0 for a new cluster: the first candidate of that version, else
+// the first that works. Its errors are those of no installation and of one that
+// doesn't run.
+func (c child) findInstall(binDir string, want int) (install, error) {
+	dirs := candidates(binDir)
+	if len(dirs) == 0 {
+		return install{}, noPrograms(binDir)
+	}
+	var first install
+	var firstErr error
+	for i, dir := range dirs {
+		major, err := c.majorVersion(dir)
+		if err == nil && (want == 0 || major == want) {
+			return install{dir, major}, nil
+		}
+		if i == 0 {
+			first, firstErr = install{dir, major}, err
+		}
+	}
+	return first, firstErr
+}
+
+// candidates returns the folders with both programs: binDir alone when it is
+// given, else those of PATH, then the newest versions of the usual places.
+func candidates(binDir string) []string {
+	if binDir != "" {
+		return slices.DeleteFunc([]string{binDir}, lacksPrograms)
+	}
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
+	var usual []string
+	for _, glob := range installGlobs {
+		found, _ := filepath.Glob(glob)
+		usual = append(usual, found...)
+	}
+	return slices.DeleteFunc(append(dirs, newestFirst(usual)...), lacksPrograms)
+}
+
+func lacksPrograms(dir string) bool {
+	for _, name := range []string{"initdb", "postgres"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var versionInPath = regexp.MustCompile(`[@/-](?:postgresql)?(\d+(?:\.\d+)?)(?:/|$)`)
+
+// newestFirst sorts folders by the version number in their path, so that 10
+// comes before 9.6.
+func newestFirst(dirs []string) []string {
+	version := func(dir string) float64 {
+		m := versionInPath.FindStringSubmatch(dir)
+		if m == nil {
+			return 0
+		}
+		v, _ := strconv.ParseFloat(m[1], 64)
+		return v
+	}
+	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	return dirs
+}
+
+const howToGetPostgres = "install them (Debian, Ubuntu: apt-get install postgresql; " +
+	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder with --pg-bin, " +
+	"set DATABASE_URL and run asyncflow serve, or run docker compose up"
+
+func noPrograms(binDir string) error {
+	where := "on this machine"
+	if binDir != "" {
+		where = "in " + binDir
+	}
+	return asyncflow.Errorf(asyncflow.CodeUnavailable,
+		"the Postgres server programs initdb and postgres were not found %s: %s", where, howToGetPostgres)
+}

@@ -1,0 +1,92 @@
+//go:build linux || darwin
+
+package devpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	// lockPoll is how often a busy lock is tried again.
+	lockPoll = 10 * time.Millisecond
+	// lockPatience is how long a server that doesn't look like stopping is
+	// waited for: one whose parent was killed a moment ago doesn't yet.
+	lockPatience = 500 * time.Millisecond
+)
+
+// acquire takes the lock of a data directory. It waits, until ctx ends, for a
+// server that is stopping or whose main process is gone already, and refuses
+// one that is at work with a CodeConflict error that names its pid. Closing the
+// file gives the lock back, unless a child inherited it.
+func (l layout) acquire(ctx context.Context) (*os.File, error) {
+	impatient := time.Now().Add(lockPatience)
+	for {
+		f, err := l.tryLock()
+		if f != nil || err != nil {
+			return f, err
+		}
+		pm, err := readPostmaster(l.pgdata())
+		atWork := err != nil || (pm.status != "stopping" && alive(pm.pid))
+		if atWork && time.Now().After(impatient) {
+			return nil, l.inUse(pm.pid)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, l.inUse(pm.pid)
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// tryLock returns the locked file, or nil when someone else has the lock.
+func (l layout) tryLock() (*os.File, error) {
+	f, err := os.OpenFile(l.lock(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock the data directory: %w", err)
+}
+
+// waitUnlocked returns once the last process that shares the lock is gone.
+func (l layout) waitUnlocked(ctx context.Context) error {
+	for {
+		f, err := l.tryLock()
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			return f.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("processes of the server in %s are still there: %w", l, ctx.Err())
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// inUse is the error about another server on the data directory; pid is 0 when
+// that server has none yet.
+func (l layout) inUse(pid int) error {
+	if pid == 0 {
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the data directory %s is in use: another process is starting a server there", l)
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"the data directory %s is in use by the Postgres server with pid %d; stop it (kill -INT %d) or choose another data directory", l, pid, pid)
+}

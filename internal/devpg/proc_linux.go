@@ -1,0 +1,44 @@
+package devpg
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// procAttr returns the attributes of a child that runs as acct, in a process
+// group of its own, and gets sig when the thread that started it ends: that
+// thread must be kept until the child is gone.
+func procAttr(acct account, sig syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: acct.credential(), Setpgid: true, Pdeathsig: sig}
+}
+
+// servesCluster reports whether the process is a server of the cluster: servers
+// work in their cluster's directory. A process that we may not look at belongs
+// to another user and so can't be one.
+func servesCluster(pid int, pgdata string) bool {
+	cwd, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
+	if err != nil {
+		return false
+	}
+	dir, err := os.Stat(pgdata)
+	return err == nil && os.SameFile(cwd, dir)
+}
+
+// children returns the ids of the child processes of pid.
+func children(pid int) []int {
+	var pids []int
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range lists {
+		text, _ := os.ReadFile(name)
+		for _, f := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}

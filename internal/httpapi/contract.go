@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/asyncflow/asyncflow/auth"
+)
+
+// contract is openapi.yaml in a form that requests can be held against.
+type contract struct {
+	doc        *openapi3.T
+	operations []*operation
+}
+
+// operation is one method on one path.
+type operation struct {
+	id       string
+	segments []string // of the path; "{name}" matches anything
+	route    *routers.Route
+	access   access
+	scope    auth.Scope // what a token must have, for accessToken
+	bulk     bool       // its body is checked task by task, not as a whole
+}
+
+// access is how a caller proves who it is.
+type access int
+
+const (
+	accessToken      access = iota // a JWT
+	accessCompletion               // the completion token of a delivery; the handler checks it
+	accessOpen                     // not at all
+)
+
+// bulkOperations take tasks. Their bodies are read once, straight into the types,
+// and checked by the rules of the domain: a generic pass over each context would
+// cost more than all the rest of the request. When that fails, the contract is
+// asked which field it was.
+var bulkOperations = []string{"submitTask", "submitTasks"}
+
+func loadContract(raw []byte) (*contract, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(raw)
+	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	c := &contract{doc: doc}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			o := &operation{id: op.OperationID, segments: strings.Split(path, "/"), bulk: slices.Contains(bulkOperations, op.OperationID),
+				route: &routers.Route{Spec: doc, Path: path, PathItem: item, Method: method, Operation: op}}
+			if err := o.readAccess(op); err != nil {
+				return nil, err
+			}
+			c.operations = append(c.operations, o)
+		}
+	}
+	// A fixed segment wins over a named one: /v1/tasks/batch before /v1/tasks/{id}.
+	slices.SortFunc(c.operations, func(a, b *operation) int { return strings.Compare(a.route.Path, b.route.Path) })
+	return c, nil
+}
+
+// readAccess reads who may call an operation.
+func (o *operation) readAccess(op *openapi3.Operation) error {
+	switch {
+	case op.Security != nil && len(*op.Security) == 0:
+		o.access = accessOpen
+	case op.Security != nil && (*op.Security)[0]["completionToken"] != nil:
+		o.access = accessCompletion
+	default:
+		name, _ := op.Extensions["x-scope"].(string)
+		o.scope = auth.Scope(name)
+		if !o.scope.Known() {
+			return fmt.Errorf("openapi.yaml: operation %s has no x-scope", o.id)
+		}
+	}
+	return nil
+}
+
+// find returns the operation of a request and the values of its path, or nil.
+func (c *contract) find(method, path string) (*operation, map[string]string) {
+	segments := strings.Split(path, "/")
+	for _, o := range c.operations {
+		if o.route.Method != method || len(o.segments) != len(segments) {
+			continue
+		}
+		if values, ok := o.match(segments); ok {
+			return o, values
+		}
+	}
+	return nil, nil
+}
+
+func (o *operation) match(segments []string) (map[string]string, bool) {
+	var values map[string]string
+	for i, want := range o.segments {
+		switch {
+		case strings.HasPrefix(want, "{"):
+			if values == nil {
+				values = map[string]string{}
+			}
+			values[want[1:len(want)-1]] = segments[i]
+		case want != segments[i]:
+			return nil, false
+		}
+	}
+	return values, true
+}

@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// CreateEndpoint registers an endpoint. Its secret is in the answer to this call
+// and nowhere else.
+func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
+	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url, Secret: r.Body.Secret}
+	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
+		return nil, err
+	}
+	if e.Secret == "" {
+		e.Secret = callbacks.NewSecret()
+	} else if err := callbacks.CheckSecret(e.Secret); err != nil {
+		return nil, err
+	}
+	stored, err := s.cfg.Store.CreateEndpoint(ctx, principalOf(ctx).Tenant, store.Endpoint{
+		ID: e.ID, Type: e.Type, Stage: e.Stage, URL: e.URL, Secret: s.cfg.Keys.Seal(e.Secret, e.ID)})
+	if err != nil {
+		return nil, err
+	}
+	out := endpointOut(stored)
+	out.Secret = e.Secret
+	return CreateEndpoint201JSONResponse(out), nil
+}
+
+// ListEndpoints lists the tenant's endpoints.
+func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject) (ListEndpointsResponseObject, error) {
+	endpoints, err := s.cfg.Store.Endpoints(ctx, principalOf(ctx).Tenant, r.Params.Type)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]Endpoint, len(endpoints))
+	for i, e := range endpoints {
+		data[i] = endpointOut(e)
+	}
+	return ListEndpoints200JSONResponse{Data: data}, nil
+}
+
+// GetEndpoint returns one endpoint.
+func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (GetEndpointResponseObject, error) {
+	e, err := s.cfg.Store.Endpoint(ctx, principalOf(ctx).Tenant, r.Id)
+	if err != nil {
+		return nil, err
+	}
+	return GetEndpoint200JSONResponse(endpointOut(e)), nil
+}
+
+// DeleteEndpoint deletes an endpoint.
+func (s *Server) DeleteEndpoint(ctx context.Context, r DeleteEndpointRequestObject) (DeleteEndpointResponseObject, error) {
+	if err := s.cfg.Store.DeleteEndpoint(ctx, principalOf(ctx).Tenant, r.Id); err != nil {
+		return nil, err
+	}
+	return DeleteEndpoint204Response{}, nil
+}
+
+func endpointOut(e store.Endpoint) Endpoint {
+	return Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, CreatedAt: e.CreatedAt}
+}

@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+)
+
+// Health tells that the process is alive.
+func (s *Server) Health(context.Context, HealthRequestObject) (HealthResponseObject, error) {
+	return Health200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
+}
+
+// readyTimeout bounds the check of the database.
+const readyTimeout = 2 * time.Second
+
+// Ready tells whether the node can take requests now.
+func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponseObject, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := s.cfg.Store.Ping(ctx); err != nil {
+		return nil, err
+	}
+	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
+}
+
+// Openapi returns the contract.
+func (s *Server) Openapi(context.Context, OpenapiRequestObject) (OpenapiResponseObject, error) {
+	return Openapi200ApplicationyamlResponse{Body: bytes.NewReader(asyncflow.OpenAPI), ContentLength: int64(len(asyncflow.OpenAPI))}, nil
+}

@@ -1,0 +1,114 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+)
+
+// statusOf is the one place where a code becomes an HTTP status.
+var statusOf = map[asyncflow.Code]int{
+	asyncflow.CodeInvalid:         http.StatusBadRequest,
+	asyncflow.CodeUnauthenticated: http.StatusUnauthorized,
+	asyncflow.CodeForbidden:       http.StatusForbidden,
+	asyncflow.CodeNotFound:        http.StatusNotFound,
+	asyncflow.CodeConflict:        http.StatusConflict,
+	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
+	asyncflow.CodeUnavailable:     http.StatusServiceUnavailable,
+	asyncflow.CodeInternal:        http.StatusInternalServerError,
+}
+
+// problemOf returns what a caller may know of an error.
+func problemOf(err error) Problem {
+	e := knownError(err)
+	status := statusOf[e.Code]
+	p := Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: string(e.Code), Errors: e.Fields}
+	if e.Code == asyncflow.CodeInternal {
+		p.Detail = "something went wrong on our side; it is in the log"
+		return p
+	}
+	p.Detail = e.Detail()
+	return p
+}
+
+// knownError returns err as one of ours: a fault that we don't know is internal.
+func knownError(err error) *asyncflow.Error {
+	var known *asyncflow.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var web *fiber.Error
+	if !errors.As(err, &web) {
+		return &asyncflow.Error{Code: asyncflow.CodeInternal, Err: err}
+	}
+	switch web.Code {
+	case fiber.StatusNotFound:
+		return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no such path: see /openapi.yaml")
+	case fiber.StatusRequestEntityTooLarge:
+		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{Field: "body", Message: "is larger than this node takes"}}}
+	case fiber.StatusInternalServerError:
+		return &asyncflow.Error{Code: asyncflow.CodeInternal, Err: err}
+	}
+	return asyncflow.Errorf(asyncflow.CodeInvalid, "%s", web.Message)
+}
+
+// writeError answers with a problem document. It is fiber's error handler.
+func (s *Server) writeError(c *fiber.Ctx, err error) error {
+	err = s.explain(c, err)
+	e := knownError(err)
+	p := problemOf(err)
+	var web *fiber.Error
+	if errors.As(err, &web) && web.Code == fiber.StatusMethodNotAllowed {
+		p.Status, p.Title, p.Detail = web.Code, http.StatusText(web.Code), "this path doesn't take "+c.Method()
+	}
+	if p.Status >= 500 {
+		s.log.Error("request failed", "method", c.Method(), "path", c.Path(), "status", p.Status, "error", err)
+	}
+	switch {
+	case p.Status == http.StatusUnauthorized:
+		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="asyncflow"`)
+	case p.Status == http.StatusServiceUnavailable:
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
+	}
+	if err := c.Status(p.Status).JSON(p); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, "application/problem+json")
+	return nil
+}
+
+// explain finds out which field it was when a body could not be read into its
+// type: generated code says no more than that it was wrong.
+func (s *Server) explain(c *fiber.Ctx, err error) error {
+	var web *fiber.Error
+	if !errors.As(err, &web) || web.Code != fiber.StatusBadRequest {
+		return err
+	}
+	if o, values := s.contract.find(c.Method(), c.Path()); o != nil {
+		if found := s.contract.check(c, o, values, c.Body()); found != nil {
+			return found
+		}
+	}
+	return asyncflow.InvalidField("body", "%s", web.Message)
+}
+
+// explainTask says what the contract has against one task of a batch.
+func (ct *contract) explainTask(raw []byte, decodeErr error) error {
+	var doc any
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return asyncflow.InvalidField("task", "%v", err)
+	}
+	err := ct.doc.Components.Schemas["NewTask"].Value.VisitJSON(doc, openapi3.MultiErrors())
+	if fields := violations(err, ""); len(fields) > 0 {
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
+	}
+	return asyncflow.InvalidField("task", "%v", decodeErr)
+}

@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	fiberrecover "github.com/gofiber/fiber/v2/middleware/recover"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Config says what the API serves and its limits.
+type Config struct {
+	Store    *store.Store
+	Verifier *auth.Verifier
+	Keys     *callbacks.Keys
+	Version  string
+
+	// MaxBody bounds a request's body in bytes; 0: 16 MiB.
+	MaxBody int
+	// MaxContext bounds the context of one task in bytes; 0: 256 KiB.
+	MaxContext int
+	// AllowHTTP lets endpoints be registered with plain http URLs.
+	AllowHTTP bool
+
+	Log *slog.Logger
+}
+
+// Timeouts of a connection. A write includes the longest wait for a final state.
+const (
+	readTimeout  = 30 * time.Second
+	writeTimeout = asyncflow.MaxWait + 30*time.Second
+	idleTimeout  = 2 * time.Minute
+)
+
+// Server is the HTTP API of a node.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	app      *fiber.App
+	contract *contract
+	stopping context.Context // done when waiting calls should answer
+	stop     context.CancelFunc
+}
+
+// New returns a server that is not listening yet.
+func New(cfg Config) (*Server, error) {
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = 16 << 20
+	}
+	if cfg.MaxContext == 0 {
+		cfg.MaxContext = asyncflow.DefaultMaxContext
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c, err := loadContract(asyncflow.OpenAPI)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, log: cfg.Log, contract: c}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.app = fiber.New(fiber.Config{
+		AppName:               "asyncflow",
+		DisableStartupMessage: true,
+		Immutable:             true, // strings of a request outlive its handler
+		BodyLimit:             cfg.MaxBody,
+		ReadTimeout:           readTimeout,
+		WriteTimeout:          writeTimeout,
+		IdleTimeout:           idleTimeout,
+		ReadBufferSize:        16 << 10, // bounds the header
+		ErrorHandler:          s.writeError,
+		JSONDecoder:           decode,
+		JSONEncoder:           encode,
+	})
+	s.app.Use(fiberrecover.New(fiberrecover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.app.Use(s.admit)
+	RegisterHandlers(s.app, NewStrictHandler(s, nil))
+	return s, nil
+}
+
+// Serve answers requests on a listener until Shutdown.
+func (s *Server) Serve(l net.Listener) error { return s.app.Listener(l) }
+
+// Shutdown takes no new requests, has waiting calls answer, and waits for the
+// others up to a time.
+func (s *Server) Shutdown(timeout time.Duration) error {
+	s.stop()
+	return s.app.ShutdownWithTimeout(timeout)
+}
+
+func (s *Server) logPanic(c *fiber.Ctx, e any) {
+	s.log.Error("panic in a request", "method", c.Method(), "path", c.Path(), "panic", e)
+}
+
+// decode reads a JSON document, refusing unknown fields and anything after it.
+func decode(doc []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is something after the JSON document")
+	}
+	return nil
+}
+
+// encode writes JSON for programs and people: without escapes for HTML.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}

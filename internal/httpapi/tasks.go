@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"strconv"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// GetTask returns a task, when it is final or after the wait that was asked for.
+func (s *Server) GetTask(ctx context.Context, r GetTaskRequestObject) (GetTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	wait := r.Params.Wait.Std()
+	if wait < 0 || wait > asyncflow.MaxWait {
+		return nil, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s", wait, asyncflow.MaxWait)
+	}
+	var task store.Task
+	if wait == 0 {
+		task, err = s.cfg.Store.Task(ctx, principalOf(ctx).Tenant, id)
+	} else {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.stopping, cancel)()
+		task, err = s.cfg.Store.AwaitFinal(ctx, principalOf(ctx).Tenant, id, wait)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return GetTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
+}
+
+const defaultPage = 50
+
+// ListTasks lists a page of tasks.
+func (s *Server) ListTasks(ctx context.Context, r ListTasksRequestObject) (ListTasksResponseObject, error) {
+	p := r.Params
+	f := store.Filter{Type: p.Type, Status: p.Status, Since: p.Since, Until: p.Until, Limit: p.Limit}
+	if f.Limit == 0 {
+		f.Limit = defaultPage
+	}
+	var err error
+	if f.Before, err = readCursor(p.Cursor); err != nil {
+		return nil, err
+	}
+	limit := f.Limit
+	f.Limit++ // to see whether there is a page after this one
+	tasks, err := s.cfg.Store.Tasks(ctx, principalOf(ctx).Tenant, f)
+	if err != nil {
+		return nil, err
+	}
+	out := ListTasks200JSONResponse{Data: make([]Task, 0, len(tasks))}
+	if len(tasks) > limit {
+		tasks = tasks[:limit]
+		out.NextCursor = writeCursor(tasks[limit-1].ID.Number)
+	}
+	for _, task := range tasks {
+		out.Data = append(out.Data, s.taskOut(principalOf(ctx).Tenant, task))
+	}
+	return out, nil
+}
+
+// A cursor is the number of the last task of a page.
+func writeCursor(number int64) string {
+	return base64.RawURLEncoding.EncodeToString(strconv.AppendInt(nil, number, 36))
+}
+
+func readCursor(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	number, err2 := strconv.ParseInt(string(raw), 36, 64)
+	if err != nil || err2 != nil || number <= 0 {
+		return 0, asyncflow.InvalidField("cursor", "is not a next_cursor of this list")
+	}
+	return number, nil
+}
+
+// ListAttempts returns the journal of a task.
+func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) (ListAttemptsResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := s.cfg.Store.Attempts(ctx, principalOf(ctx).Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]Attempt, len(attempts))
+	for i, a := range attempts {
+		data[i] = Attempt{Seq: a.Seq, At: a.At, Stage: a.Stage, Attempt: a.Attempt, Outcome: AttemptOutcome(a.Outcome),
+			Final: AttemptFinal(a.Final), Endpoint: a.Endpoint, DurationMs: float32(a.Duration.Seconds() * 1000),
+			StatusCode: a.Status, Error: a.Error, Output: a.Output}
+		if a.NextTime != nil {
+			data[i].NextTime = *a.NextTime
+		}
+	}
+	return ListAttempts200JSONResponse{Data: data}, nil
+}
+
+func (s *Server) taskOut(tenant string, t store.Task) Task {
+	return Task{Id: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
+		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, WaitsFor: TaskWaitsFor(t.WaitsFor),
+		OrderTime: t.OrderTime, Deadline: t.Deadline, Error: t.Error, CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
+		Context: t.Context, Result: t.Result}
+}
+
+// maxAttempts returns how many attempts the task's stage has; 0: unknown.
+func (s *Server) maxAttempts(tenant string, t store.Task) int {
+	taskType, err := s.cfg.Store.Catalog.Type(tenant, t.ID.Type)
+	if err != nil {
+		return 0
+	}
+	return taskType.MaxAttempts(t.Stage, t.Options)
+}

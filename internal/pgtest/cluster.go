@@ -1,0 +1,104 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/jackc/pgx/v5"
+)
+
+// sharedCluster returns the server of this process, started at the first call.
+var sharedCluster = sync.OnceValues(func() (*cluster, error) {
+	if given := os.Getenv("ASYNCFLOW_TEST_DATABASE_URL"); given != "" {
+		return openCluster(given)
+	}
+	return startCluster()
+})
+
+// startCluster starts a server that lives as long as this process.
+func startCluster() (*cluster, error) {
+	dir, _, err := newDir()
+	if err != nil {
+		return nil, err
+	}
+	server, err := devpg.Start(context.Background(), devpg.Config{DataDir: dir})
+	if err != nil {
+		return nil, err
+	}
+	return newCluster(server.URL("postgres"), "test")
+}
+
+func newCluster(address, prefix string) (*cluster, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("address of the test server: %w", err)
+	}
+	return &cluster{url: *u, prefix: prefix, templates: map[uintptr]*template{}}, nil
+}
+
+// givenPrefix begins the names of all databases that test processes make on a
+// server that outlives them; the number of the process follows.
+const givenPrefix = "asyncflow_test_"
+
+// openRun is the connection that holds this process's lock for as long as the
+// process lives.
+var openRun *pgx.Conn
+
+// openCluster uses a server that is there already. Each process takes a random
+// number for its databases' names and holds the advisory lock of that number, so
+// that the next one can tell which databases nobody drops any more.
+func openCluster(address string) (*cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	var random [4]byte
+	_, _ = rand.Read(random[:])
+	run := int64(binary.BigEndian.Uint32(random[:]))
+	c, err := newCluster(address, givenPrefix+strconv.FormatInt(run, 10))
+	if err != nil {
+		return nil, err
+	}
+	if openRun, err = pgx.Connect(ctx, address); err != nil {
+		return nil, fmt.Errorf("ASYNCFLOW_TEST_DATABASE_URL: %w", err)
+	}
+	if err := c.dropLeftovers(ctx, openRun); err != nil {
+		return nil, err
+	}
+	_, err = openRun.Exec(ctx, "SELECT pg_advisory_lock($1)", run)
+	return c, err
+}
+
+// dropLeftovers drops the databases of test processes that are gone. The locks
+// that tell it so stay with conn, to no harm: their numbers are used up.
+func (c *cluster) dropLeftovers(ctx context.Context, conn *pgx.Conn) error {
+	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", givenPrefix)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("list leftover databases: %w", err)
+	}
+	for _, name := range names {
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, givenPrefix), "_")
+		run, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			continue
+		}
+		var gone bool
+		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", run).Scan(&gone); err != nil {
+			return fmt.Errorf("leftover database %s: %w", name, err)
+		}
+		if !gone {
+			continue
+		}
+		if err := c.exec(ctx, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

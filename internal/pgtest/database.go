@@ -1,0 +1,114 @@
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// adminTimeout is how long making, filling or dropping a database may take.
+const adminTimeout = time.Minute
+
+// Database returns the URL of a fresh database. It is a copy of a template that
+// prepare filled, once per process; a nil prepare gives empty databases. The
+// template belongs to the function as it stands in the source, so a closure must
+// do the same every time, and prepare must close its connections. The database
+// is dropped at the end of the test, whoever is still connected.
+func Database(t testing.TB, prepare func(ctx context.Context, url string) error) string {
+	t.Helper()
+	c, err := sharedCluster()
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	template, err := c.template(ctx, prepare)
+	if err != nil {
+		t.Fatalf("pgtest: template: %v", err)
+	}
+	name := c.newName()
+	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE %s", name, template); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() { c.drop(t, name) })
+	return c.urlOf(name)
+}
+
+// cluster is the server that this process's databases are on.
+type cluster struct {
+	url    url.URL // of a database that is there already, for administration
+	prefix string  // of the names of this process's databases
+	seq    atomic.Int64
+
+	mu        sync.Mutex
+	templates map[uintptr]*template // by the code of the function that fills them
+}
+
+type template struct {
+	once sync.Once
+	name string
+	err  error
+}
+
+func (c *cluster) newName() string { return fmt.Sprintf("%s_%d", c.prefix, c.seq.Add(1)) }
+
+func (c *cluster) urlOf(database string) string {
+	u := c.url
+	u.Path = "/" + database
+	return u.String()
+}
+
+// template returns the name of the database that prepare filled. It fills it at
+// the first call; a failure then is that of all calls.
+func (c *cluster) template(ctx context.Context, prepare func(context.Context, string) error) (string, error) {
+	c.mu.Lock()
+	key := reflect.ValueOf(prepare).Pointer()
+	tmpl, ok := c.templates[key]
+	if !ok {
+		tmpl = &template{name: c.newName()}
+		c.templates[key] = tmpl
+	}
+	c.mu.Unlock()
+	tmpl.once.Do(func() { tmpl.err = c.fill(ctx, tmpl.name, prepare) })
+	return tmpl.name, tmpl.err
+}
+
+func (c *cluster) fill(ctx context.Context, name string, prepare func(context.Context, string) error) error {
+	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil || prepare == nil {
+		return err
+	}
+	return prepare(ctx, c.urlOf(name))
+}
+
+func (c *cluster) drop(t testing.TB, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	if err := c.exec(ctx, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+		t.Errorf("pgtest: %v", err)
+	}
+}
+
+// exec runs a statement with names of databases in it. Each has a connection of
+// its own, so that tests don't wait for each other.
+func (c *cluster) exec(ctx context.Context, statement string, names ...any) error {
+	for i, name := range names {
+		names[i] = pgx.Identifier{name.(string)}.Sanitize()
+	}
+	statement = fmt.Sprintf(statement, names...)
+	conn, err := pgx.Connect(ctx, c.url.String())
+	if err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}

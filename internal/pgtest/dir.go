@@ -1,0 +1,92 @@
+package pgtest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+)
+
+// Dir returns a directory that fits as a server's data directory, removed at
+// the end of the test. t.TempDir doesn't fit: the user that root's server runs
+// as can't enter it, and its path is too long for a unix socket.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, leash, err := newDir()
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := leash.Close(); err != nil {
+			t.Errorf("pgtest: remove %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// newDir makes a temporary directory that is removed when the leash is closed
+// or this process ends.
+func newDir() (string, *leash, error) {
+	dir, err := os.MkdirTemp("", "asyncflow-pgtest-")
+	if err != nil {
+		return "", nil, err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return "", nil, err
+	}
+	l, err := reap(dir)
+	return dir, l, err
+}
+
+// reaper waits for the end of its input, which is ours, then ends the server in
+// the directory if there is one and removes the directory. It looks at what the
+// process is first, since its id may be someone else's by now. The wait is
+// limited, to 10 s, since a server may stay in the process table when nobody
+// reaps it.
+const reaper = `
+trap '' HUP INT QUIT TERM
+read -r _
+pid=$(head -n 1 "$1/pgdata/postmaster.pid")
+if [ -n "$pid" ]; then
+  case $(ps -o comm= -p "$pid") in *postgres) kill -INT "$pid" ;; esac
+  n=0
+  while kill -0 "$pid" && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done
+fi
+rm -rf -- "$1"
+`
+
+// leash is our end of a reaper.
+type leash struct {
+	reaper *exec.Cmd
+	input  io.Closer
+}
+
+// leashes keeps the inputs of all reapers from being closed by the garbage
+// collector.
+var leashes sync.Map
+
+// reap starts a process that removes the directory when the returned leash is
+// closed or this process ends, be it by SIGKILL: what is to happen after our end
+// can't be done by us.
+func reap(dir string) (*leash, error) {
+	cmd := exec.Command("/bin/sh", "-c", reaper, "sh", dir)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("reaper of %s: %w", dir, err)
+	}
+	l := &leash{reaper: cmd, input: input}
+	leashes.Store(l, nil)
+	return l, nil
+}
+
+// Close removes the directory and waits until it is gone.
+func (l *leash) Close() error {
+	leashes.Delete(l)
+	_ = l.input.Close()
+	return l.reaper.Wait()
+}

@@ -1,0 +1,13 @@
+// Package pgtest gives tests a real Postgres. It needs no TestMain and no
+// set-up but an installed Postgres:
+//
+//	url := pgtest.Database(t, migrations.Up)
+//
+// A test process starts one server, at the first call, and makes each test's
+// database from a template. ASYNCFLOW_TEST_DATABASE_URL names a server to use
+// instead, by the address of any database on it and with a role that may create
+// databases.
+//
+// A test that ends its server has one of its own by Server. Nothing of a server
+// of ours stays behind, however the test process ends.
+package pgtest

@@ -1,0 +1,43 @@
+-- +goose Up
+
+-- spec is the document that was applied. Ready rows are written to end_pos and
+-- leased from begin_pos on.
+CREATE TABLE task_types (
+  name       text        PRIMARY KEY,
+  version    int         NOT NULL,
+  spec       json        NOT NULL,
+  begin_pos  int         NOT NULL DEFAULT 1,
+  end_pos    int         NOT NULL DEFAULT 1,
+  created_at timestamptz NOT NULL,
+  updated_at timestamptz NOT NULL,
+  CHECK (begin_pos >= 1 AND end_pos >= begin_pos)
+);
+
+-- One row a roll. Task numbers are allotted from next_number in blocks.
+CREATE TABLE rolls (
+  type        text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  position    int         NOT NULL,
+  next_number bigint      NOT NULL DEFAULT 1,
+  opened_at   timestamptz NOT NULL,
+  PRIMARY KEY (type, position)
+) WITH (fillfactor = 50);
+
+-- secret is sealed (AES-256-GCM).
+CREATE TABLE endpoints (
+  id         uuid        PRIMARY KEY,
+  type       text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  stage      text        NOT NULL,
+  url        text        NOT NULL,
+  secret     bytea       NOT NULL,
+  created_at timestamptz NOT NULL
+);
+CREATE INDEX ON endpoints (type, stage);
+
+-- Always empty: a foreign key to it seals a table against inserts.
+CREATE TABLE sealed (id bigint PRIMARY KEY);
+
+-- +goose Down
+DROP TABLE sealed;
+DROP TABLE endpoints;
+DROP TABLE rolls;
+DROP TABLE task_types;

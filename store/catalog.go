@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Type is a task type as this node knows it: an immutable snapshot.
+type Type struct {
+	Tenant string
+	asyncflow.TaskType
+	Begin, End int // positions of the oldest live and the open roll
+
+	endpoints map[string][]Endpoint // by stage
+	tables    *tables
+}
+
+// Endpoints returns the endpoints of a stage.
+func (t *Type) Endpoints(stage string) []Endpoint { return t.endpoints[stage] }
+
+// Catalog holds what every node knows of all tenants' configuration. It is
+// about a second old at most; a change made through this node is in it when the
+// call that made it returns.
+type Catalog struct {
+	store *Store
+
+	mu       sync.Mutex // held by the one who refreshes
+	versions map[string]int64
+	tenants  atomic.Pointer[map[string]map[string]*Type]
+
+	changed []func() // called after every change
+}
+
+func newCatalog(s *Store) *Catalog {
+	c := &Catalog{store: s, versions: map[string]int64{}}
+	c.tenants.Store(&map[string]map[string]*Type{})
+	return c
+}
+
+// OnChange has f called after every change. Call it before Run.
+func (c *Catalog) OnChange(f func()) { c.changed = append(c.changed, f) }
+
+// Type returns a task type; CodeNotFound when this node knows of none.
+func (c *Catalog) Type(tenant, name string) (*Type, error) {
+	if t := (*c.tenants.Load())[tenant][name]; t != nil {
+		return t, nil
+	}
+	return nil, unknownType(name)
+}
+
+// Fresh is like Type, but looks into the database before it says that there is
+// none: another node may have made it this second.
+func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error) {
+	if t, err := c.Type(tenant, name); err == nil {
+		return t, nil
+	}
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.Type(tenant, name)
+}
+
+// HasTenant tells whether this node knows a tenant.
+func (c *Catalog) HasTenant(tenant string) bool {
+	_, ok := (*c.tenants.Load())[tenant]
+	return ok
+}
+
+// Types returns all task types of all tenants.
+func (c *Catalog) Types() iter.Seq[*Type] {
+	return func(yield func(*Type) bool) {
+		for _, types := range *c.tenants.Load() {
+			for _, t := range types {
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Tenants returns all tenants, each with its task types by name.
+func (c *Catalog) Tenants() map[string]map[string]*Type { return *c.tenants.Load() }
+
+// Refresh reads the configuration of those tenants again whose version has
+// changed.
+func (c *Catalog) Refresh(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	versions, err := c.readVersions(ctx)
+	if err != nil {
+		return wrap(err, "Catalog.Refresh")
+	}
+	old := *c.tenants.Load()
+	next := make(map[string]map[string]*Type, len(versions))
+	changed := len(old) != len(versions)
+	for tenant, version := range versions {
+		if types, ok := old[tenant]; ok && c.versions[tenant] == version {
+			next[tenant] = types
+			continue
+		}
+		changed = true
+		if next[tenant], err = c.readTenant(ctx, tenant); err != nil {
+			return wrap(err, "Catalog.Refresh: %q", tenant)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	c.versions = versions
+	c.tenants.Store(&next)
+	for _, f := range c.changed {
+		f()
+	}
+	return nil
+}
+
+func (c *Catalog) readVersions(ctx context.Context) (map[string]int64, error) {
+	rows, err := c.store.pool.Query(ctx, `SELECT slug, version FROM asyncflow.tenants`)
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]int64{}
+	var tenant string
+	var version int64
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &version}, func() error {
+		versions[tenant] = version
+		return nil
+	})
+	return versions, err
+}
+
+func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Type, error) {
+	stored, err := c.store.TaskTypes(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	types := make(map[string]*Type, len(stored))
+	for _, t := range stored {
+		types[t.Name] = &Type{Tenant: tenant, TaskType: t.TaskType,
+			endpoints: map[string][]Endpoint{}, tables: newTables(tenant, t.Name)}
+	}
+	if err := c.readPositions(ctx, tenant, types); err != nil {
+		return nil, err
+	}
+	endpoints, err := c.store.Endpoints(ctx, tenant, "")
+	for _, e := range endpoints {
+		if t := types[e.Type]; t != nil {
+			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
+		}
+	}
+	return types, err
+}
+
+func (c *Catalog) readPositions(ctx context.Context, tenant string, types map[string]*Type) error {
+	rows, err := c.store.pool.Query(ctx, `SELECT name, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
+	if err != nil {
+		return err
+	}
+	var name string
+	var begin, end int
+	_, err = pgx.ForEachRow(rows, []any{&name, &begin, &end}, func() error {
+		if t := types[name]; t != nil {
+			t.Begin, t.End = begin, end
+		}
+		return nil
+	})
+	return err
+}
+
+// TypeKey names a task type among all tenants.
+type TypeKey struct{ Tenant, Type string }
+
+// Key returns the type's key.
+func (t *Type) Key() TypeKey { return TypeKey{t.Tenant, t.Name} }

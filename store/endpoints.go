@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Endpoint is an endpoint as it is stored: its secret is sealed, and the store
+// has no key to it.
+type Endpoint struct {
+	ID        string
+	Type      string
+	Stage     string
+	URL       string
+	Secret    []byte
+	CreatedAt time.Time
+}
+
+// CreateEndpoint registers an endpoint for a stage of a task type. An unknown
+// type or stage is CodeNotFound.
+func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e Endpoint) (Endpoint, error) {
+	e.CreatedAt = s.Clock.Now()
+	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
+		t, err := readTaskType(ctx, tx, tenant, e.Type, "FOR SHARE")
+		if err != nil {
+			return err
+		}
+		if t.StageIndex(e.Stage) < 0 {
+			return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "task type " + e.Type + " has no stage " + e.Stage,
+				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO `+quote(schemaOf(tenant))+`.endpoints (id, type, stage, url, secret, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6)`, e.ID, e.Type, e.Stage, e.URL, e.Secret, e.CreatedAt)
+		return err
+	})
+	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
+}
+
+// Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
+// all, by type, stage and age.
+func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]Endpoint, error) {
+	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
+		FROM `+quote(schemaOf(tenant))+`.endpoints
+		WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
+	if err != nil {
+		return nil, wrap(err, "Endpoints(%q)", tenant)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Endpoint])
+	return all, wrap(err, "Endpoints(%q)", tenant)
+}
+
+// Endpoint returns one endpoint; CodeNotFound when there is none.
+func (s *Store) Endpoint(ctx context.Context, tenant, id string) (Endpoint, error) {
+	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
+		FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id::text = $1`, id)
+	if err != nil {
+		return Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Endpoint])
+	if err == pgx.ErrNoRows {
+		return e, unknownEndpoint(id)
+	}
+	return e, wrap(err, "Endpoint(%q, %q)", tenant, id)
+}
+
+// DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
+func (s *Store) DeleteEndpoint(ctx context.Context, tenant, id string) error {
+	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id::text = $1`, id)
+		if err == nil && tag.RowsAffected() == 0 {
+			return unknownEndpoint(id)
+		}
+		return err
+	})
+	return wrap(err, "DeleteEndpoint(%q, %q)", tenant, id)
+}
+
+func unknownEndpoint(id string) error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no endpoint %q", id)
+}

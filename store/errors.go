@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// sqlState returns the SQLSTATE of err, or "".
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// isDataError tells whether Postgres refused the data of a statement, so that
+// the same data would be refused again.
+func isDataError(err error) bool {
+	state := sqlState(err)
+	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") || state == "54001" || state == "54000"
+}
+
+// isRefused tells whether the server answered with an error, so that it is
+// known that nothing was committed. Errors of class 57 (shutdown) and 08 may
+// follow a commit whose answer was lost.
+func isRefused(err error) bool {
+	state := sqlState(err)
+	return state != "" && !strings.HasPrefix(state, "57") && !strings.HasPrefix(state, "08")
+}
+
+// wrap adds the operation to a database error. What the database can't do now is
+// CodeUnavailable, safe to try again; anything else is CodeInternal.
+func wrap(err error, op string, args ...any) error {
+	var known *asyncflow.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	out := &asyncflow.Error{Code: asyncflow.CodeInternal, Op: fmt.Sprintf(op, args...), Err: err}
+	state := sqlState(err)
+	switch {
+	case state == "" || strings.HasPrefix(state, "57") || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53"),
+		errors.Is(err, context.DeadlineExceeded):
+		out.Code, out.Message = asyncflow.CodeUnavailable, "the database can't be reached or is busy; try again"
+	}
+	return out
+}
+
+// connectError says in one line why there is no connection and what to do.
+func connectError(rawURL string, err error) error {
+	host := "the database"
+	if u, parseErr := url.Parse(rawURL); parseErr == nil && u.Host != "" {
+		host = u.Host + u.Path
+	}
+	out := &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err}
+	switch state := sqlState(err); {
+	case state == "28P01" || state == "28000":
+		out.Message = fmt.Sprintf("%s refused the user or the password: check DATABASE_URL", host)
+	case state == "3D000":
+		out.Message = fmt.Sprintf("%s: there is no such database: create it, or check DATABASE_URL", host)
+	case strings.Contains(err.Error(), "cannot parse"):
+		out.Message, out.Err = "DATABASE_URL is not a Postgres URL such as postgres://user:password@host:5432/database", nil
+	default:
+		out.Message = fmt.Sprintf("can't reach Postgres at %s: start it, or check DATABASE_URL", host)
+	}
+	return out
+}

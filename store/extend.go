@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// extendItem is a lease whose time is to be moved.
+type extendItem struct {
+	id    int64
+	seq   int
+	until time.Time
+	done  func(stands bool, err error)
+}
+
+// Extend moves the time of a lease, if it still stands, and calls done with
+// whether it does. A lease is extended when its delivery was answered with 202.
+func (s *Store) Extend(tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error)) {
+	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, done})
+}
+
+func (s *Store) writeExtends(ctx context.Context, key TypeKey, items []extendItem) {
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	standing, err := s.extendLeases(ctx, key, items)
+	for _, item := range items {
+		item.done(standing[item.id], err)
+	}
+}
+
+// extendLeases tries until the database answers: repeating it changes nothing.
+func (s *Store) extendLeases(ctx context.Context, key TypeKey, items []extendItem) (map[int64]bool, error) {
+	t, err := s.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]int64, len(items))
+	seqs := make([]int16, len(items))
+	untils := make([]time.Time, len(items))
+	for i, item := range items {
+		ids[i], seqs[i], untils[i] = item.id, int16(item.seq), item.until
+	}
+	standing := map[int64]bool{}
+	err = s.persist(ctx, "extend", key, func() error {
+		rows, err := s.hot.Query(ctx, t.tables.at(0, extendLeaseSQL), ids, seqs, untils)
+		if err != nil {
+			return err
+		}
+		return collectIDs(rows, standing)
+	})
+	return standing, wrap(err, "Extend(%q, %q)", key.Tenant, key.Type)
+}

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Overview tells governance what a task type needs: the zero time where there is
+// nothing.
+type Overview struct {
+	Type  *Type
+	Lease time.Time // when the first lease runs out
+	Wait  time.Time // when the first waiting task is due
+	Ready time.Time // the order_time at the head of ready
+	Held  []string  // stages in which tasks wait for an endpoint
+}
+
+// overviewTypes is how many types one statement looks at.
+const overviewTypes = 50
+
+// Overviews looks at all task types of a tenant, by name.
+func (s *Store) Overviews(ctx context.Context, tenant string) ([]Overview, error) {
+	types := s.Catalog.Tenants()[tenant]
+	var all []Overview
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), overviewTypes) {
+		part, err := s.overviews(ctx, types, names)
+		if err != nil {
+			return nil, wrap(err, "Overviews(%q)", tenant)
+		}
+		all = append(all, part...)
+	}
+	return all, nil
+}
+
+func (s *Store) overviews(ctx context.Context, types map[string]*Type, names []string) ([]Overview, error) {
+	selects := make([]string, len(names))
+	for i, name := range names {
+		t := types[name]
+		selects[i] = fmt.Sprintf(t.tables.at(t.Begin, `SELECT %d,
+			(SELECT min(until) FROM {lease}),
+			(SELECT until FROM {wait} WHERE until < 'infinity' ORDER BY until LIMIT 1),
+			(SELECT order_time FROM {ready} ORDER BY order_time, id LIMIT 1),
+			ARRAY(SELECT DISTINCT stage FROM {wait} WHERE until = 'infinity')`), i)
+	}
+	rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Overview, err error) {
+		var i int
+		var lease, wait, ready *time.Time
+		err = row.Scan(&i, &lease, &wait, &ready, &o.Held)
+		o.Type, o.Lease, o.Wait, o.Ready = types[names[i]], orZero(lease), orZero(wait), orZero(ready)
+		return o, err
+	})
+}
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// governBatch is the most rows that one transaction of governance moves.
+const governBatch = 1000
+
+// exclusively runs do in a transaction that holds the lock of a job, so that no
+// two nodes do the same at once; a node that is stopped holds it for 5 s at most.
+// When another node holds it, do is not called. now is the database's time.
+func (s *Store) exclusively(ctx context.Context, job string, do func(tx pgx.Tx, now time.Time) error) error {
+	h := fnv.New64a()
+	h.Write([]byte("asyncflow " + job))
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var ours bool
+		var now time.Time
+		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`, int64(h.Sum64())).Scan(&ours, &now)
+		if err != nil || !ours {
+			return err
+		}
+		return do(tx, now)
+	})
+}

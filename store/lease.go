@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// LeaseMargin is how much longer than its stage's timeout a lease stands: time
+// to send the delivery off and to settle its outcome.
+const LeaseMargin = 10 * time.Second
+
+// Lease takes up to n due tasks of a type for this node, first in order first,
+// and returns them with what they are to be sent with. next is when the next
+// task of the type is due as far as can be seen; zero: none is there. When
+// more may be due at once, next is not after the present.
+//
+// It is one transaction in two round trips. When the answer to its COMMIT is
+// lost, the leases run out and are rescued.
+func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+	conn, err := s.hot.Acquire(ctx)
+	if err != nil {
+		return nil, next, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+	}
+	defer conn.Release() // ends the connection if the transaction is still open
+	now := s.Clock.Now()
+	if leases, err = takeReady(ctx, conn, t, now, n); err != nil {
+		return nil, next, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+	}
+	hold(leases, t, now)
+	b := &pgx.Batch{}
+	byID := make(map[int64]*asyncflow.Lease, len(leases))
+	for i := range leases {
+		byID[leases[i].ID.Number] = &leases[i]
+	}
+	if len(leases) > 0 {
+		queuePayloads(b, t, leases, byID)
+		s.queueLeases(b, t, leases, now)
+	}
+	if len(leases) < n {
+		b.Queue(t.tables.at(t.Begin, headSQL)).QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&next); err != pgx.ErrNoRows {
+				return err
+			}
+			return nil
+		})
+	} else {
+		next = now
+	}
+	b.Queue("COMMIT")
+	if err = conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+	}
+	return leases, next, nil
+}
+
+// takeReady begins the transaction and takes the token rows.
+func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time, n int) ([]asyncflow.Lease, error) {
+	leases := make([]asyncflow.Lease, 0, n)
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(t.tables.at(t.Begin, takeReadySQL), now, n).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var l asyncflow.Lease
+			var seq, attempt int16
+			if err := rows.Scan(&l.ID.Number, &seq, &l.Stage, &attempt, &l.OrderTime); err != nil {
+				return err
+			}
+			l.ID.Type, l.Seq, l.Attempt = t.Name, int(seq), int(attempt)
+			leases = append(leases, l)
+		}
+		return rows.Err()
+	})
+	return leases, conn.SendBatch(ctx, b).Close()
+}
+
+// hold sets since when and until when the leases stand.
+func hold(leases []asyncflow.Lease, t *Type, now time.Time) {
+	for i := range leases {
+		timeout := asyncflow.MinTimeout
+		if stage := t.StageIndex(leases[i].Stage); stage >= 0 {
+			timeout = t.Stages[stage].Timeout.Std()
+		}
+		leases[i].LeasedAt, leases[i].Until = now, now.Add(timeout+LeaseMargin)
+	}
+}
+
+// queuePayloads reads options and contexts from the rolls that the ids name; the
+// journal is read for tasks that have one.
+func queuePayloads(b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease) {
+	type part struct {
+		position int
+		later    bool
+	}
+	parts := map[part][]int64{}
+	for _, l := range leases {
+		p := part{l.ID.Position(), l.Seq > 1}
+		parts[p] = append(parts[p], l.ID.Number)
+	}
+	for p, ids := range parts {
+		sql := payloadsSQL
+		if p.later {
+			sql = laterPayloadsSQL
+		}
+		b.Queue(t.tables.at(p.position, sql), ids).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := scanPayload(rows, byID); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+}
+
+func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
+	raw := rows.RawValues() // json travels as text; copied once, below
+	var id int64
+	if err := rows.Scan(&id, nil, nil); err != nil {
+		return err
+	}
+	l := byID[id]
+	l.Context = append(json.RawMessage(nil), raw[2]...)
+	if raw[1] == nil {
+		return nil
+	}
+	return json.Unmarshal(raw[1], &l.Options)
+}
+
+// queueLeases writes the lease rows.
+func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, now time.Time) {
+	ids := make([]int64, len(leases))
+	seqs := make([]int16, len(leases))
+	stages := make([]string, len(leases))
+	attempts := make([]int16, len(leases))
+	untils := make([]time.Time, len(leases))
+	for i, l := range leases {
+		ids[i], seqs[i], stages[i], attempts[i], untils[i] = l.ID.Number, int16(l.Seq), l.Stage, int16(l.Attempt), l.Until
+	}
+	b.Queue(t.tables.at(0, insertLeaseSQL), ids, seqs, stages, attempts, untils, s.cfg.Node, now)
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Task numbers are taken from the roll's row in blocks, before the insert, so
+// that an insert whose commit is unknown can be repeated with the same ids. A
+// block lasts about a second of submits: numbers of several nodes then follow
+// the order of time to about a second, which is the order of lists. Numbers left
+// over are never used.
+const (
+	blockLife  = time.Second
+	blockLeast = 16
+	blockMost  = 20000
+)
+
+type numbers struct {
+	store  *Store
+	mu     sync.Mutex
+	blocks map[TypeKey]*block
+}
+
+type block struct {
+	mu       sync.Mutex // held while numbers are taken, also from the database
+	position int
+	next     int64
+	end      int64
+	size     int64
+	taken    time.Time
+}
+
+func newNumbers(s *Store) *numbers {
+	return &numbers{store: s, blocks: map[TypeKey]*block{}}
+}
+
+// take returns n fresh numbers of the open roll of a type, ascending.
+func (ns *numbers) take(ctx context.Context, t *Type, n int) ([]int64, error) {
+	b := ns.block(t.Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.position != t.End || time.Since(b.taken) > blockLife {
+		b.next, b.end = 0, 0
+	}
+	out := make([]int64, 0, n)
+	for len(out) < n {
+		if b.next == b.end {
+			if err := ns.refill(ctx, t, b, int64(n-len(out))); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, b.next)
+		b.next++
+	}
+	return out, nil
+}
+
+func (ns *numbers) block(key TypeKey) *block {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	b := ns.blocks[key]
+	if b == nil {
+		b = &block{}
+		ns.blocks[key] = b
+	}
+	return b
+}
+
+// refill takes a block: twice the last one when that one was used up within its
+// life, half of it when not. Its commit may be lost in a crash of the server only
+// together with every task that used it, so it need not be waited for.
+func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) error {
+	if time.Since(b.taken) < blockLife {
+		b.size *= 2
+	} else {
+		b.size /= 2
+	}
+	b.size = max(min(b.size, blockMost), blockLeast, need)
+	var first int64
+	batch := &pgx.Batch{}
+	batch.Queue(`SET LOCAL synchronous_commit = off`)
+	batch.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
+		WHERE type = $1 AND position = $2 RETURNING next_number - $3`, t.Name, t.End, b.size).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&first) })
+	if err := ns.store.hot.SendBatch(ctx, batch).Close(); err != nil {
+		return wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
+	}
+	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
+	return nil
+}

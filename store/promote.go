@@ -1,0 +1,47 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Promote moves waiting tasks that are due soon to ready, and those that waited
+// for an endpoint in one of the stages that have one again. It returns how many
+// there were: governBatch at most.
+func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, error) {
+	ts := &tokens{}
+	err := s.exclusively(ctx, "promote", func(tx pgx.Tx, now time.Time) error {
+		rows, err := tx.Query(ctx, t.tables.at(0, `
+			WITH c AS MATERIALIZED (
+			  SELECT ctid AS t FROM {wait}
+			  WHERE until <= $1 OR until = 'infinity' AND reason = 'endpoint' AND stage = ANY ($2)
+			  ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED)
+			DELETE FROM {wait} w USING c WHERE w.ctid = c.t
+			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time`), now.Add(asyncflow.Soon), served, governBatch)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var seq int
+		v := asyncflow.Verdict{Kind: asyncflow.Retry}
+		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime}, func() error {
+			ts.add(id, seq, v, now)
+			return nil
+		})
+		if err != nil || len(ts.ready.ids) == 0 {
+			return err
+		}
+		b := &pgx.Batch{}
+		ts.queue(b, t)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return 0, wrap(err, "Promote(%q, %q)", t.Tenant, t.Name)
+	}
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	return len(ts.ready.ids), nil
+}

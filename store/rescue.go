@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Rescue ends leases of a type that have run out: each gets a journal row, and
+// the verdict says whether the task is tried again. It returns how many there
+// were: governBatch at most.
+func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
+	var settled []asyncflow.Settlement
+	var ts *tokens
+	err := s.exclusively(ctx, "rescue", func(tx pgx.Tx, now time.Time) error {
+		expired, err := takeExpired(ctx, tx, t, now)
+		if err != nil || len(expired) == 0 {
+			return err
+		}
+		if err := readOptions(ctx, tx, t, expired); err != nil {
+			return err
+		}
+		settled, ts = s.lostLeases(t, expired, now)
+		return writeLost(ctx, tx, t, settled, ts, now)
+	})
+	if err != nil || ts == nil {
+		return 0, wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
+	}
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	for _, settlement := range settled {
+		if settlement.Verdict.Final() != "" {
+			s.finals.tell(t.Key(), settlement.Lease.ID.Number)
+		}
+	}
+	return len(settled), nil
+}
+
+// takeExpired takes the leases whose time is over by the database's clock.
+func takeExpired(ctx context.Context, tx pgx.Tx, t *Type, now time.Time) ([]asyncflow.Lease, error) {
+	rows, err := tx.Query(ctx, t.tables.at(0, `
+		WITH c AS MATERIALIZED (
+		  SELECT ctid AS t FROM {lease} WHERE until < $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
+		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, governBatch)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+		l.ID.Type = t.Name
+		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until)
+	})
+}
+
+// readOptions fills in the options of tasks that have some.
+func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lease) error {
+	byPosition := map[int][]int64{}
+	byID := map[int64]*asyncflow.Lease{}
+	for i := range leases {
+		id := leases[i].ID
+		byPosition[id.Position()] = append(byPosition[id.Position()], id.Number)
+		byID[id.Number] = &leases[i]
+	}
+	for position, ids := range byPosition {
+		rows, err := tx.Query(ctx, t.tables.at(position, `SELECT id, options FROM {task} WHERE id = ANY ($1) AND options IS NOT NULL`), ids)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var o asyncflow.Options
+		if _, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
+			byID[id].Options = o
+			o = asyncflow.Options{}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lostLeases decides what becomes of tasks whose leases ran out.
+func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([]asyncflow.Settlement, *tokens) {
+	settled, ts := make([]asyncflow.Settlement, len(expired)), &tokens{}
+	for i, l := range expired {
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
+		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
+		if v := settled[i].Verdict; v.Final() == "" {
+			ts.add(l.ID.Number, l.Seq+1, v, now)
+		}
+	}
+	return settled, ts
+}
+
+func writeLost(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
+	j := newJournal()
+	for _, settlement := range settled {
+		j.add(settlement)
+	}
+	b := &pgx.Batch{}
+	j.queue(b, t, now)
+	ts.queue(b, t)
+	return tx.SendBatch(ctx, b).Close()
+}

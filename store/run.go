@@ -1,0 +1,52 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// catalogEvery bounds the age of the catalog where NOTIFY is lost or off.
+	catalogEvery = time.Second
+	// nodeEvery is how often a node writes its row; nodeGone, after which time
+	// without it counts as gone.
+	nodeEvery = 5 * time.Second
+	nodeGone  = 3 * nodeEvery
+)
+
+// Run keeps the clock, the catalog, the node's row and the wake-ups going until
+// ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.every(ctx, clockEvery, "clock", s.Clock.refresh) })
+	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.Refresh) })
+	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
+	if s.cfg.Notify {
+		g.Go(func() error { return s.Wakeups.send(ctx) })
+		g.Go(func() error { return s.Wakeups.listen(ctx) })
+	}
+	err := g.Wait()
+	s.leave()
+	return err
+}
+
+// every calls do at once and then once a period. A failure is logged and tried
+// again: the database may be away for a while.
+func (s *Store) every(ctx context.Context, period time.Duration, name string, do func(context.Context) error) error {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		doCtx, cancel := context.WithTimeout(ctx, max(period, connectTimeout))
+		if err := do(doCtx); err != nil && ctx.Err() == nil {
+			s.log.Warn("can't refresh, trying again", "what", name, "error", err)
+		}
+		cancel()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

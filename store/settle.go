@@ -1,0 +1,189 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	settleBatch  = 500
+	settleLinger = 3 * time.Millisecond
+	// settlePatience bounds the tries to write a batch; after it the leases run
+	// out and are rescued.
+	settlePatience = time.Minute
+)
+
+// Settled is the result of a settlement.
+type Settled struct {
+	// Stale tells that the lease no longer stood and another outcome is written:
+	// nothing was changed.
+	Stale bool
+	// Written is the outcome in the journal for the lease's seq when it is stale;
+	// "" when there is none (yet).
+	Written asyncflow.OutcomeKind
+	Err     error
+}
+
+type settleItem struct {
+	asyncflow.Settlement
+	done func(Settled)
+}
+
+// Settle ends a lease: its row is deleted if it still stands, and the journal row
+// and what follows from the verdict are written, in one transaction with others.
+// done is called with the result, once; it must not block.
+func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func(Settled)) {
+	s.settles.add(TypeKey{tenant, settlement.Lease.ID.Type}, settleItem{settlement, done})
+}
+
+func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settleItem) {
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	slices.SortFunc(items, func(a, b settleItem) int { return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number) })
+	results := make([]Settled, len(items))
+	s.settleBatch(ctx, key, items, results)
+	for i, item := range items {
+		item.done(results[i])
+	}
+}
+
+// settleBatch settles a batch. When Postgres refuses its data, the batch is split
+// until only the offender fails.
+func (s *Store) settleBatch(ctx context.Context, key TypeKey, items []settleItem, results []Settled) {
+	var ended map[int64]bool
+	var ts *tokens
+	t, err := s.Catalog.Type(key.Tenant, key.Type)
+	if err == nil {
+		err = s.persist(ctx, "settle", key, func() error {
+			ended, ts, err = s.trySettle(ctx, t, items)
+			return err
+		})
+	}
+	switch {
+	case err == nil:
+		s.announceSettled(key, items, ended, ts)
+		s.explainStale(ctx, t, items, ended, results)
+	case isDataError(err) && len(items) > 1:
+		half := len(items) / 2
+		s.settleBatch(ctx, key, items[:half], results[:half])
+		s.settleBatch(ctx, key, items[half:], results[half:])
+	default:
+		for i := range results {
+			results[i].Err = wrap(err, "Settle(%q, %q)", key.Tenant, key.Type)
+		}
+	}
+}
+
+// trySettle is one transaction of two round trips. It returns the tasks whose
+// leases it ended, and the token rows it wrote.
+func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map[int64]bool, *tokens, error) {
+	conn, err := s.hot.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Release() // ends the connection if the transaction is still open
+	ended := make(map[int64]bool, len(items))
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	ids := make([]int64, len(items))
+	seqs := make([]int16, len(items))
+	for i, item := range items {
+		ids[i], seqs[i] = item.Lease.ID.Number, int16(item.Lease.Seq)
+	}
+	b.Queue(t.tables.at(0, takeLeaseSQL), ids, seqs).Query(func(rows pgx.Rows) error { return collectIDs(rows, ended) })
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, nil, err
+	}
+	now := s.Clock.Now()
+	ts := &tokens{}
+	journal := newJournal()
+	for _, item := range items {
+		if !ended[item.Lease.ID.Number] {
+			continue
+		}
+		journal.add(item.Settlement)
+		if item.Verdict.Final() == "" {
+			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, item.Verdict, now)
+		}
+	}
+	b = &pgx.Batch{}
+	journal.queue(b, t, now)
+	ts.queue(b, t)
+	b.Queue("COMMIT")
+	return ended, ts, conn.SendBatch(ctx, b).Close()
+}
+
+// announceSettled tells dispatchers of what is ready, and waiters of what is final.
+func (s *Store) announceSettled(key TypeKey, items []settleItem, ended map[int64]bool, ts *tokens) {
+	s.Wakeups.Announce(key, ts.earliest)
+	for _, item := range items {
+		if ended[item.Lease.ID.Number] && item.Verdict.Final() != "" {
+			s.finals.tell(key, item.Lease.ID.Number)
+		}
+	}
+}
+
+// explainStale finds out about settlements whose lease was gone. When the journal
+// has the same outcome for that seq, it is this very settlement whose COMMIT
+// answer was lost, or the same report again.
+func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, ended map[int64]bool, results []Settled) {
+	if len(ended) == len(items) {
+		return
+	}
+	for i, item := range items {
+		if ended[item.Lease.ID.Number] {
+			continue
+		}
+		written, err := s.Written(ctx, t, item.Lease.ID, item.Lease.Seq)
+		results[i] = Settled{Stale: written != item.Outcome.Kind, Written: written, Err: err}
+	}
+}
+
+// Written returns the outcome in the journal for a task's seq, or "".
+func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (asyncflow.OutcomeKind, error) {
+	var kind asyncflow.OutcomeKind
+	err := s.pool.QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
+		id.Number, seq).Scan(&kind)
+	if err == pgx.ErrNoRows {
+		return "", nil
+	}
+	return kind, wrap(err, "Written(%s, %d)", id, seq)
+}
+
+// persist runs one transaction until it commits or its data is refused, for as
+// long as ctx lasts. do must be safe to repeat after a commit whose answer was
+// lost.
+func (s *Store) persist(ctx context.Context, what string, key TypeKey, do func() error) error {
+	err := do()
+	for pause := 10 * time.Millisecond; err != nil && !isDataError(err) && ctx.Err() == nil; pause *= 2 {
+		s.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
+		sleep(ctx, min(pause, time.Second))
+		err = do()
+	}
+	return err
+}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func collectIDs(rows pgx.Rows, into map[int64]bool) error {
+	var id int64
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		into[id] = true
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,83 @@
+package store
+
+// The hot statements of a task type. Each names one tenant's schema, holds no
+// INSERT inside a CTE, and takes times as parameters, so that a distributed
+// Postgres can route it to the node that keeps the tenant. tables.at fills in the
+// names in braces.
+
+// insertTaskSQL adds the immutable rows of new tasks.
+const insertTaskSQL = `
+INSERT INTO {task} (id, created_at, order_time, options, context)
+SELECT id, $2, order_time, options::json, context::json
+FROM unnest($1::bigint[], $3::timestamptz[], $4::text[], $5::text[]) AS u (id, order_time, options, context)`
+
+// insertTaskAgainSQL repeats an insert whose commit is unknown, and tells which
+// rows it had not put there.
+const insertTaskAgainSQL = insertTaskSQL + `
+ON CONFLICT (id) DO NOTHING
+RETURNING id`
+
+// insertReadySQL adds token rows that a dispatcher may lease.
+const insertReadySQL = `
+INSERT INTO {ready} (order_time, id, seq, stage, attempt)
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[])`
+
+// insertWaitSQL adds token rows of tasks that wait.
+const insertWaitSQL = `
+INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until)
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::timestamptz[])`
+
+// takeReadySQL takes the token rows that are due, first in order first. Another
+// dispatcher's rows are skipped, not waited for. MATERIALIZED keeps the planner
+// from locking more rows than the limit.
+const takeReadySQL = `
+WITH c AS MATERIALIZED (
+  SELECT ctid AS t FROM {ready}
+  WHERE order_time <= $1
+  ORDER BY order_time, id
+  LIMIT $2
+  FOR UPDATE SKIP LOCKED)
+DELETE FROM {ready} r USING c WHERE r.ctid = c.t
+RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
+
+// headSQL tells when the next task is due.
+const headSQL = `SELECT order_time FROM {ready} ORDER BY order_time, id LIMIT 1`
+
+// payloadsSQL reads what tasks in their first attempt are sent with.
+const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)`
+
+// laterPayloadsSQL reads what later attempts are sent with: the latest output of
+// a stage, else the task's own context.
+const laterPayloadsSQL = `
+SELECT t.id, t.options, coalesce(o.output, t.context)
+FROM {task} t LEFT JOIN LATERAL (
+  SELECT j.output FROM {journal} j
+  WHERE j.id = t.id AND j.output IS NOT NULL
+  ORDER BY j.seq DESC LIMIT 1) o ON true
+WHERE t.id = ANY ($1)`
+
+const insertLeaseSQL = `
+INSERT INTO {lease} (id, seq, stage, attempt, until, node, leased_at)
+SELECT u.*, $6, $7 FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[]) u`
+
+// takeLeaseSQL ends leases. Only those whose seq still stands are ended: the
+// fence.
+const takeLeaseSQL = `
+DELETE FROM {lease} l
+USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
+WHERE l.id = u.id AND l.seq = u.seq
+RETURNING l.id`
+
+// extendLeaseSQL is no transition: it moves the time of leases that still stand.
+const extendLeaseSQL = `
+UPDATE {lease} l SET until = u.until
+FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until)
+WHERE l.id = u.id AND l.seq = u.seq
+RETURNING l.id`
+
+const insertJournalSQL = `
+INSERT INTO {journal} (at, id, seq, stage, attempt, outcome, final, endpoint, duration, status, error, output, next_time)
+SELECT $1, id, seq, stage, attempt, outcome, final, endpoint, duration, status, error, output::json, next_time
+FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[],
+            $9::real[], $10::smallint[], $11::text[], $12::text[], $13::timestamptz[])
+  AS u (id, seq, stage, attempt, outcome, final, endpoint, duration, status, error, output, next_time)`

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Config says which database to use and how.
+type Config struct {
+	URL   string // postgres://…
+	Node  string // this node's id, unique among the nodes of a database
+	Roles string // what this node does, for the list of nodes
+	Build string // version of this program, for the list of nodes
+
+	// Pool bounds the connections for requests and governance; 0: 10.
+	Pool int
+	// HotPool bounds the connections that submit, lease and settle; 0: 8. More
+	// of them make smaller batches.
+	HotPool int
+	// Notify tells other nodes of new work with NOTIFY. Without it (a
+	// transaction pooler, another engine) dispatchers poll.
+	Notify bool
+
+	Log *slog.Logger
+}
+
+// Store is a connection to the database. It is safe for concurrent use; Run
+// must be running while it is used.
+type Store struct {
+	cfg  Config
+	log  *slog.Logger
+	pool *pgxpool.Pool
+	hot  *pgxpool.Pool
+
+	Clock   *Clock
+	Catalog *Catalog
+	Wakeups *Wakeups
+
+	nodes   atomic.Int32 // how many nodes there are, as last seen
+	numbers *numbers
+	finals  *finals
+	submits *gatherer[submitItem]
+	settles *gatherer[settleItem]
+	extends *gatherer[extendItem]
+}
+
+// Open connects, and checks that the schema is current. An unreachable or
+// outdated database is CodeUnavailable with a message that says what to do.
+func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
+	if cfg.Pool == 0 {
+		cfg.Pool = 10
+	}
+	if cfg.HotPool == 0 {
+		cfg.HotPool = 8
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{cfg: cfg, log: cfg.Log}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.pool, err = newPool(ctx, cfg.URL, cfg.Pool, nil); err != nil {
+		return nil, connectError(cfg.URL, err)
+	}
+	if s.hot, err = newPool(ctx, cfg.URL, cfg.HotPool, hotSettings); err != nil {
+		return nil, connectError(cfg.URL, err)
+	}
+	if err = s.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	s.Clock = newClock(s.pool)
+	if err = s.Clock.refresh(ctx); err != nil {
+		return nil, err
+	}
+	s.Catalog = newCatalog(s)
+	s.Wakeups = newWakeups(s)
+	s.numbers = newNumbers(s)
+	s.finals = newFinals()
+	s.submits = newGatherer(submitBatch, submitLinger, s.writeSubmits)
+	s.settles = newGatherer(settleBatch, settleLinger, s.writeSettlements)
+	s.extends = newGatherer(settleBatch, settleLinger, s.writeExtends)
+	return s, s.Catalog.Refresh(ctx)
+}
+
+// Close waits for the batches under way and closes the connections.
+func (s *Store) Close() {
+	s.submits.drain()
+	s.settles.drain()
+	s.extends.drain()
+	s.close()
+}
+
+func (s *Store) close() {
+	for _, p := range []*pgxpool.Pool{s.pool, s.hot} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+// Ping returns nil when the database answers and its schema is current.
+func (s *Store) Ping(ctx context.Context) error { return s.checkSchema(ctx) }
+
+func unknownType(name string) error {
+	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,
+		Fields: []asyncflow.FieldError{{Field: "type", Message: "is not a task type of this tenant"}}}
+}

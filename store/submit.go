@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	submitBatch  = 500
+	submitLinger = 2 * time.Millisecond
+	// submitPatience bounds the tries to find out whether a commit happened.
+	submitPatience = 10 * time.Second
+)
+
+// Submitted is the result of one submitted task: Err, or what it became.
+type Submitted struct {
+	ID        asyncflow.TaskID
+	Stage     string
+	Status    asyncflow.Status
+	OrderTime time.Time
+	Err       error
+}
+
+// submitItem is a task on its way into a batch. The bytes in it are its own.
+type submitItem struct {
+	id      int64
+	verdict asyncflow.Verdict // where its first token row goes
+	options *string
+	context string
+	result  *Submitted
+	done    *sync.WaitGroup
+}
+
+// Submit accepts tasks of a tenant, which must be valid. It returns when all of
+// them are durable or refused, with a result for each in the same order; one
+// task's fault is no fault of the others. It keeps no reference to the tasks.
+func (s *Store) Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []Submitted {
+	results := make([]Submitted, len(tasks))
+	byType := map[string][]int{}
+	for i, task := range tasks {
+		byType[task.Type] = append(byType[task.Type], i)
+	}
+	var done sync.WaitGroup
+	for name, indexes := range byType {
+		items, err := s.newItems(ctx, tenant, name, tasks, indexes, results)
+		if err != nil {
+			for _, i := range indexes {
+				results[i].Err = err
+			}
+			continue
+		}
+		done.Add(len(items))
+		for i := range items {
+			items[i].done = &done
+		}
+		s.submits.add(TypeKey{tenant, name}, items...)
+	}
+	done.Wait()
+	return results
+}
+
+// newItems gives the tasks of one type their ids and places.
+func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask, indexes []int, results []Submitted) ([]submitItem, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := s.numbers.take(ctx, t, len(indexes))
+	if err != nil {
+		return nil, err
+	}
+	now := s.Clock.Now()
+	items := make([]submitItem, len(indexes))
+	for n, i := range indexes {
+		id := asyncflow.NewTaskID(name, t.End, ids[n])
+		order := asyncflow.SubmitOrder(t.TaskType, tasks[i], now)
+		status := asyncflow.StatusPending
+		if order.After(now.Add(asyncflow.Soon)) {
+			status = asyncflow.StatusWaiting
+		}
+		results[i] = Submitted{ID: id, Stage: t.Stages[0].Name, Status: status, OrderTime: order}
+		items[n] = submitItem{id: id.Number, options: optionsText(tasks[i].Options), context: string(tasks[i].Context), result: &results[i],
+			verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}}
+	}
+	return items, nil
+}
+
+// optionsText returns the options as they are stored; nil when there are none.
+func optionsText(o asyncflow.Options) *string {
+	if o.IsZero() {
+		return nil
+	}
+	doc, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // numbers only
+	}
+	text := string(doc)
+	return &text
+}
+
+// writeSubmits writes one batch and tells each item its result.
+func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []submitItem) {
+	ctx, cancel := context.WithTimeout(ctx, submitPatience)
+	defer cancel()
+	slices.SortFunc(items, func(a, b submitItem) int { return int(a.id - b.id) })
+	s.insertTasks(ctx, key, items)
+	for _, item := range items {
+		item.done.Done()
+	}
+}
+
+// insertTasks inserts a batch. When Postgres refuses its data, the batch is split
+// until only the offender fails.
+func (s *Store) insertTasks(ctx context.Context, key TypeKey, items []submitItem) {
+	earliest, err := s.insertBatch(ctx, key, items)
+	switch {
+	case err == nil:
+		s.Wakeups.Announce(key, earliest)
+	case isDataError(err) && len(items) > 1:
+		half := len(items) / 2
+		s.insertTasks(ctx, key, items[:half])
+		s.insertTasks(ctx, key, items[half:])
+	case isDataError(err):
+		items[0].result.Err = asyncflow.InvalidField("context", "was refused by Postgres: %v", err)
+	default:
+		for _, item := range items {
+			item.result.Err = wrap(err, "Submit(%q, %q)", key.Tenant, key.Type)
+		}
+	}
+}
+
+// insertBatch inserts a batch, trying again when the database failed: the ids
+// were allotted before, so a commit whose answer was lost is found, not repeated.
+// It returns the least order_time among the ready rows.
+func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem) (time.Time, error) {
+	t, err := s.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := s.Clock.Now()
+	ts := tokensOf(items, now)
+	b := &pgx.Batch{} // without BEGIN a batch is one transaction and one round trip
+	queueTasks(b, t, items, now)
+	ts.queue(b, t)
+	err = s.hot.SendBatch(ctx, b).Close()
+	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && sqlState(err) != "42P01" && ctx.Err() == nil; pause *= 2 {
+		s.log.Warn("submit failed, trying again", "tenant", key.Tenant, "type", key.Type, "tasks", len(items), "error", err)
+		sleep(ctx, min(pause, time.Second))
+		err = s.insertAgain(ctx, t, items, now)
+	}
+	if sqlState(err) == "42P01" {
+		err = unknownType(key.Type) // deleted meanwhile
+	}
+	return ts.earliest, err
+}
+
+func tokensOf(items []submitItem, now time.Time) *tokens {
+	ts := &tokens{}
+	for _, item := range items {
+		ts.add(item.id, 1, item.verdict, now)
+	}
+	return ts
+}
+
+func queueTasks(b *pgx.Batch, t *Type, items []submitItem, now time.Time) *pgx.QueuedQuery {
+	sql, args := taskInsert(t, insertTaskSQL, items, now)
+	return b.Queue(sql, args...)
+}
+
+func taskInsert(t *Type, sql string, items []submitItem, now time.Time) (string, []any) {
+	ids := make([]int64, len(items))
+	orders := make([]time.Time, len(items))
+	options := make([]*string, len(items))
+	contexts := make([]string, len(items))
+	for i, item := range items {
+		ids[i], orders[i], options[i], contexts[i] = item.id, item.verdict.OrderTime, item.options, item.context
+	}
+	position := asyncflow.TaskID{Number: items[0].id}.Position()
+	return t.tables.at(position, sql), []any{ids, now, orders, options, contexts}
+}
+
+// insertAgain inserts those items of a batch that an earlier try has not.
+func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, now time.Time) error {
+	return pgx.BeginFunc(ctx, s.hot, func(tx pgx.Tx) error {
+		sql, args := taskInsert(t, insertTaskAgainSQL, items, now)
+		rows, err := tx.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		slices.Sort(ids)
+		fresh := slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool {
+			_, found := slices.BinarySearch(ids, item.id)
+			return !found
+		})
+		b := &pgx.Batch{}
+		tokensOf(fresh, now).queue(b, t)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// tables are the qualified, quoted names of a task type's tables.
+type tables struct {
+	schema string
+	name   string
+	lease  string
+	wait   string
+	filled sync.Map // of filledKey to string: statements with the names in them
+}
+
+type filledKey struct {
+	sql      string
+	position int
+}
+
+func newTables(tenant, name string) *tables {
+	t := &tables{schema: schemaOf(tenant), name: name}
+	t.lease = t.qualify("lease_" + name)
+	t.wait = t.qualify("wait_" + name)
+	return t
+}
+
+func (t *tables) qualify(table string) string { return quote(t.schema) + "." + quote(table) }
+
+func (t *tables) rolled(kind string, position int) string {
+	return t.qualify(fmt.Sprintf("%s_%s_%d", kind, t.name, position))
+}
+
+func (t *tables) task(position int) string    { return t.rolled("task", position) }
+func (t *tables) journal(position int) string { return t.rolled("journal", position) }
+func (t *tables) ready(position int) string   { return t.rolled("ready", position) }
+
+// createType returns the statements that make the tables of a task type that
+// are not rolled. Their size swings between nothing and many: the planner is
+// kept from them (see hotSettings), vacuum comes by count.
+func (t *tables) createType() []string {
+	return t.expand(`
+CREATE TABLE {lease} (
+  id        bigint      PRIMARY KEY,
+  seq       smallint    NOT NULL CHECK (seq > 0),
+  stage     text        NOT NULL,
+  attempt   smallint    NOT NULL CHECK (attempt > 0),
+  node      text        NOT NULL,
+  leased_at timestamptz NOT NULL,
+  until     timestamptz NOT NULL
+) WITH (fillfactor = 70, {hot});
+CREATE TABLE {wait} (
+  id         bigint      PRIMARY KEY,
+  seq        smallint    NOT NULL CHECK (seq > 0),
+  stage      text        NOT NULL,
+  attempt    smallint    NOT NULL CHECK (attempt > 0),
+  order_time timestamptz NOT NULL,
+  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')),
+  key        text,
+  until      timestamptz NOT NULL
+) WITH ({hot});
+CREATE INDEX ON {wait} (until)`, 0)
+}
+
+// createRoll returns the statements that make the tables of one roll.
+func (t *tables) createRoll(position int) []string {
+	return t.expand(`
+CREATE TABLE {task} (
+  id         bigint      PRIMARY KEY,
+  created_at timestamptz NOT NULL,
+  order_time timestamptz NOT NULL,
+  options    json,
+  context    json        NOT NULL
+);
+CREATE TABLE {journal} (
+  id        bigint      NOT NULL,
+  seq       smallint    NOT NULL CHECK (seq > 0),
+  at        timestamptz NOT NULL,
+  stage     text        NOT NULL,
+  attempt   smallint    NOT NULL CHECK (attempt > 0),
+  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released')),
+  final     text        CHECK (final IN ('succeeded', 'failed')),
+  endpoint  text,
+  duration  real,
+  status    smallint,
+  error     text,
+  output    json,
+  next_time timestamptz,
+  PRIMARY KEY (id, seq)
+);
+CREATE INDEX ON {journal} (id) WHERE final <> 'succeeded';
+CREATE INDEX ON {journal} USING brin (at);
+CREATE TABLE {ready} (
+  order_time timestamptz NOT NULL,
+  id         bigint      NOT NULL,
+  seq        smallint    NOT NULL CHECK (seq > 0),
+  stage      text        NOT NULL,
+  attempt    smallint    NOT NULL CHECK (attempt > 0)
+) WITH ({hot});
+CREATE INDEX ON {ready} (order_time, id)`, position)
+}
+
+// drop returns the statements that drop all tables of a task type.
+func (t *tables) drop(begin, end int) []string {
+	names := []string{t.lease, t.wait}
+	for p := begin; p <= end; p++ {
+		names = append(names, t.task(p), t.journal(p), t.ready(p))
+	}
+	return []string{"DROP TABLE IF EXISTS " + strings.Join(names, ", ")}
+}
+
+// at returns a statement with the names of the tables at a position filled in
+// for those in braces.
+func (t *tables) at(position int, sql string) string {
+	key := filledKey{sql, position}
+	if full, ok := t.filled.Load(key); ok {
+		return full.(string)
+	}
+	full := strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{hot}", hotTable).Replace(sql)
+	t.filled.Store(key, full)
+	return full
+}
+
+// expand divides the statements of a DDL text and fills in the names.
+func (t *tables) expand(sql string, position int) []string {
+	return strings.Split(strings.TrimSpace(t.at(position, sql)), ";\n")
+}
+
+// hotTable has vacuum come to a small, busy table after a count of changes, and
+// analyze never: see hotSettings.
+const hotTable = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
+	"autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000"

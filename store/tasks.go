@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Task is a task as it stands.
+type Task struct {
+	ID         asyncflow.TaskID
+	Status     asyncflow.Status
+	Stage      string // where it stands, or ended
+	Attempt    int    // of that stage: under way, next, or last
+	Options    asyncflow.Options
+	WaitsFor   asyncflow.WaitReason // while waiting
+	OrderTime  time.Time            // while waiting or pending
+	Deadline   time.Time            // while running: when its lease runs out
+	CreatedAt  time.Time
+	FinishedAt time.Time // once final
+	Error      string    // of its last attempt, unless that was done
+	Context    json.RawMessage
+	Result     json.RawMessage // the last stage's output, once succeeded
+}
+
+// stateColumns tell a task's state from where its token row is: in {lease}, in
+// {wait}, nowhere (the last row of its journal is final), else in ready, where
+// its place follows from the task or its last journal row.
+const stateColumns = `
+SELECT t.id, t.created_at, t.options, t.context,
+  CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END,
+  coalesce(l.stage, w.stage, CASE WHEN j.final IS NOT NULL THEN j.stage END, ''),
+  coalesce(l.attempt, w.attempt, CASE WHEN j.final IS NOT NULL THEN j.attempt END, 0),
+  coalesce(w.reason, ''), coalesce(w.order_time, j.next_time, t.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
+  coalesce(j.stage, ''), coalesce(j.attempt, 0), coalesce(j.outcome, '')`
+
+const stateJoins = `
+LEFT JOIN {lease} l ON l.id = t.id
+LEFT JOIN {wait} w ON w.id = t.id
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true`
+
+// Task returns a task; CodeNotFound when there is none. It is one read by
+// primary key, whatever the age of the task.
+func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
+	t, err := s.typeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+	if err != nil {
+		return Task{}, wrap(err, "Task(%q, %s)", tenant, id)
+	}
+	task, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t) })
+	if err == pgx.ErrNoRows {
+		return Task{}, unknownTask(id)
+	}
+	return task, wrap(err, "Task(%q, %s)", tenant, id)
+}
+
+// typeOf returns the type of a task, if its roll exists.
+func (s *Store) typeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
+	if err == nil && id.Position() <= t.End {
+		return t, nil
+	}
+	if err == nil || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		return nil, unknownTask(id)
+	}
+	return nil, err
+}
+
+func unknownTask(id asyncflow.TaskID) error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no task %s", id)
+}
+
+func scanTask(row pgx.CollectableRow, t *Type) (task Task, err error) {
+	var order, until, ended *time.Time
+	var options, doc, output []byte
+	var lastStage, lastOutcome string
+	var lastAttempt int
+	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage, &task.Attempt,
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &output, &lastStage, &lastAttempt, &lastOutcome)
+	if err != nil {
+		return task, err
+	}
+	task.ID.Type = t.Name
+	task.Context = doc
+	if options != nil {
+		if err := json.Unmarshal(options, &task.Options); err != nil {
+			return task, err
+		}
+	}
+	switch task.Status {
+	case asyncflow.StatusRunning:
+		task.Deadline = orZero(until)
+	case asyncflow.StatusWaiting:
+		task.OrderTime = orZero(order)
+	case asyncflow.StatusPending:
+		task.OrderTime = orZero(order)
+		task.Stage, task.Attempt = pendingPlace(t, lastStage, lastAttempt, asyncflow.OutcomeKind(lastOutcome))
+	default:
+		task.FinishedAt = orZero(ended)
+		if task.Status == asyncflow.StatusSucceeded {
+			task.Result = output
+		}
+	}
+	return task, nil
+}
+
+// pendingPlace tells where a task in ready stands: ready has no index by id, but
+// the last journal row decides it.
+func pendingPlace(t *Type, stage string, attempt int, outcome asyncflow.OutcomeKind) (string, int) {
+	switch outcome {
+	case "":
+		return t.Stages[0].Name, 1
+	case asyncflow.OutcomeReleased:
+		return stage, attempt
+	case asyncflow.OutcomeDone:
+		if i := t.StageIndex(stage); i >= 0 && i+1 < len(t.Stages) {
+			return t.Stages[i+1].Name, 1
+		}
+		return stage, attempt
+	default:
+		return stage, attempt + 1
+	}
+}
+
+// finalPoll is how often a waiting call looks for an end that came about on
+// another node.
+const finalPoll = 500 * time.Millisecond
+
+// AwaitFinal returns the task when it is final, or as it stands after a time.
+func (s *Store) AwaitFinal(ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration) (Task, error) {
+	told, giveUp := s.finals.await(TypeKey{tenant, id.Type}, id.Number)
+	defer giveUp()
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for {
+		task, err := s.Task(ctx, tenant, id)
+		if err != nil || task.Status.Final() {
+			return task, err
+		}
+		poll := time.NewTimer(finalPoll)
+		select {
+		case <-told:
+			told = nil
+		case <-poll.C:
+		case <-end.C:
+			poll.Stop()
+			return s.Task(ctx, tenant, id)
+		case <-ctx.Done():
+			poll.Stop()
+			return task, nil
+		}
+		poll.Stop()
+	}
+}
+
+// Attempt is a row of a task's journal.
+type Attempt struct {
+	Seq      int
+	At       time.Time // when it ended
+	Stage    string
+	Attempt  int
+	Outcome  asyncflow.OutcomeKind
+	Final    asyncflow.Status // the final status that it brought, or ""
+	Endpoint string
+	Duration time.Duration
+	Status   int // HTTP status; 0: no answer
+	Error    string
+	Output   json.RawMessage
+	NextTime *time.Time
+}
+
+// Attempts returns the journal of a task, oldest first; CodeNotFound when there
+// is no such task.
+func (s *Store) Attempts(ctx context.Context, tenant string, id asyncflow.TaskID) ([]Attempt, error) {
+	t, err := s.typeOf(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), `
+		SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''), coalesce(duration, 0),
+		  coalesce(status, 0), coalesce(error, ''), output, next_time
+		FROM {journal} WHERE id = $1 ORDER BY seq`), id.Number)
+	if err != nil {
+		return nil, wrap(err, "Attempts(%q, %s)", tenant, id)
+	}
+	attempts, err := pgx.CollectRows(rows, scanAttempt)
+	if err != nil {
+		return nil, wrap(err, "Attempts(%q, %s)", tenant, id)
+	}
+	if len(attempts) == 0 { // none yet, or no such task
+		_, err = s.Task(ctx, tenant, id)
+	}
+	return attempts, err
+}
+
+func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
+	var seconds float32
+	var output []byte
+	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
+		&a.Status, &a.Error, &output, &a.NextTime)
+	a.Duration, a.Output = time.Duration(float64(seconds)*float64(time.Second)), output
+	return a, err
+}
+
+// LeaseOf returns the lease of a running task, with the task's options but
+// without its context, as far as it stands with that seq.
+func (s *Store) LeaseOf(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (l asyncflow.Lease, stands bool, err error) {
+	var options []byte
+	err = s.pool.QueryRow(ctx, t.tables.at(id.Position(), `
+		SELECT l.stage, l.attempt, l.leased_at, l.until, t.options
+		FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = $1 AND l.seq = $2`), id.Number, seq).
+		Scan(&l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &options)
+	if err == pgx.ErrNoRows {
+		return l, false, nil
+	}
+	l.ID, l.Seq = id, seq
+	if err == nil && options != nil {
+		err = json.Unmarshal(options, &l.Options)
+	}
+	return l, err == nil, wrap(err, "LeaseOf(%s, %d)", id, seq)
+}

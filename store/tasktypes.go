@@ -1,0 +1,221 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// StoredType is a task type with its times.
+type StoredType struct {
+	asyncflow.TaskType
+	CreatedAt, UpdatedAt time.Time
+}
+
+// PutTaskType creates a task type with its tables, or makes a new version of
+// it; the same document again changes nothing. A stage in which live tasks stand
+// can't be removed: CodeConflict.
+func (s *Store) PutTaskType(ctx context.Context, tenant string, t asyncflow.TaskType) (_ StoredType, created bool, err error) {
+	spec, err := json.Marshal(t)
+	if err != nil {
+		return StoredType{}, false, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+	}
+	now := s.Clock.Now()
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR UPDATE")
+		switch {
+		case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+			created = true
+			return createTaskType(ctx, tx, tenant, t, spec, now)
+		case err != nil:
+			return err
+		}
+		if err := checkRemovedStages(ctx, tx, tenant, old.TaskType, t); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
+			SET spec = $2, version = version + 1, updated_at = $3
+			WHERE name = $1 AND spec::text <> $2::text`, t.Name, string(spec), now)
+		return err
+	})
+	if sqlState(err) == "42P07" || sqlState(err) == "23505" { // another has just created it: change that one
+		return s.PutTaskType(ctx, tenant, t)
+	}
+	if err != nil {
+		return StoredType{}, false, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+	}
+	stored, err := s.TaskType(ctx, tenant, t.Name)
+	return stored, created, err
+}
+
+func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
+	schema := quote(schemaOf(tenant))
+	_, err := tx.Exec(ctx, `INSERT INTO `+schema+`.task_types (name, version, spec, created_at, updated_at)
+		VALUES ($1, 1, $2, $3, $3)`, t.Name, string(spec), now)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO `+schema+`.rolls (type, position, opened_at) VALUES ($1, 1, $2)`, t.Name, now); err != nil {
+		return err
+	}
+	names := newTables(tenant, t.Name)
+	for _, ddl := range append(names.createType(), names.createRoll(1)...) {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRemovedStages refuses to remove a stage in which live tasks stand.
+func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType) error {
+	var removed []string
+	for _, name := range old.StageNames() {
+		if t.StageIndex(name) < 0 {
+			removed = append(removed, name)
+		}
+	}
+	if len(removed) == 0 {
+		return nil
+	}
+	stage, err := liveStage(ctx, tx, tenant, t.Name, removed)
+	if err != nil || stage == "" {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeConflict, Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it", stage),
+		Fields: []asyncflow.FieldError{{Field: "stages", Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
+}
+
+// liveStage returns one of the stages in which a live task stands, or "".
+func liveStage(ctx context.Context, tx pgx.Tx, tenant, name string, stages []string) (string, error) {
+	begin, end, err := positions(ctx, tx, tenant, name)
+	if err != nil {
+		return "", err
+	}
+	names := newTables(tenant, name)
+	tokens := []string{names.lease, names.wait}
+	for p := begin; p <= end; p++ {
+		tokens = append(tokens, names.ready(p))
+	}
+	for _, table := range tokens {
+		var stage string
+		err := tx.QueryRow(ctx, `SELECT stage FROM `+table+` WHERE stage = ANY ($1) LIMIT 1`, stages).Scan(&stage)
+		if err != pgx.ErrNoRows {
+			return stage, err
+		}
+	}
+	return "", nil
+}
+
+func positions(ctx context.Context, tx pgx.Tx, tenant, name string) (begin, end int, err error) {
+	err = tx.QueryRow(ctx, `SELECT begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name).Scan(&begin, &end)
+	return begin, end, err
+}
+
+// DeleteTaskType drops a task type with its tables and endpoints. While live
+// tasks exist it is refused: CodeConflict.
+func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
+	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
+		t, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		begin, end, err := positions(ctx, tx, tenant, name)
+		if err != nil {
+			return err
+		}
+		names := newTables(tenant, name)
+		for p := begin; p <= end; p++ { // no submit may come between the look and the drop
+			if _, err := tx.Exec(ctx, `LOCK TABLE `+names.task(p)+` IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+				return err
+			}
+		}
+		stage, err := liveStage(ctx, tx, tenant, name, t.StageNames())
+		if err != nil {
+			return err
+		}
+		if stage != "" {
+			return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
+		}
+		for _, ddl := range names.drop(begin, end) {
+			if _, err := tx.Exec(ctx, ddl); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name)
+		return err
+	})
+	return wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
+}
+
+// TaskType returns one task type; CodeNotFound when there is none.
+func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, error) {
+	return readTaskType(ctx, s.pool, tenant, name, "")
+}
+
+// TaskTypes returns the task types of a tenant by name.
+func (s *Store) TaskTypes(ctx context.Context, tenant string) ([]StoredType, error) {
+	rows, err := s.pool.Query(ctx, `SELECT name, version, spec, created_at, updated_at
+		FROM `+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
+	if err != nil {
+		return nil, wrap(err, "TaskTypes(%q)", tenant)
+	}
+	types, err := pgx.CollectRows(rows, scanTaskType)
+	return types, wrap(err, "TaskTypes(%q)", tenant)
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (StoredType, error) {
+	rows, err := q.Query(ctx, `SELECT name, version, spec, created_at, updated_at
+		FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 `+lock, name)
+	if err != nil {
+		return StoredType{}, wrap(err, "readTaskType(%q, %q)", tenant, name)
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, scanTaskType)
+	if err == pgx.ErrNoRows {
+		return StoredType{}, unknownType(name)
+	}
+	return t, wrap(err, "readTaskType(%q, %q)", tenant, name)
+}
+
+func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
+	var spec []byte
+	if err := row.Scan(&t.Name, &t.Version, &spec, &t.CreatedAt, &t.UpdatedAt); err != nil {
+		return t, err
+	}
+	name, version := t.Name, t.Version
+	err = json.Unmarshal(spec, &t.TaskType)
+	t.Name, t.Version = name, version
+	return t, err
+}
+
+// change runs do in a transaction that also marks the tenant's configuration as
+// changed, reads it again here, and tells the other nodes.
+func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := do(tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`, tenant); err != nil {
+			return err
+		}
+		if !s.cfg.Notify {
+			return nil
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_notify($1, $2)`, configChannel, tenant)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.Catalog.Refresh(ctx)
+}

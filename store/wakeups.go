@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	wakeChannel   = "asyncflow_wake"
+	configChannel = "asyncflow_config"
+
+	// notifyEvery is the least time between two NOTIFYs: one takes a lock that is
+	// global to the server, so several types share one round trip and a busy type
+	// is told of once in a while.
+	notifyEvery = 50 * time.Millisecond
+	// listenCheck is how often a silent LISTEN connection is asked for a sign of
+	// life.
+	listenCheck = 10 * time.Second
+)
+
+// Wakeups carry the news that a task of a type is ready, and when it is due: to
+// the dispatcher of this node at once, to those of other nodes by NOTIFY. News may
+// get lost (a crash between COMMIT and NOTIFY); governance finds what was missed.
+type Wakeups struct {
+	store *Store
+
+	mu      sync.Mutex
+	local   func(TypeKey, time.Time)
+	lost    func()
+	pending map[TypeKey]time.Time
+	kick    chan struct{}
+}
+
+func newWakeups(s *Store) *Wakeups {
+	return &Wakeups{store: s, pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
+		local: func(TypeKey, time.Time) {}, lost: func() {}}
+}
+
+// Subscribe has wake called with every type that has a ready task and the time
+// that it is due, and lost when news may have been missed. Both must not block.
+// Call it before Run.
+func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) { w.local, w.lost = wake, lost }
+
+// Announce tells every dispatcher that a task of the type is ready and due at a
+// time. A zero time is no news.
+func (w *Wakeups) Announce(key TypeKey, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	w.local(key, at)
+	if !w.store.cfg.Notify {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known, ok := w.pending[key]; !ok || at.Before(known) {
+		w.pending[key] = at
+	}
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// send notifies other nodes until ctx ends.
+func (w *Wakeups) send(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.kick:
+		}
+		w.mu.Lock()
+		pending := w.pending
+		w.pending = map[TypeKey]time.Time{}
+		w.mu.Unlock()
+		if err := w.notify(ctx, pending); err != nil && ctx.Err() == nil {
+			w.store.log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error", err)
+		}
+		sleep(ctx, notifyEvery)
+	}
+}
+
+func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
+	payloads := make([]string, 0, len(pending))
+	for key, at := range pending {
+		payloads = append(payloads, fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
+	}
+	_, err := w.store.pool.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
+	return err
+}
+
+// listen takes in what other nodes tell until ctx ends, connecting again whenever
+// the connection is lost.
+func (w *Wakeups) listen(ctx context.Context) error {
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		err := w.listenOnce(ctx, func() { pause = 100 * time.Millisecond })
+		if ctx.Err() == nil {
+			w.store.log.Warn("LISTEN connection lost, connecting again", "error", err)
+			sleep(ctx, pause)
+		}
+	}
+	return nil
+}
+
+func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
+	conn, err := pgx.ConnectConfig(ctx, w.store.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "LISTEN "+wakeChannel+"; LISTEN "+configChannel); err != nil {
+		return err
+	}
+	connected()
+	if err := w.store.Catalog.Refresh(ctx); err != nil {
+		return err
+	}
+	w.lost()
+	for {
+		if err := w.receive(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// receive takes in one notification, or checks the connection after a silence.
+func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
+	waitCtx, cancel := context.WithTimeout(ctx, listenCheck)
+	defer cancel()
+	n, err := conn.WaitForNotification(waitCtx)
+	switch {
+	case err == nil && n.Channel == wakeChannel:
+		w.received(n.Payload)
+		return nil
+	case err == nil:
+		return w.store.Catalog.Refresh(ctx)
+	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
+		pingCtx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		return conn.Ping(pingCtx)
+	default:
+		return err
+	}
+}
+
+// received passes on "node tenant type microseconds", unless this node said it.
+func (w *Wakeups) received(payload string) {
+	f := strings.Fields(payload)
+	if len(f) != 4 || f[0] == w.store.cfg.Node {
+		return
+	}
+	if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
+		w.local(TypeKey{f[1], f[2]}, time.UnixMicro(micros))
+	}
+}
