@@ -160,15 +160,17 @@ func TestResizeFailsForNow(t *testing.T) {
 func TestResizeQueueFull(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *thumbnails.Config) { c.Parallel, c.Queue = 1, 1 })
-	release := make(chan struct{})
-	b.asyncflow.answers(func(http.ResponseWriter, *http.Request) { <-release })
+	blocked := make(chan struct{})
+	release := sync.OnceFunc(func() { close(blocked) })
+	t.Cleanup(release) // a failure must not leave the server waiting
+	b.asyncflow.answers(func(http.ResponseWriter, *http.Request) { <-blocked })
 	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "small.png").status)
 	b.asyncflow.next(t, "complete") // the one goroutine waits for the answer to this
 	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "small.png").status)
 	full := b.deliver(t, "resize", "small.png")
 	require.Equal(t, http.StatusServiceUnavailable, full.status)
 	require.Equal(t, "1", full.header.Get("Retry-After"))
-	close(release)
+	release()
 	require.Contains(t, b.asyncflow.next(t, "complete").body, "small.png")
 	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "small.png").status)
 	require.Contains(t, b.asyncflow.next(t, "complete").body, "small.png")

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
 )
 
 // Health tells that the process is alive.

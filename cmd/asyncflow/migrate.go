@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// migrateCmd brings a database's schema up to date.
+type migrateCmd struct {
+	Up     migrateUpCmd     `cmd:"" help:"Bring the schema of asyncflow and of every tenant up to date."`
+	Status migrateStatusCmd `cmd:"" help:"Show how far each schema is; fails when one is behind."`
+}
+
+type databaseFlag struct {
+	DatabaseURL string `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres: postgres://user:password@host:5432/database."`
+}
+
+type migrateUpCmd struct{ databaseFlag }
+
+// Run migrates.
+func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
+	all, err := store.Migrate(ctx, c.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Version == s.Latest {
+			fmt.Fprintf(g.stdout, "%s is at version %d\n", s.Schema, s.Latest)
+		} else {
+			fmt.Fprintf(g.stdout, "%s went from version %d to %d\n", s.Schema, s.Version, s.Latest)
+		}
+	}
+	return nil
+}
+
+type migrateStatusCmd struct{ databaseFlag }
+
+// Run shows the status.
+func (c *migrateStatusCmd) Run(ctx context.Context, g *globals) error {
+	all, err := store.Status(ctx, c.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	behind := 0
+	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SCHEMA\tVERSION\tLATEST")
+	for _, s := range all {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", s.Schema, s.Version, s.Latest)
+		if s.Version < s.Latest {
+			behind++
+		}
+	}
+	if err := w.Flush(); err != nil || behind == 0 {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "%d schemas are behind: run asyncflow migrate up", behind)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Roles of a node.
+const (
+	roleAPI        = "api"
+	roleDispatcher = "dispatcher"
+	roleGovernance = "governance"
+)
+
+var allRoles = []string{roleAPI, roleDispatcher, roleGovernance}
+
+// nodeConfig is everything that a node needs.
+type nodeConfig struct {
+	roles      []string
+	listener   net.Listener // nil without the role api
+	secret     []byte
+	auth       auth.Config
+	grace      time.Duration
+	store      store.Config
+	callbacks  callbacks.Config
+	dispatcher dispatcher.Config
+	governance governance.Config
+	api        httpapi.Config // its Store, Verifier and Keys are filled in here
+	log        *slog.Logger
+}
+
+// nodeName returns a name for this process that no other node of the database has.
+func nodeName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "node"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r == ' ' {
+			return '-'
+		}
+		return r
+	}, host)
+	return host + "/" + strconv.Itoa(os.Getpid()) + "/" + strconv.FormatInt(time.Now().UnixMilli(), 36)
+}
+
+// runNode runs a node until ctx ends, and then until what it holds is settled.
+// ready is called once it takes requests and tasks.
+func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
+	keys, err := callbacks.NewKeys(cfg.secret)
+	if err != nil {
+		return err
+	}
+	s, err := store.Open(ctx, cfg.store)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n := &node{cfg: cfg, store: s, keys: keys}
+	storing, stopStore := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopStore()
+	stored := make(chan error, 1)
+	if err := n.prepare(); err != nil {
+		return err
+	}
+	go func() { stored <- s.Run(storing) }()
+	err = n.run(ctx, ready)
+	stopStore() // last: settlements and submits need it until here
+	return errors.Join(err, <-stored)
+}
+
+// node is a running node's parts.
+type node struct {
+	cfg   nodeConfig
+	store *store.Store
+	keys  *callbacks.Keys
+	runs  []func(context.Context) error
+}
+
+func (n *node) has(role string) bool { return slices.Contains(n.cfg.roles, role) }
+
+// prepare makes the parts that the roles ask for.
+func (n *node) prepare() error {
+	if n.has(roleDispatcher) {
+		cfg := n.cfg.dispatcher
+		cfg.Grace, cfg.Log = n.cfg.grace, n.cfg.log
+		cfg.OpenSecret = func(e store.Endpoint) (string, error) { return n.keys.Open(e.Secret, e.ID) }
+		d := dispatcher.New(n.store, callbacks.NewSender(n.cfg.callbacks, n.keys), cfg)
+		n.runs = append(n.runs, d.Run)
+	}
+	if n.has(roleGovernance) {
+		cfg := n.cfg.governance
+		cfg.Log = n.cfg.log
+		n.runs = append(n.runs, governance.New(n.store, cfg).Run)
+	}
+	if n.has(roleAPI) {
+		return n.prepareAPI()
+	}
+	return nil
+}
+
+func (n *node) prepareAPI() error {
+	verifier, err := auth.NewVerifier(n.cfg.auth)
+	if err != nil {
+		return err
+	}
+	cfg := n.cfg.api
+	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Log = n.store, verifier, n.keys, n.cfg.log
+	api, err := httpapi.New(cfg)
+	if err != nil {
+		return err
+	}
+	n.runs = append(n.runs, func(ctx context.Context) error {
+		served := make(chan error, 1)
+		go func() { served <- api.Serve(n.cfg.listener) }()
+		select {
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+			return api.Shutdown(n.cfg.grace)
+		}
+	})
+	return nil
+}
+
+func (n *node) run(ctx context.Context, ready func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range n.runs {
+		g.Go(func() error { return run(ctx) })
+	}
+	ready()
+	return g.Wait()
+}
+
+// listen opens the port of the API. Its error says what to do.
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
+			Message: "can't listen on " + address + ": stop what uses that port, or choose another address"}
+	}
+	return l, nil
+}

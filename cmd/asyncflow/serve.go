@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// serveCmd runs a node against a Postgres of the operator's.
+type serveCmd struct {
+	DatabaseURL string   `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres to keep everything in: postgres://user:password@host:5432/database."`
+	Listen      string   `env:"ASYNCFLOW_LISTEN" default:":8080" help:"Address of the API."`
+	PublicURL   string   `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL" help:"Where workers reach this API, for completions. Default: http://127.0.0.1 and the port."`
+	Roles       []string `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance" help:"What this node does."`
+	Migrate     bool     `env:"ASYNCFLOW_MIGRATE" help:"Bring the schema up to date first."`
+
+	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
+	Signing jwtFlags `embed:""`
+
+	Concurrency     int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
+	Grace           time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
+	Pool            int           `env:"ASYNCFLOW_POOL" default:"10" help:"Connections for requests and governance."`
+	HotPool         int           `env:"ASYNCFLOW_HOT_POOL" default:"8" help:"Connections that submit, lease and settle."`
+	Notify          bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:"" help:"Tell other nodes of new tasks with LISTEN and NOTIFY. Turn it off behind a transaction pooler; dispatchers poll then."`
+	Poll            time.Duration `env:"ASYNCFLOW_POLL" default:"1s" help:"Without NOTIFY: the mean interval, for all nodes together, at which an idle task type is looked at."`
+	MaxContext      int           `env:"ASYNCFLOW_MAX_CONTEXT" default:"262144" help:"Limit of a task's context in bytes."`
+	MaxBody         int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"Limit of a request's body in bytes."`
+	AllowHTTP       bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let endpoints have plain http URLs."`
+	AllowPrivate    bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let deliveries go to loopback and private networks."`
+	LogFormat       string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json."`
+	LogLevel        slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
+}
+
+// jwtFlags say which tokens are accepted: one family of keys.
+type jwtFlags struct {
+	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that tokens are signed with. Set it by the environment."`
+	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"PEM file of public keys (EdDSA, ES256 or RS256) instead of a secret."`
+	JWTIssuer         string `name:"jwt-issuer" env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"Issuer that a token must have."`
+	JWTAudience       string `name:"jwt-audience" env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow" help:"Audience that a token must have."`
+	JWTType           string `name:"jwt-type" env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt" help:"The typ header that a token must have."`
+}
+
+// config returns the auth config; a missing or doubled key is named.
+func (f jwtFlags) config() (auth.Config, error) {
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret, cfg.Issuer, cfg.Audience, cfg.TokenType = []byte(f.JWTSecret), f.JWTIssuer, f.JWTAudience, f.JWTType
+	if (f.JWTSecret == "") == (f.JWTPublicKeysFile == "") {
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE: tokens are verified with it")
+	}
+	if f.JWTPublicKeysFile == "" {
+		return cfg, nil
+	}
+	pem, err := os.ReadFile(f.JWTPublicKeysFile)
+	if err != nil {
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "can't read ASYNCFLOW_JWT_PUBLIC_KEYS_FILE: %v", err)
+	}
+	cfg.HMACSecret, cfg.PublicKeys = nil, pem
+	return cfg, nil
+}
+
+// Help is shown by asyncflow serve --help.
+func (c *serveCmd) Help() string {
+	return `Several nodes may share one Postgres; they share the work too.
+
+Example:
+  export DATABASE_URL=postgres://asyncflow:secret@localhost:5432/asyncflow
+  export ASYNCFLOW_SECRET=$(openssl rand -hex 32) ASYNCFLOW_JWT_SECRET=$(openssl rand -hex 32)
+  asyncflow serve --migrate --public-url https://tasks.example.com`
+}
+
+// Run runs the node until it is told to stop.
+func (c *serveCmd) Run(ctx context.Context, g *globals) error {
+	log := newLog(g, c.LogFormat, c.LogLevel)
+	cfg, err := c.config(log)
+	if err != nil {
+		return err
+	}
+	if c.Migrate {
+		if _, err := store.Migrate(ctx, c.DatabaseURL); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(cfg.roles, roleAPI) {
+		if cfg.listener, err = listen(c.Listen); err != nil {
+			return err
+		}
+		defer cfg.listener.Close()
+	}
+	if c.AllowPrivate || c.AllowHTTP {
+		log.Warn("deliveries are less guarded than by default", "allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
+	}
+	return runNode(ctx, cfg, func() {
+		log.Info("asyncflow is ready", "version", version, "node", cfg.store.Node, "roles", strings.Join(cfg.roles, ","),
+			"listen", c.Listen, "public_url", cfg.callbacks.PublicURL)
+	})
+}
+
+// config checks the flags and puts the parts' configs together.
+func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
+	for _, role := range c.Roles {
+		if !slices.Contains(allRoles, role) {
+			return nodeConfig{}, asyncflow.InvalidField("--roles", "has %q; the roles are %s", role, strings.Join(allRoles, ", "))
+		}
+	}
+	if len(c.Secret) < callbacks.MinSecretBytes {
+		return nodeConfig{}, asyncflow.InvalidField("ASYNCFLOW_SECRET", "is %d bytes; it must be at least %d", len(c.Secret), callbacks.MinSecretBytes)
+	}
+	public, err := c.publicURL()
+	if err != nil {
+		return nodeConfig{}, err
+	}
+	tokens, err := c.Signing.config()
+	if err != nil {
+		return nodeConfig{}, err
+	}
+	cfg := nodeConfig{
+		roles: c.Roles, secret: []byte(c.Secret), auth: tokens, grace: c.Grace, log: log,
+		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
+			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, Log: log},
+		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
+		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
+		api:        httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
+	}
+	if !c.Notify {
+		cfg.dispatcher.Poll = c.Poll
+	}
+	return cfg, nil
+}
+
+// publicURL returns the URL that workers are told, without a slash at its end.
+func (c *serveCmd) publicURL() (string, error) {
+	if c.PublicURL == "" {
+		_, port, err := net.SplitHostPort(c.Listen)
+		if err != nil {
+			return "", asyncflow.InvalidField("--listen", "is %q; it must look like :8080 or 127.0.0.1:8080", c.Listen)
+		}
+		return "http://127.0.0.1:" + port, nil
+	}
+	u, err := url.Parse(c.PublicURL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || strings.ContainsAny(c.PublicURL, `"\`) {
+		return "", asyncflow.InvalidField("--public-url", "is %q; it must be an absolute URL such as https://tasks.example.com", c.PublicURL)
+	}
+	return strings.TrimRight(c.PublicURL, "/"), nil
+}
+
+func newLog(g *globals, format string, level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(g.stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(g.stderr, options))
+}

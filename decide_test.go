@@ -1,0 +1,144 @@
+package asyncflow_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// The whole table: each outcome at each place of the pipeline, with attempts left
+// and without, under each way to override the policy.
+func TestDecideKind(t *testing.T) {
+	t.Parallel()
+	type row struct{ onward, last, gone asyncflow.VerdictKind } // gone: the type has no such stage any more
+	const again = asyncflow.Retry                               // while attempts are left, else Fail
+	table := map[asyncflow.OutcomeKind]row{
+		asyncflow.OutcomeDone:     {asyncflow.Advance, asyncflow.Succeed, asyncflow.Fail},
+		asyncflow.OutcomeFailed:   {again, again, asyncflow.Fail},
+		asyncflow.OutcomeLost:     {again, again, asyncflow.Fail},
+		asyncflow.OutcomeRejected: {asyncflow.Fail, asyncflow.Fail, asyncflow.Fail},
+		asyncflow.OutcomeReleased: {asyncflow.Return, asyncflow.Return, asyncflow.Return},
+	}
+	overrides := []struct {
+		retry       *asyncflow.RetryPolicy
+		maxAttempts int
+	}{
+		{nil, 3},
+		{&asyncflow.RetryPolicy{}, 3},
+		{&asyncflow.RetryPolicy{Interval: asyncflow.Interval{-1}}, 3},
+		{&asyncflow.RetryPolicy{MaxAttempts: 1}, 1},
+		{&asyncflow.RetryPolicy{MaxAttempts: 5}, 5},
+	}
+	for kind, row := range table {
+		for stage, want := range map[string]asyncflow.VerdictKind{
+			"inspect": row.onward, "resize": row.onward, "report": row.last, "removed": row.gone,
+		} {
+			for _, o := range overrides {
+				for attempt := 1; attempt <= 6; attempt++ {
+					want := want
+					if want == again && attempt >= o.maxAttempts {
+						want = asyncflow.Fail
+					}
+					l := asyncflow.Lease{Stage: stage, Attempt: attempt, Options: asyncflow.Options{Retry: o.retry}}
+					got := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
+					require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage, attempt, o.maxAttempts)
+					requireWhole(t, got, fmt.Sprintf("%s at %s", kind, stage))
+				}
+			}
+		}
+	}
+}
+
+// requireWhole checks that a final verdict says nothing of a next attempt.
+func requireWhole(t *testing.T, v asyncflow.Verdict, message string) {
+	if v.Kind == asyncflow.Succeed || v.Kind == asyncflow.Fail {
+		require.Equal(t, asyncflow.Verdict{Kind: v.Kind}, v, message)
+		require.True(t, v.Final().Final(), message)
+		return
+	}
+	require.NotEmpty(t, v.Stage, message)
+	require.Positive(t, v.Attempt, message)
+	require.Empty(t, v.Final(), message)
+}
+
+func TestDecide(t *testing.T) {
+	stood := now.Add(-time.Hour)
+	lease := func(stage string, attempt int, o asyncflow.Options) asyncflow.Lease {
+		return asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: stood, Options: o}
+	}
+	type options = asyncflow.Options
+	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	failed := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}
+	lost := asyncflow.Outcome{Kind: asyncflow.OutcomeLost}
+	slow := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, RetryAfter: 20 * time.Second}
+	released := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}
+
+	type when struct {
+		lease   asyncflow.Lease
+		outcome asyncflow.Outcome
+		want    asyncflow.Verdict
+	}
+	advance := func(stage string, head time.Duration) asyncflow.Verdict {
+		return asyncflow.Verdict{Kind: asyncflow.Advance, Stage: stage, Attempt: 1, OrderTime: now.Add(-head)}
+	}
+	again := func(stage string, attempt int, pause time.Duration) asyncflow.Verdict {
+		return asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt, OrderTime: now.Add(pause), Reason: asyncflow.WaitRetry}
+	}
+	parallel(t, map[string]when{
+		"advance: now less the next stage's priority":  {lease("inspect", 3, options{}), done, advance("resize", 10*time.Second)},
+		"advance: the task's priority beats the stage": {lease("inspect", 1, options{Priority: asyncflow.Priority{7}}), done, advance("resize", 7*time.Second)},
+		"advance: a list has one for each stage":       {lease("resize", 1, options{Priority: asyncflow.Priority{1, 2, 3}}), done, advance("report", 3*time.Second)},
+		"advance: the last of a list repeats":          {lease("resize", 1, options{Priority: asyncflow.Priority{1, 2}}), done, advance("report", 2*time.Second)},
+		"advance: past the attempts is still done":     {lease("resize", 99, options{}), done, advance("report", 20*time.Second)},
+
+		"retry: doubling":                    {lease("inspect", 2, options{}), failed, again("inspect", 3, 2*time.Second)},
+		"retry: constant":                    {lease("resize", 2, options{}), failed, again("resize", 3, 5*time.Second)},
+		"retry: a list":                      {lease("report", 2, options{}), failed, again("report", 3, 8*time.Second)},
+		"retry: priority doesn't shorten it": {lease("resize", 1, options{Priority: asyncflow.Priority{600}}), failed, again("resize", 2, 5*time.Second)},
+		"retry: after a loss too":            {lease("resize", 1, options{}), lost, again("resize", 2, 5*time.Second)},
+		"retry: Retry-After":                 {lease("resize", 1, options{}), slow, again("resize", 2, 20*time.Second)},
+		"retry: Retry-After is clamped":      {lease("inspect", 1, options{}), slow, again("inspect", 2, 10*time.Second)},
+		"retry: the task's interval": {
+			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Interval{-30}}}), failed, again("resize", 3, 30*time.Second)},
+		"retry: the task's attempts": {
+			lease("resize", 3, options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 4}}), failed, again("resize", 4, 5*time.Second)},
+
+		"return: back to where it stood": {lease("resize", 2, options{}), released,
+			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "resize", Attempt: 2, OrderTime: stood}},
+		"return: from a stage that is no more": {lease("removed", 1, options{}), released,
+			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "removed", Attempt: 1, OrderTime: stood}},
+	}, func(t *testing.T, c when) {
+		require.Equal(t, c.want, asyncflow.Decide(pipeline(), c.lease, c.outcome, now))
+	})
+}
+
+func TestParkFor(t *testing.T) {
+	t.Parallel()
+	l := asyncflow.Lease{Stage: "resize", Attempt: 2, OrderTime: now.Add(-time.Hour)}
+	require.Equal(t,
+		asyncflow.Verdict{Kind: asyncflow.Park, Stage: "resize", Attempt: 2, OrderTime: now.Add(-time.Hour), Reason: asyncflow.WaitEndpoint},
+		asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+}
+
+func TestFinal(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[asyncflow.VerdictKind]asyncflow.Status{
+		asyncflow.Succeed: asyncflow.StatusSucceeded,
+		asyncflow.Fail:    asyncflow.StatusFailed,
+		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Return: "",
+	} {
+		require.Equal(t, want, asyncflow.Verdict{Kind: kind}.Final(), kind)
+	}
+	var final []asyncflow.Status
+	for _, s := range asyncflow.Statuses {
+		if s.Final() {
+			final = append(final, s)
+		}
+	}
+	require.Equal(t, []asyncflow.Status{asyncflow.StatusSucceeded, asyncflow.StatusFailed}, final)
+	require.Len(t, asyncflow.Statuses, 5)
+}

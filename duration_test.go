@@ -1,0 +1,58 @@
+package asyncflow_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+func TestDurationRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		requireRoundTrip(t, asyncflow.Duration(rapid.Int64().Draw(t, "nanoseconds")))
+	})
+}
+
+func TestDurationIsAString(t *testing.T) {
+	t.Parallel()
+	for want, d := range map[string]time.Duration{
+		`"0s"`:      0,
+		`"1m30s"`:   90 * time.Second,
+		`"100ms"`:   100 * time.Millisecond,
+		`"24h0m0s"`: 24 * time.Hour,
+	} {
+		doc, err := json.Marshal(asyncflow.Duration(d))
+		require.NoError(t, err)
+		require.Equal(t, want, string(doc))
+		require.Equal(t, d, asyncflow.Duration(d).Std())
+		require.Equal(t, strings.Trim(want, `"`), asyncflow.Duration(d).String())
+	}
+}
+
+func TestDurationRefuses(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{`5`, `1.5`, `true`, `{}`, `["5s"]`} {
+		_, err := decode[asyncflow.Duration](doc)
+		require.Error(t, err, doc)
+	}
+	for text, shown := range map[string]string{
+		"":                       `""`,
+		"5":                      `"5"`,
+		"5 s":                    `"5 s"`,
+		"1d":                     `"1d"`,
+		"s":                      `"s"`,
+		"9999999999999h":         `"9999999999999h"`,
+		"a\x00b":                 `"a\x00b"`,
+		strings.Repeat("x", 40):  `"` + strings.Repeat("x", 40) + `"`,
+		strings.Repeat("x", 1e6): `"` + strings.Repeat("x", 40) + `…"`,
+	} {
+		var d asyncflow.Duration
+		require.EqualError(t, d.UnmarshalText([]byte(text)), `must be a duration such as "30s" or "5m", not `+shown)
+	}
+}

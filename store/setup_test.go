@@ -1,0 +1,136 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const tenant = "acme"
+
+// bundle is a store over a database of the test's own, and a way to look at it
+// from the side.
+type bundle struct {
+	*store.Store
+	t   *testing.T
+	url string
+	db  *pgxpool.Pool
+}
+
+// prepare fills the template database.
+func prepare(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	for _, name := range []string{tenant, "other"} {
+		if _, err := store.CreateTenant(ctx, url, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	t.Parallel()
+	return open(t, pgtest.Database(t, prepare), "node-1")
+}
+
+// open opens a node's store on a database and keeps it running.
+func open(t *testing.T, url, node string) *bundle {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4, HotPool: 4, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	db, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+		s.Close()
+		db.Close()
+	})
+	return &bundle{Store: s, t: t, url: url, db: db}
+}
+
+// twoStages is a task type with quick retries.
+func twoStages() asyncflow.TaskType {
+	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{-0.001}}
+	return asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
+		{Name: "first", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
+		{Name: "second", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
+	}}.WithDefaults()
+}
+
+func (b *bundle) put(t asyncflow.TaskType) *store.Type {
+	b.t.Helper()
+	_, _, err := b.PutTaskType(b.t.Context(), tenant, t)
+	require.NoError(b.t, err)
+	known, err := b.Catalog.Type(tenant, t.Name)
+	require.NoError(b.t, err)
+	return known
+}
+
+func (b *bundle) submit(tasks ...asyncflow.NewTask) []store.Submitted {
+	b.t.Helper()
+	results := b.Submit(b.t.Context(), tenant, tasks)
+	for i, r := range results {
+		require.NoError(b.t, r.Err, "task %d", i)
+	}
+	return results
+}
+
+func newTask(context string) asyncflow.NewTask {
+	return asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(context)}
+}
+
+func (b *bundle) lease(t *store.Type, n int) []asyncflow.Lease {
+	b.t.Helper()
+	leases, _, err := b.Lease(b.t.Context(), t, n)
+	require.NoError(b.t, err)
+	return leases
+}
+
+// settle settles a lease with an outcome and waits for the result.
+func (b *bundle) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) store.Settled {
+	b.t.Helper()
+	done := make(chan store.Settled, 1)
+	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, b.Clock.Now())},
+		func(r store.Settled) { done <- r })
+	return <-done
+}
+
+// eventually waits for something that another goroutine or the clock brings about.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 10*time.Second, 2*time.Millisecond, what)
+}
+
+// checkTokens asserts the rule that a live task has exactly one token row and a
+// final one has none.
+func (b *bundle) checkTokens(name string) {
+	b.t.Helper()
+	sql := fmt.Sprintf(`
+		WITH tokens AS (
+		  SELECT id FROM tenant_acme."ready_%[1]s_1" UNION ALL SELECT id FROM tenant_acme."lease_%[1]s" UNION ALL SELECT id FROM tenant_acme."wait_%[1]s"),
+		state AS (
+		  SELECT t.id, (SELECT count(*) FROM tokens k WHERE k.id = t.id) AS n,
+		    EXISTS (SELECT FROM tenant_acme."journal_%[1]s_1" j WHERE j.id = t.id AND j.final IS NOT NULL) AS final
+		  FROM tenant_acme."task_%[1]s_1" t)
+		SELECT count(*) FROM state WHERE n <> CASE WHEN final THEN 0 ELSE 1 END`, name)
+	var wrong int
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&wrong))
+	require.Zero(b.t, wrong, "tasks with a wrong number of token rows")
+}
