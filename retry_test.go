@@ -52,7 +52,7 @@ func TestIntervalJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `30`, string(doc), "one number is no list")
 
-	for _, doc := range []string{`[]`, `null`, `"30"`, `"30s"`, `true`, `{}`, `[[1]]`, `["1"]`, `1e999`, `[null]`, `[1,null]`} {
+	for _, doc := range []string{`[]`, `null`, `"30"`, `"30s"`, `true`, `{}`, `[[1]]`, `["1"]`, `1e999`} {
 		_, err := decode[asyncflow.Interval](doc)
 		require.EqualError(t, err, "must be a number of seconds or a list of them, not "+doc)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -113,7 +114,7 @@ func retryAfter(value string, status int) time.Duration {
 	if value == "" || (status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable) {
 		return 0
 	}
-	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(seconds) {
 		return time.Duration(max(0, min(seconds, most.Seconds())) * float64(time.Second))
 	}
 	if at, err := http.ParseTime(value); err == nil {

@@ -42,7 +42,11 @@ func (w *Worker) inspect(rw http.ResponseWriter, r *http.Request) {
 	default:
 		writeJSON(rw, http.StatusOK, answer{Outcome: "fail", Error: err.Error()})
 	}
-	w.log.Info("inspected", "task", d.TaskID, "attempt", d.Attempt, "image", d.image, "error", err)
+	log := w.log.With("task", d.TaskID, "attempt", d.Attempt, "image", d.image)
+	if err != nil {
+		log = log.With("failure", err)
+	}
+	log.Info("inspected")
 }
 
 // openPicture opens an image of the folder and reads its header. The file's

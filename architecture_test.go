@@ -1,0 +1,282 @@
+package asyncflow_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/asyncflow/asyncflow"
+
+// arrows lists our packages, each with those of ours that it may import; "."
+// is the root. A name that ends in /... stands for everything below it too.
+var arrows = map[string][]string{
+	".":                {},
+	"migrations":       {},
+	"auth":             {"."},
+	"callbacks":        {"."},
+	"store":            {"migrations", "."},
+	"dispatcher":       {"store", "."},
+	"governance":       {"store", "."},
+	"client/api":       {"."},
+	"client":           {"client/api", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "."},
+	"internal/devpg":   {"."},
+	"internal/pgtest":  {"internal/devpg", "."},
+	"cmd/asyncflow":    {"..."},
+	"examples/...":     {"client", "."}, // and what lies below the same example
+	"bench/...":        {"..."},
+}
+
+// standardOnly are the packages of ours that import the standard library only.
+var standardOnly = []string{".", "migrations"}
+
+// onlyBy names, for a library, the packages of ours that may import it.
+var onlyBy = map[string][]string{
+	"github.com/gofiber/fiber/...": {"internal/httpapi"},
+	"github.com/jackc/pgx/...":     {"store", "internal/devpg", "internal/pgtest", "bench/..."},
+}
+
+// notBy names, for a library, the packages of ours that must not import it.
+var notBy = map[string][]string{
+	"net/http/...": {".", "dispatcher", "governance", "store"},
+}
+
+// sqlIn are the packages that may hold SQL.
+var sqlIn = []string{"store", "migrations", "internal/devpg", "internal/pgtest", "bench/..."}
+
+var sql = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\bINSERT\s+INTO\b|\bDELETE\s+FROM\b|\bUPDATE\b.*\bSET\b`)
+
+// goPackage is what go list tells of a package.
+type goPackage struct {
+	ImportPath, Dir         string
+	GoFiles, IgnoredGoFiles []string
+	Imports                 []string
+}
+
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	packages := listPackages(t)
+	require.NotEmpty(t, packages)
+	for _, p := range packages {
+		for _, wrong := range wrongImports(p) {
+			t.Error(wrong)
+		}
+		if !matches(sqlIn, local(p.ImportPath)) {
+			for _, file := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
+				if !strings.HasSuffix(file, "_test.go") {
+					checkNoSQL(t, filepath.Join(p.Dir, file))
+				}
+			}
+		}
+	}
+}
+
+func listPackages(t *testing.T) []goPackage {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "go list: %s", stderr.String())
+	var packages []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); err == io.EOF {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// wrongImports tells which imports of a package the tables above don't allow.
+func wrongImports(p goPackage) (wrong []string) {
+	name := local(p.ImportPath)
+	rule, listed := ruleFor(name)
+	if !listed {
+		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to arrows in architecture_test.go, on purpose", name)}
+	}
+	for _, path := range p.Imports {
+		if imported := local(path); imported != "" {
+			if !matches(arrows[rule], imported) && !sameExample(name, imported) {
+				wrong = append(wrong, fmt.Sprintf("%s must not import %s", name, imported))
+			}
+			continue
+		}
+		if slices.Contains(standardOnly, name) && !isStandard(path) {
+			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard library only", name, path))
+		}
+		for library, users := range onlyBy {
+			if matches([]string{library}, path) && !matches(users, name) {
+				wrong = append(wrong, fmt.Sprintf("%s must not import %s: only %s may", name, path, strings.Join(users, ", ")))
+			}
+		}
+		for library, others := range notBy {
+			if matches([]string{library}, path) && matches(others, name) {
+				wrong = append(wrong, fmt.Sprintf("%s must not import %s", name, path))
+			}
+		}
+	}
+	return wrong
+}
+
+// ruleFor returns the key of arrows that a package falls under.
+func ruleFor(name string) (string, bool) {
+	for rule := range arrows {
+		if matches([]string{rule}, name) {
+			return rule, true
+		}
+	}
+	return "", false
+}
+
+// local returns the path of a package of ours below the module, "." for the
+// root, or "" for any other package.
+func local(path string) string {
+	if path == module {
+		return "."
+	}
+	below, ok := strings.CutPrefix(path, module+"/")
+	if !ok {
+		return ""
+	}
+	return below
+}
+
+// matches tells whether a path is one of the patterns, or below one that ends in
+// "/...". The pattern "..." matches everything.
+func matches(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		base, deep := strings.CutSuffix(pattern, "/...")
+		return pattern == "..." || path == base || deep && strings.HasPrefix(path, base+"/")
+	})
+}
+
+// sameExample tells whether both packages belong to the same example.
+func sameExample(a, b string) bool {
+	of := func(path string) string {
+		parts := strings.SplitN(path, "/", 3)
+		if len(parts) < 2 || parts[0] != "examples" {
+			return ""
+		}
+		return parts[1]
+	}
+	return of(a) != "" && of(a) == of(b)
+}
+
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// checkNoSQL looks into the string literals of a file; those that are added up
+// count as one.
+func checkNoSQL(t *testing.T, path string) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	ast.Inspect(file, func(n ast.Node) bool {
+		e, ok := n.(ast.Expr)
+		if !ok {
+			return true
+		}
+		text, ok := literal(e)
+		if ok && sql.MatchString(text) {
+			t.Errorf("%s: SQL stands in %s only", files.Position(n.Pos()), strings.Join(sqlIn, ", "))
+		}
+		return !ok
+	})
+}
+
+// literal returns the text of a string literal, or of a sum that has one.
+func literal(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil && e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		left, ok1 := literal(e.X)
+		right, ok2 := literal(e.Y)
+		return left + right, e.Op == token.ADD && (ok1 || ok2)
+	}
+	return "", false
+}
+
+// The rules themselves catch what they are there for.
+func TestArchitectureRules(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, imported string
+		ok             bool
+	}{
+		{".", "fmt", true},
+		{".", "net/url", true},
+		{".", "net/http", false},
+		{".", "github.com/google/uuid", false},
+		{".", module + "/store", false},
+		{"migrations", "embed", true},
+		{"migrations", module, false},
+		{"migrations", "github.com/pressly/goose/v3", false},
+		{"auth", module, true},
+		{"auth", module + "/store", false},
+		{"callbacks", "net/http", true},
+		{"callbacks", module + "/dispatcher", false},
+		{"store", module + "/migrations", true},
+		{"store", "github.com/jackc/pgx/v5/pgxpool", true},
+		{"store", "net/http", false},
+		{"dispatcher", module + "/store", true},
+		{"dispatcher", module + "/callbacks", false},
+		{"dispatcher", "net/http/httptrace", false},
+		{"dispatcher", "github.com/jackc/pgx/v5", false},
+		{"governance", "net/http", false},
+		{"governance", module + "/dispatcher", false},
+		{"client", module + "/client/api", true},
+		{"client/api", module + "/client", false},
+		{"internal/httpapi", "github.com/gofiber/fiber/v2", true},
+		{"internal/httpapi", module + "/dispatcher", false},
+		{"internal/httpapi", "github.com/jackc/pgx/v5", false},
+		{"client/api", "github.com/gofiber/fiber/v2/middleware/cors", false},
+		{"internal/pgtest", module + "/internal/devpg", true},
+		{"internal/devpg", module + "/internal/pgtest", false},
+		{"cmd/asyncflow", module + "/internal/httpapi", true},
+		{"cmd/asyncflow", "github.com/gofiber/fiber/v2", false},
+		{"cmd/asyncflow", "github.com/jackc/pgx/v5", false},
+		{"cmd/other", "fmt", false}, // not listed
+		{"examples/thumbnails/cmd/thumbnails", module + "/examples/thumbnails", true},
+		{"examples/thumbnails", module + "/client", true},
+		{"examples/thumbnails", module + "/client/api", false},
+		{"examples/thumbnails", module + "/examples/other", false},
+		{"examples/thumbnails", module + "/store", false},
+		{"bench/load", module + "/dispatcher", true},
+		{"bench", "github.com/jackc/pgx/v5", true},
+	} {
+		wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."), Imports: []string{c.imported}})
+		require.Equal(t, c.ok, len(wrong) == 0, "%s imports %s: %q", c.name, c.imported, wrong)
+	}
+	require.Contains(t, wrongImports(goPackage{ImportPath: module + "/cmd/other"})[0],
+		"package cmd/other is not listed: if it belongs there, add it to arrows in architecture_test.go")
+	for text, is := range map[string]bool{
+		"SELECT id\nFROM t":       true,
+		"INSERT INTO t":           true,
+		"DELETE FROM t":           true,
+		"UPDATE t\nSET a = 1":     true,
+		"select one from these":   false,
+		"UPDATE":                  false,
+		"nothing to INSERT there": false,
+	} {
+		require.Equal(t, is, sql.MatchString(text), text)
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/mattn/go-isatty"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// devCmd runs everything on one machine, with a Postgres of its own.
+type devCmd struct {
+	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
+	Data       string `type:"path" help:"Where data is kept. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
+	PgBin      string `type:"path" help:"Where Postgres' initdb and postgres are. Default: the usual places."`
+	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
+	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
+}
+
+// Help is shown by asyncflow dev --help.
+func (c *devCmd) Help() string {
+	return `Everything that a first look needs: an embedded Postgres, a tenant "dev" with a token, a sample worker
+that makes thumbnails, and sample tasks. The data is kept and used again. Not for production: deliveries may
+go to private networks and to plain http endpoints.
+
+Example:
+  asyncflow dev
+  asyncflow dev --addr 127.0.0.1:9000 --data ./data --no-samples`
+}
+
+const devTenant = "dev"
+
+// Run runs until it is told to stop.
+func (c *devCmd) Run(ctx context.Context, g *globals) error {
+	log := devLog(g)
+	if c.Data == "" {
+		dir, err := devpg.DefaultDataDir()
+		if err != nil {
+			return err
+		}
+		c.Data = dir
+	}
+	listener, err := listen(c.Addr) // before anything is started: the most likely thing to be wrong
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	log.Info("starting Postgres", "data", c.Data)
+	pg, err := devpg.Start(ctx, devpg.Config{DataDir: c.Data, BinDir: c.PgBin, Durable: true})
+	if err != nil {
+		return err
+	}
+	defer stopPostgres(pg, log)
+	d := &dev{cmd: c, g: g, log: log, listener: listener, url: "http://" + listener.Addr().String()}
+	if err := d.prepare(ctx, pg); err != nil {
+		return err
+	}
+	defer os.Remove(d.file())
+	return d.run(ctx, pg)
+}
+
+func stopPostgres(pg *devpg.Server, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := pg.Stop(ctx); err != nil {
+		log.Error("Postgres did not stop cleanly", "error", err)
+	}
+}
+
+// devLog returns a log that is made for reading in a terminal.
+func devLog(g *globals) *slog.Logger {
+	f, ok := g.stderr.(*os.File)
+	return slog.New(tint.NewHandler(g.stderr, &tint.Options{
+		TimeFormat: "15:04:05.000",
+		NoColor:    !ok || !isatty.IsTerminal(f.Fd()) || os.Getenv("NO_COLOR") != "",
+	}))
+}
+
+// dev is a running dev server.
+type dev struct {
+	cmd      *devCmd
+	g        *globals
+	log      *slog.Logger
+	listener net.Listener
+	url      string // of the API
+	database string
+	secrets  devSecrets
+	token    string
+	admin    string
+}
+
+// prepare makes database, schema, tenant, secrets and tokens.
+func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
+	if err := pg.EnsureDatabase(ctx, "asyncflow"); err != nil {
+		return err
+	}
+	d.database = pg.URL("asyncflow")
+	if _, err := store.Migrate(ctx, d.database); err != nil {
+		return err
+	}
+	if _, err := store.CreateTenant(ctx, d.database, devTenant); err != nil {
+		return err
+	}
+	var err error
+	if d.secrets, err = loadSecrets(filepath.Join(d.cmd.Data, "secrets.json")); err != nil {
+		return err
+	}
+	if d.token, err = d.newToken(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeManage); err != nil {
+		return err
+	}
+	if d.admin, err = d.newToken(auth.ScopeAdmin); err != nil {
+		return err
+	}
+	return d.writeFile()
+}
+
+const devTokenLife = 30 * 24 * time.Hour
+
+func (d *dev) newToken(scopes ...auth.Scope) (string, error) {
+	issuer, err := auth.NewIssuer(d.auth())
+	if err != nil {
+		return "", err
+	}
+	return issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now())
+}
+
+func (d *dev) auth() auth.Config {
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret = []byte(d.secrets.JWT)
+	return cfg
+}
+
+// run runs node, sample worker and samples until ctx ends or Postgres does.
+func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
+	g, ctx := errgroup.WithContext(ctx)
+	ready := make(chan struct{})
+	g.Go(func() error { return runNode(ctx, d.node(), func() { close(ready) }) })
+	g.Go(func() error {
+		select {
+		case <-pg.Done():
+			return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "Postgres has ended; its log is " + filepath.Join(d.cmd.Data, "postgres.log"), Err: pg.Err()}
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	g.Go(func() error {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database", redact(d.database))
+		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints")
+		if d.cmd.NoSamples {
+			d.printTour("", "")
+			return nil
+		}
+		return d.runSamples(ctx)
+	})
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (d *dev) node() nodeConfig {
+	return nodeConfig{
+		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), auth: d.auth(), grace: 5 * time.Second, log: d.log,
+		store:     store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
+		callbacks: callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
+		api:       httpapi.Config{Version: version, AllowHTTP: true},
+	}
+}
+
+// redact returns a database URL without its password.
+func redact(url string) string {
+	before, rest, ok := strings.Cut(url, "://")
+	_, after, ok2 := strings.Cut(rest, "@")
+	if !ok || !ok2 {
+		return url
+	}
+	return before + "://…@" + after
+}
+
+// printTour tells how to go on, in lines that can be pasted.
+func (d *dev) printTour(sampleID, image string) {
+	w := d.g.stdout
+	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url, devTenant)
+	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s ASYNCFLOW_TOKEN=%s\n\n", d.url, d.token)
+	if sampleID == "" {
+		fmt.Fprintf(w, "  curl -s $ASYNCFLOW_URL/v1/task-types -H \"Authorization: Bearer $ASYNCFLOW_TOKEN\"\n\n")
+		return
+	}
+	fmt.Fprintf(w, `  # what became of a sample, and each of its attempts
+  curl -s $ASYNCFLOW_URL/v1/tasks/%[1]s -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
+  curl -s $ASYNCFLOW_URL/v1/tasks/%[1]s/attempts -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
+
+  # submit a task of your own
+  curl -s $ASYNCFLOW_URL/v1/tasks -H "Authorization: Bearer $ASYNCFLOW_TOKEN" \
+    -H 'Content-Type: application/json' -d '{"type":"thumbnails","context":{"image":"%[2]s"}}'
+
+  # the newest tasks
+  curl -s "$ASYNCFLOW_URL/v1/tasks?type=thumbnails&limit=5" -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
+
+`, sampleID, image)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/asyncflow/asyncflow/callbacks"
+)
+
+// devSecrets are a dev server's own; they are made once and kept, so that its
+// tokens and sealed secrets stay good.
+type devSecrets struct {
+	Node    string `json:"node"`
+	JWT     string `json:"jwt"`
+	Samples string `json:"samples"` // the sample worker's signing secret
+}
+
+func loadSecrets(path string) (devSecrets, error) {
+	var s devSecrets
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		if err = json.Unmarshal(raw, &s); err != nil {
+			err = fmt.Errorf("%s can't be read: %w", path, err)
+		}
+		return s, err
+	}
+	if !os.IsNotExist(err) {
+		return s, err
+	}
+	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)), JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: callbacks.NewSecret()}
+	return s, writePrivate(path, s)
+}
+
+// devFile is what scripts and tests may know of a running dev server.
+type devFile struct {
+	URL         string `json:"url"`
+	Tenant      string `json:"tenant"`
+	Token       string `json:"token"`
+	AdminToken  string `json:"admin_token"`
+	DatabaseURL string `json:"database_url"`
+	PID         int    `json:"pid"`
+}
+
+func (d *dev) file() string { return filepath.Join(d.cmd.Data, "dev.json") }
+
+func (d *dev) writeFile() error {
+	return writePrivate(d.file(), devFile{URL: d.url, Tenant: devTenant, Token: d.token, AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
+}
+
+// writePrivate writes a JSON file that only its owner can read, at once or not at
+// all.
+func writePrivate(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := path + ".new"
+	if err := os.WriteFile(temp, append(raw, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
