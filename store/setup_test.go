@@ -49,8 +49,15 @@ func setup(t *testing.T) *bundle {
 // open opens a node's store on a database and keeps it running.
 func open(t *testing.T, url, node string) *bundle {
 	t.Helper()
+	return openWith(t, url, node, func(*store.Store) {})
+}
+
+// openWith does something with the store before it runs.
+func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle {
+	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4, HotPool: 4, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
+	before(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

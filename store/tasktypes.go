@@ -39,7 +39,7 @@ func (s *Store) PutTaskType(ctx context.Context, tenant string, t asyncflow.Task
 			return err
 		}
 		_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
-			SET spec = $2, version = version + 1, updated_at = $3
+			SET spec = $2::text::json, version = version + 1, updated_at = $3
 			WHERE name = $1 AND spec::text <> $2::text`, t.Name, string(spec), now)
 		return err
 	})

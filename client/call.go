@@ -1,0 +1,132 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// call sends a request and reads its answer: a 2xx into T, anything else into
+// an *Error. extra is the time that the server was asked to take.
+func call[T any](ctx context.Context, c *Client, extra time.Duration, send func(context.Context) (*http.Response, error)) (T, error) {
+	var into T
+	outer := ctx
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout+extra)
+		defer cancel()
+	}
+	resp, err := send(ctx)
+	if err != nil {
+		return into, c.noAnswer(outer, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return into, c.noAnswer(outer, err)
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return into, problemError(resp, body)
+	}
+	if resp.StatusCode == http.StatusNoContent {
+		return into, nil
+	}
+	if err := json.Unmarshal(body, &into); err != nil {
+		return into, &ConnectionError{URL: c.url, Err: fmt.Errorf("its answer can't be read; is it an asyncflow server? %w", err)}
+	}
+	return into, nil
+}
+
+// none is the answer of calls that have none.
+type none struct{}
+
+// noAnswer says why there is no answer: the caller's own context, else the
+// connection or this client's timeout.
+func (c *Client) noAnswer(outer context.Context, err error) error {
+	if outer.Err() != nil {
+		return outer.Err()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("nothing came in time (%w)", context.DeadlineExceeded)
+	}
+	return &ConnectionError{URL: c.url, Err: err}
+}
+
+// problemError returns what an answer says went wrong. What isn't a problem
+// document, such as a proxy's page, is shown by its start.
+func problemError(r *http.Response, body []byte) *Error {
+	e := &Error{Status: r.StatusCode, RetryAfter: retryAfter(r)}
+	if strings.Contains(r.Header.Get("Content-Type"), "json") {
+		_ = json.Unmarshal(body, &e.Problem) // what it doesn't say is filled in below
+	}
+	if e.Problem.Code == "" {
+		e.Problem.Code = string(codeOf(r.StatusCode))
+	}
+	if e.Problem.Title == "" {
+		e.Problem.Title = http.StatusText(r.StatusCode)
+	}
+	if e.Problem.Detail == "" && len(e.Problem.Errors) == 0 {
+		e.Problem.Detail = plainDetail(r, body)
+	}
+	e.Problem.Status = r.StatusCode
+	return e
+}
+
+func plainDetail(r *http.Response, body []byte) string {
+	const most = 200
+	if to := r.Header.Get("Location"); to != "" && r.StatusCode/100 == 3 {
+		return "redirects to " + to + ", which is not followed"
+	}
+	if !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
+		return ""
+	}
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), most)]), "")), " ")
+	return text
+}
+
+// encode returns a JSON document whose raw parts keep their characters: package
+// json would write "<" as "\u003c" in each of them.
+func encode(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(doc); err != nil {
+		return nil, asyncflow.InvalidField("body", "can't be written as JSON: %v", err)
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// query sets the parameters of a request to those that aren't empty. (The
+// generated code would send the empty ones too.)
+func query(params map[string]string) api.RequestEditorFn {
+	return func(_ context.Context, r *http.Request) error {
+		q := r.URL.Query()
+		for name, value := range params {
+			if value != "" {
+				q.Set(name, value)
+			}
+		}
+		r.URL.RawQuery = q.Encode()
+		return nil
+	}
+}
+
+// checkPart refuses what can't stand as a part of a path.
+func checkPart(field, value string) error {
+	switch value {
+	case "":
+		return asyncflow.InvalidField(field, "is required")
+	case ".", "..":
+		return asyncflow.InvalidField(field, "must not be %q", value)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+const (
+	defaultTimeout = 30 * time.Second
+	defaultRetries = 3
+)
+
+// Client calls one server on behalf of one tenant. It is safe for concurrent
+// use.
+type Client struct {
+	api     *api.Client
+	url     string // without a slash at its end
+	timeout time.Duration
+}
+
+// settings are what options change.
+type settings struct {
+	http      *http.Client
+	timeout   time.Duration
+	retries   int
+	userAgent string
+}
+
+// Option changes how a Client works.
+type Option func(*settings)
+
+// WithHTTPClient makes calls go through h, such as one with TLS settings or a
+// transport that traces. Its redirect policy is not used: see New.
+func WithHTTPClient(h *http.Client) Option { return func(s *settings) { s.http = h } }
+
+// WithTimeout bounds each call: connecting, retries, and reading the whole
+// answer. The time that Wait asks the server to wait comes on top. 30 s unless
+// told; 0 or less: no bound but the context's.
+func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// WithRetries sets how often a reading call is tried again; 3 unless told.
+func WithRetries(n int) Option { return func(s *settings) { s.retries = max(0, n) } }
+
+// WithUserAgent sets the User-Agent header, "asyncflow-go" unless told.
+func WithUserAgent(name string) Option { return func(s *settings) { s.userAgent = name } }
+
+// New returns a Client of the server at an absolute http or https URL, such as
+// "https://tasks.example.com". The token is sent with each call; it may be
+// empty for health checks. Redirects are errors: a token is for one server. The
+// error is a CodeInvalid one that names url or token.
+func New(serverURL, token string, opts ...Option) (*Client, error) {
+	s := settings{http: &http.Client{}, timeout: defaultTimeout, retries: defaultRetries, userAgent: "asyncflow-go"}
+	for _, o := range opts {
+		o(&s)
+	}
+	base, err := checkURL(serverURL)
+	if err != nil {
+		return nil, err
+	}
+	token = strings.TrimSpace(token)
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, asyncflow.InvalidField("token", "has white space or other characters that no token has")
+	}
+	c := &api.Client{Server: base + "/", Client: newDoer(s), RequestEditors: []api.RequestEditorFn{headers(token, s.userAgent)}}
+	return &Client{api: c, url: base, timeout: s.timeout}, nil
+}
+
+// URL returns the server's URL, without a slash at its end.
+func (c *Client) URL() string { return c.url }
+
+// checkURL returns the URL of a server without a slash at its end.
+func checkURL(raw string) (string, error) {
+	u, err := url.Parse(strings.TrimSpace(raw))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
+		return "", asyncflow.InvalidField("url", "must be an absolute URL such as http://127.0.0.1:8080, not %q", raw)
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", asyncflow.InvalidField("url", "must have no user, query or fragment")
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+func headers(token, userAgent string) api.RequestEditorFn {
+	return func(_ context.Context, r *http.Request) error {
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		r.Header.Set("User-Agent", userAgent)
+		r.Header.Set("Accept", "application/json, application/problem+json")
+		return nil
+	}
+}

@@ -1,0 +1,48 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+)
+
+// CreateEndpoint registers an endpoint. Only this answer holds its secret.
+func (c *Client) CreateEndpoint(ctx context.Context, e NewEndpoint) (Endpoint, error) {
+	body, err := encode(e)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return call[Endpoint](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CreateEndpointWithBody(ctx, contentJSON, bytes.NewReader(body))
+	})
+}
+
+// Endpoints returns the endpoints by type, stage and age, without their
+// secrets; those of one task type unless taskType is empty.
+func (c *Client) Endpoints(ctx context.Context, taskType string) ([]Endpoint, error) {
+	list, err := call[EndpointList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListEndpoints(ctx, nil, query(map[string]string{"type": taskType}))
+	})
+	return list.Data, err
+}
+
+// Endpoint returns an endpoint, without its secret.
+func (c *Client) Endpoint(ctx context.Context, id string) (Endpoint, error) {
+	if err := checkPart("id", id); err != nil {
+		return Endpoint{}, err
+	}
+	return call[Endpoint](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetEndpoint(ctx, id)
+	})
+}
+
+// DeleteEndpoint deletes an endpoint. Deliveries under way to it are finished.
+func (c *Client) DeleteEndpoint(ctx context.Context, id string) error {
+	if err := checkPart("id", id); err != nil {
+		return err
+	}
+	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteEndpoint(ctx, id)
+	})
+	return err
+}

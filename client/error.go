@@ -1,0 +1,112 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Error is an answer of the server that is not what was asked for. It unwraps
+// to an *asyncflow.Error with the same code and fields.
+type Error struct {
+	Status     int           // of HTTP
+	Problem    Problem       // what the server says; made from Status if it says nothing
+	RetryAfter time.Duration // when to try again; 0 if the answer doesn't say
+}
+
+// Error returns the status, the code and the detail, such as
+// "400 invalid_argument: priority is -1; it must be 0 to 31536000 seconds (a year)".
+func (e *Error) Error() string {
+	return fmt.Sprintf("%d %s: %s", e.Status, e.Problem.Code, e.Detail())
+}
+
+// Detail returns what is wrong, in words alone.
+func (e *Error) Detail() string {
+	if e.Problem.Detail != "" {
+		return e.Problem.Detail
+	}
+	parts := make([]string, 0, len(e.Problem.Errors))
+	for _, f := range e.Problem.Errors {
+		parts = append(parts, f.Field+" "+f.Message)
+	}
+	if len(parts) > 0 {
+		return strings.Join(parts, "; ")
+	}
+	return e.Problem.Title
+}
+
+// Unwrap returns the same error in the words of the domain.
+func (e *Error) Unwrap() error {
+	known := &asyncflow.Error{Code: asyncflow.Code(e.Problem.Code), Fields: e.Problem.Errors, RetryAfter: e.RetryAfter}
+	if len(known.Fields) == 0 {
+		known.Message = e.Detail()
+	}
+	return known
+}
+
+// ConnectionError says that a call got no answer, or none that could be read.
+// It unwraps to an *asyncflow.Error of CodeUnavailable, and to its cause.
+type ConnectionError struct {
+	URL string // the server's
+	Err error
+}
+
+// Error returns the URL and the cause, such as
+// "no answer from http://127.0.0.1:8080: connect: connection refused".
+func (e *ConnectionError) Error() string {
+	return fmt.Sprintf("no answer from %s: %v", e.URL, innermost(e.Err))
+}
+
+// Unwrap returns the cause, behind the same error in the words of the domain.
+func (e *ConnectionError) Unwrap() error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Op: "client", Err: e.Err}
+}
+
+// NotSent tells that the server can't have seen the request: there never was a
+// connection. Otherwise a call that changes something may have had its effect.
+func (e *ConnectionError) NotSent() bool {
+	var op *net.OpError
+	return errors.As(e.Err, &op) && op.Op == "dial"
+}
+
+// innermost drops the words that net/http and net put around a cause: method,
+// path and addresses.
+func innermost(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return err
+}
+
+// codeOf returns a code for an answer that names none, such as a proxy's.
+func codeOf(status int) asyncflow.Code {
+	switch status {
+	case http.StatusUnauthorized:
+		return asyncflow.CodeUnauthenticated
+	case http.StatusForbidden:
+		return asyncflow.CodeForbidden
+	case http.StatusNotFound:
+		return asyncflow.CodeNotFound
+	case http.StatusConflict:
+		return asyncflow.CodeConflict
+	case http.StatusRequestEntityTooLarge:
+		return asyncflow.CodeTooLarge
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return asyncflow.CodeUnavailable
+	}
+	if status >= 300 && status < 500 {
+		return asyncflow.CodeInvalid
+	}
+	return asyncflow.CodeInternal
+}

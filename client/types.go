@@ -1,0 +1,50 @@
+package client
+
+import (
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// The documents of the API, under one roof: a program that uses this package
+// needs to import no other.
+type (
+	NewTask       = api.NewTask
+	SubmittedTask = api.SubmittedTask
+	Task          = api.Task
+	TaskList      = api.TaskList
+	Attempt       = api.Attempt
+	AttemptList   = api.AttemptList
+
+	TaskType     = api.TaskType
+	TaskTypeSpec = api.TaskTypeSpec
+	TaskTypeList = api.TaskTypeList
+	Stage        = api.Stage
+
+	NewEndpoint  = api.NewEndpoint
+	Endpoint     = api.Endpoint
+	EndpointList = api.EndpointList
+
+	// ListParams narrow a list of tasks. Type is required; what is zero is not
+	// sent.
+	ListParams = api.ListTasksParams
+
+	ServerHealth = api.Health
+	Problem      = api.Problem
+	FieldError   = api.FieldError
+
+	JSON        = api.JSON
+	Duration    = asyncflow.Duration
+	Priority    = asyncflow.Priority
+	RetryPolicy = asyncflow.RetryPolicy
+	Interval    = asyncflow.Interval
+	Status      = asyncflow.Status
+)
+
+// Where a task may stand; see asyncflow.Status.
+const (
+	StatusWaiting   = asyncflow.StatusWaiting
+	StatusPending   = asyncflow.StatusPending
+	StatusRunning   = asyncflow.StatusRunning
+	StatusSucceeded = asyncflow.StatusSucceeded
+	StatusFailed    = asyncflow.StatusFailed
+)

@@ -1,0 +1,62 @@
+// Command asyncflow runs a node and talks to one: it is the server, the tool of
+// the operator, and the client for the shell. See asyncflow --help.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop() // so that a second Ctrl-C ends the program at once
+	}()
+	code := realMain(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv)
+	stop()
+	os.Exit(code)
+}
+
+// lookup reads one environment variable, as os.LookupEnv does.
+type lookup func(name string) (string, bool)
+
+// realMain runs the command that args ask for and returns the exit code. It
+// reads nothing of the process but standard input: tests run it in parallel.
+func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env lookup) int {
+	var c cli
+	helped := false
+	parser, err := kong.New(&c,
+		kong.Name("asyncflow"),
+		kong.Description(description),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }), // called after --help only
+		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+	)
+	if err != nil {
+		return report(stderr, err)
+	}
+	readEnv(parser, env)
+	parsed, err := parser.Parse(args)
+	if helped {
+		return exitOK
+	}
+	if err != nil {
+		return report(stderr, err)
+	}
+	g, err := newGlobals(&c.globalFlags, stdout, stderr, env)
+	if err != nil {
+		return report(stderr, err)
+	}
+	return report(stderr, parsed.Run(g))
+}
+
+// now is the clock of everything here.
+func now() time.Time { return time.Now() }

@@ -1,0 +1,12 @@
+package store
+
+// For tests that look at the plans of the hot statements.
+var HotSettings = hotSettings
+
+const (
+	TakeReadySQL = takeReadySQL
+	HeadSQL      = headSQL
+)
+
+// Fill returns a statement with the type's table names in it.
+func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }

@@ -1,0 +1,114 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Two nodes leasing from one backlog must share it, and nothing may be leased twice.
+func TestNodesShareWithoutDoubles(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	far := open(t, b.url, "node-2")
+	const n = 2000
+	tasks := make([]asyncflow.NewTask, n)
+	for i := range tasks {
+		tasks[i] = newTask(fmt.Sprint(i))
+	}
+	b.submit(tasks...)
+	var mu sync.Mutex
+	seen := map[asyncflow.TaskID]int{}
+	var wg sync.WaitGroup
+	for _, node := range []*bundle{b, far, b, far} {
+		wg.Go(func() {
+			for {
+				leases, _, err := node.Lease(t.Context(), pipe, 37)
+				if !assert.NoError(t, err) || len(leases) == 0 {
+					return
+				}
+				mu.Lock()
+				for _, l := range leases {
+					seen[l.ID]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Len(t, seen, n)
+	for id, times := range seen {
+		assert.Equal(t, 1, times, id)
+	}
+	b.checkTokens("pipe")
+}
+
+// Concurrent single submits must come out right, each with an id of its own.
+func TestConcurrentSubmits(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	far := open(t, b.url, "node-2")
+	var mu sync.Mutex
+	ids := map[asyncflow.TaskID]bool{}
+	var wg sync.WaitGroup
+	for i := range 400 {
+		node := []*bundle{b, far}[i%2]
+		wg.Go(func() {
+			r := node.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(fmt.Sprint(i))})
+			if assert.NoError(t, r[0].Err) {
+				mu.Lock()
+				ids[r[0].ID] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Len(t, ids, 400)
+	b.checkTokens("pipe")
+}
+
+// The plan of a lease must stay a short walk along the index, whatever the
+// planner believes of the table: never analysed, or analysed when it was empty.
+func TestLeasePlanIsPinned(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.ready_pipe_1, tenant_acme.lease_pipe`)
+	require.NoError(t, err)
+	_, err = b.db.Exec(t.Context(), `INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1 FROM generate_series(1, 50000) n`)
+	require.NoError(t, err)
+	cfg, err := pgxpool.ParseConfig(b.url)
+	require.NoError(t, err)
+	for name, value := range store.HotSettings {
+		cfg.ConnConfig.RuntimeParams[name] = value
+	}
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer db.Close()
+	for what, sql := range map[string]string{"take": store.TakeReadySQL, "head": store.HeadSQL} {
+		plan := explain(t, db, strings.NewReplacer("$1", "now()", "$2", "200").Replace(pipe.Fill(sql)))
+		assert.Contains(t, plan, "Index", what)
+		assert.NotContains(t, plan, "Seq Scan", what)
+		assert.NotContains(t, plan, "Sort", what)
+	}
+}
+
+func explain(t *testing.T, db *pgxpool.Pool, sql string) string {
+	rows, err := db.Query(t.Context(), "EXPLAIN "+sql)
+	require.NoError(t, err)
+	var lines []string
+	for rows.Next() {
+		var line string
+		require.NoError(t, rows.Scan(&line))
+		lines = append(lines, line)
+	}
+	require.NoError(t, rows.Err())
+	return strings.Join(lines, "\n")
+}
