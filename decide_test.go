@@ -129,7 +129,7 @@ func TestFinal(t *testing.T) {
 	for kind, want := range map[asyncflow.VerdictKind]asyncflow.Status{
 		asyncflow.Succeed: asyncflow.StatusSucceeded,
 		asyncflow.Fail:    asyncflow.StatusFailed,
-		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Return: "",
+		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Await: "", asyncflow.Return: "",
 	} {
 		require.Equal(t, want, asyncflow.Verdict{Kind: kind}.Final(), kind)
 	}
@@ -141,4 +141,13 @@ func TestFinal(t *testing.T) {
 	}
 	require.Equal(t, []asyncflow.Status{asyncflow.StatusSucceeded, asyncflow.StatusFailed}, final)
 	require.Len(t, asyncflow.Statuses, 5)
+}
+
+func TestMaxAttempts(t *testing.T) {
+	t.Parallel()
+	own := asyncflow.Options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 9}}
+	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{}))
+	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Interval{1}}}))
+	require.Equal(t, 9, pipeline().MaxAttempts("resize", own))
+	require.Zero(t, pipeline().MaxAttempts("removed", own))
 }

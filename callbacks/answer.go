@@ -39,7 +39,7 @@ func readAnswer(r *http.Response, most int) asyncflow.Outcome {
 		o.Error = describe(r, body)
 		o.RetryAfter = retryAfter(r.Header.Get("Retry-After"), r.StatusCode)
 	case err != nil:
-		o.Error = err.Error()
+		o.Error = Clean(err.Error(), MaxErrorBytes) // a broken trailer is quoted in it
 	case len(body) == 0:
 		o.Kind = asyncflow.OutcomeDone
 	default:
@@ -97,7 +97,7 @@ func checkOutput(output json.RawMessage) error {
 
 // describe says what a failed response was: its status and the start of its body.
 func describe(r *http.Response, body []byte) string {
-	text := fmt.Sprintf("%d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	text := strings.TrimSpace(fmt.Sprintf("%d %s", r.StatusCode, http.StatusText(r.StatusCode)))
 	if r.StatusCode >= 300 && r.StatusCode < 400 {
 		return text + ": redirects are not followed"
 	}

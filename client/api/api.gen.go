@@ -464,7 +464,7 @@ type ListTasksParams struct {
 // GetTaskParams defines parameters for GetTask.
 type GetTaskParams struct {
 	// Wait Answer when the task is final, but no later than this; at most 60s.
-	Wait Duration `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
 // CompleteTaskJSONRequestBody defines body for CompleteTask for application/json ContentType.

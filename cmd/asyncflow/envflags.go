@@ -27,7 +27,7 @@ func readEnv(parser *kong.Kong, env lookup) {
 		}
 		return nil, nil
 	})
-	if err := parser.Apply(kong.Resolvers(resolve)); err != nil {
+	if err := kong.Resolvers(resolve).Apply(parser); err != nil {
 		panic(err) // our resolver never refuses
 	}
 }

@@ -1,18 +1,14 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"bytes"
-	"io"
-
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/gofiber/fiber/v2"
 
@@ -97,10 +93,14 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: []asyncflow.FieldError{{Field: "Content-Type", Message: "must be application/json"}}}
 	}
-	if o.bulk {
-		if len(c.Body()) == 0 {
+	if wanted := o.route.Operation.RequestBody; wanted != nil && len(c.Body()) == 0 {
+		if wanted.Value.Required {
 			return asyncflow.InvalidField("body", "is required")
 		}
+		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
+		c.Request().SetBodyString("{}")
+	}
+	if o.bulk {
 		return nil
 	}
 	return s.contract.check(c, o, values, c.Body())
@@ -148,90 +148,3 @@ func (o *operation) unknownParameter(query url.Values) string {
 	}
 	return ""
 }
-
-// violations turns the errors of the validator into fields; at is the path of
-// the part that they are about.
-func violations(err error, at string) []asyncflow.FieldError {
-	var multi openapi3.MultiError
-	var request *openapi3filter.RequestError
-	var schema *openapi3.SchemaError
-	switch {
-	case errors.As(err, &multi) && isOuter(err):
-		var all []asyncflow.FieldError
-		for _, e := range multi {
-			all = append(all, violations(e, at)...)
-		}
-		return all
-	case errors.As(err, &request) && request.Parameter != nil:
-		return []asyncflow.FieldError{{Field: request.Parameter.Name, Message: parameterMessage(request)}}
-	case errors.As(err, &schema):
-		return []asyncflow.FieldError{schemaViolation(schema, at)}
-	case errors.As(err, &request):
-		return []asyncflow.FieldError{{Field: "body", Message: bodyMessage(request)}}
-	}
-	return nil
-}
-
-func isOuter(err error) bool {
-	_, isMulti := err.(openapi3.MultiError)
-	if isMulti {
-		return true
-	}
-	request, isRequest := err.(*openapi3filter.RequestError)
-	if !isRequest || request.Parameter != nil {
-		return false
-	}
-	_, isMulti = request.Err.(openapi3.MultiError)
-	return isMulti
-}
-
-func parameterMessage(e *openapi3filter.RequestError) string {
-	var schema *openapi3.SchemaError
-	if errors.As(e.Err, &schema) {
-		return schemaMessage(schema)
-	}
-	if e.Err != nil {
-		return e.Err.Error()
-	}
-	return e.Reason
-}
-
-func bodyMessage(e *openapi3filter.RequestError) string {
-	if e.Err == nil {
-		return e.Reason
-	}
-	var parse *openapi3filter.ParseError
-	if errors.As(e.Err, &parse) {
-		return "is not valid JSON: " + parse.RootCause().Error()
-	}
-	return e.Err.Error()
-}
-
-// schemaViolation names the offending field as stages[1].timeout.
-func schemaViolation(e *openapi3.SchemaError, at string) asyncflow.FieldError {
-	field := at
-	for _, part := range e.JSONPointer() {
-		switch {
-		case part != "" && strings.Trim(part, "0123456789") == "":
-			field += "[" + part + "]"
-		case field == "":
-			field = part
-		default:
-			field += "." + part
-		}
-	}
-	if field == "" {
-		field = "body"
-	}
-	return asyncflow.FieldError{Field: field, Message: schemaMessage(e)}
-}
-
-func schemaMessage(e *openapi3.SchemaError) string {
-	if e.SchemaField == "pattern" && e.Schema.Description != "" {
-		text, _ := e.Value.(string)
-		return fmt.Sprintf("is %q; it must be: %s", text, lowerFirst(strings.TrimSpace(e.Schema.Description)))
-	}
-	return e.Reason
-}
-
-func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }

@@ -104,11 +104,11 @@ func (s *Server) explain(c *fiber.Ctx, err error) error {
 func (ct *contract) explainTask(raw []byte, decodeErr error) error {
 	var doc any
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return asyncflow.InvalidField("task", "%v", err)
+		return asyncflow.InvalidField("body", "%v", err)
 	}
 	err := ct.doc.Components.Schemas["NewTask"].Value.VisitJSON(doc, openapi3.MultiErrors())
 	if fields := violations(err, ""); len(fields) > 0 {
 		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
 	}
-	return asyncflow.InvalidField("task", "%v", decodeErr)
+	return asyncflow.InvalidField("body", "%v", decodeErr)
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -65,8 +66,11 @@ func (s *Server) itemIn(item BatchItem) (asyncflow.NewTask, error) {
 // itemProblem names the fields of a task by its place in the batch.
 func itemProblem(i int, err error) Problem {
 	p := problemOf(err)
+	p.Errors = slices.Clone(p.Errors) // several tasks may share an error
 	for n, f := range p.Errors {
-		p.Errors[n].Field = fmt.Sprintf("tasks[%d].%s", i, f.Field)
+		if p.Errors[n].Field = fmt.Sprintf("tasks[%d]", i); f.Field != "body" {
+			p.Errors[n].Field += "." + f.Field
+		}
 	}
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"strconv"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -16,9 +17,9 @@ func (s *Server) GetTask(ctx context.Context, r GetTaskRequestObject) (GetTaskRe
 	if err != nil {
 		return nil, err
 	}
-	wait := r.Params.Wait.Std()
-	if wait < 0 || wait > asyncflow.MaxWait {
-		return nil, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s", wait, asyncflow.MaxWait)
+	wait, err := readWait(r.Params.Wait)
+	if err != nil {
+		return nil, err
 	}
 	var task store.Task
 	if wait == 0 {
@@ -33,6 +34,21 @@ func (s *Server) GetTask(ctx context.Context, r GetTaskRequestObject) (GetTaskRe
 		return nil, err
 	}
 	return GetTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
+}
+
+// readWait reads how long to wait for a final state; "" is not at all.
+func readWait(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	var wait asyncflow.Duration
+	if err := wait.UnmarshalText([]byte(text)); err != nil {
+		return 0, asyncflow.InvalidField("wait", "%v", err)
+	}
+	if wait < 0 || wait.Std() > asyncflow.MaxWait {
+		return 0, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s", wait, asyncflow.MaxWait)
+	}
+	return wait.Std(), nil
 }
 
 const defaultPage = 50

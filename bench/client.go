@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	contextBytes = 200 // of every task
+	batchSize    = 100 // tasks of a batch call
+	typeName     = "bench"
+)
+
+// newHTTPClient returns a client that keeps its connections, as a node's sender
+// does.
+func newHTTPClient() *http.Client {
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DisableCompression: true, MaxIdleConns: 1024, MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second}}
+}
+
+// client speaks to the node's API or to the worker.
+type client struct {
+	http  *http.Client
+	base  string // http://host:port
+	token string // empty for the worker
+}
+
+// call sends a request and returns the answer's body. A status other than 2xx is
+// an error.
+func (c *client) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: %s: %.500s", method, path, resp.Status, answer)
+	}
+	return answer, err
+}
+
+// get reads a JSON document.
+func (c *client) get(ctx context.Context, path string, into any) error {
+	answer, err := c.call(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
+}
+
+// submit submits the one task that holds a number.
+func (c *client) submit(ctx context.Context, n int) error {
+	_, err := c.call(ctx, http.MethodPost, "/v1/tasks", appendTask(nil, n))
+	return err
+}
+
+// submitBatch submits the tasks of the numbers from first on.
+func (c *client) submitBatch(ctx context.Context, first int) error {
+	body := make([]byte, 0, batchSize*(contextBytes+40))
+	body = append(body, `{"tasks":[`...)
+	for n := first; n < first+batchSize; n++ {
+		if n > first {
+			body = append(body, ',')
+		}
+		body = appendTask(body, n)
+	}
+	answer, err := c.call(ctx, http.MethodPost, "/v1/tasks/batch", append(body, "]}"...))
+	if err != nil {
+		return err
+	}
+	// Counting is enough, and takes no time from what is measured.
+	if accepted := bytes.Count(answer, []byte(`"order_time"`)); accepted != batchSize {
+		return fmt.Errorf("%d of a batch of %d were accepted: %.500s", accepted, batchSize, answer)
+	}
+	return nil
+}
+
+func appendTask(b []byte, n int) []byte {
+	b = append(b, `{"type":"`+typeName+`","context":`...)
+	return append(appendContext(b, n), '}')
+}
+
+var padding = strings.Repeat("x", contextBytes)
+
+// appendContext appends a context of contextBytes with a number in it, by which
+// the worker knows the task.
+func appendContext(b []byte, n int) []byte {
+	start := len(b)
+	b = append(b, `{"n":`...)
+	b = strconv.AppendInt(b, int64(n), 10)
+	b = append(b, `,"pad":"`...)
+	b = append(b, padding[:contextBytes-(len(b)-start)-len(`"}`)]...)
+	return append(b, `"}`...)
+}

@@ -1,0 +1,20 @@
+// Command bench measures asyncflow on one machine: a Postgres that keeps its
+// promises (fsync and synchronous commits), one node, one worker and one
+// submitter, each a process of its own, all on the loopback.
+//
+//	go run ./bench [--rounds 5] [--tasks 60000] [--short] [--json FILE]
+//
+// Every round measures the same things in the same order, and the table that is
+// printed has a column for each round, the median, and the range:
+//
+//   - end to end: tasks a second from the first submit to the last final state
+//   - latency from submit to arrival at the worker, at 100 tasks a second
+//   - CPU time of each process for a task
+//   - WAL and transactions of a task
+//   - what is possible at all here: round trips of HTTP alone, and submit, lease
+//     and settle by the store alone
+//
+// Figures of a machine that is busy with other things mean little; the load that
+// was there at the start stands with the result. No figure makes the program
+// fail, only a result that is broken: lost tasks, or nothing done.
+package main

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const (
+	tenant      = "bench"
+	postgresDir = "pg" // in the temporary directory
+	startLimit  = 2 * time.Minute
+)
+
+// bench is everything that runs, and the means to measure it.
+type bench struct {
+	cfg      config
+	dir      *tempDir
+	postgres *devpg.Server
+	node     *process
+	worker   *process
+	api      *client // the node's API
+	sink     *client // the worker
+	db       *database
+	next     int // number of the next task
+
+	stops []func()
+}
+
+// start starts Postgres, the worker and a node, and makes a task type with an
+// endpoint.
+func start(ctx context.Context, cfg config) (b *bench, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	b = &bench{cfg: cfg}
+	defer func() {
+		if err != nil {
+			b.stop()
+		}
+	}()
+	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.register} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// stop ends everything, last started first.
+func (b *bench) stop() {
+	for i := len(b.stops) - 1; i >= 0; i-- {
+		b.stops[i]()
+	}
+}
+
+func (b *bench) startPostgres(ctx context.Context) (err error) {
+	if b.dir, err = newTempDir(); err != nil {
+		return err
+	}
+	b.stops = append(b.stops, func() {
+		if err := b.dir.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: remove the data:", err)
+		}
+	})
+	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: map[string]string{
+		"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}})
+	if err != nil {
+		return err
+	}
+	b.stops = append(b.stops, b.stopPostgres)
+	if err := b.postgres.EnsureDatabase(ctx, typeName); err != nil {
+		return err
+	}
+	if _, err := store.Migrate(ctx, b.url()); err != nil {
+		return err
+	}
+	if _, err := store.CreateTenant(ctx, b.url(), tenant); err != nil {
+		return err
+	}
+	if b.db, err = openDatabase(ctx, b.url()); err == nil {
+		b.stops = append(b.stops, b.db.close)
+	}
+	return err
+}
+
+func (b *bench) url() string { return b.postgres.URL(typeName) }
+
+func (b *bench) stopPostgres() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	if err := b.postgres.Stop(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+}
+
+// startWorker starts this program as a worker, and reads its address.
+func (b *bench) startWorker(context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	output, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	cmd := exec.Command(self, workerMode)
+	cmd.Stdout = w
+	if _, err = cmd.StdinPipe(); err != nil { // it ends when we do
+		return err
+	}
+	b.worker, err = startProcess("the worker", cmd)
+	_ = w.Close()
+	if err != nil {
+		return err
+	}
+	b.stops = append(b.stops, b.worker.stop)
+	address, err := bufio.NewReader(output).ReadString('\n')
+	b.sink = &client{http: newHTTPClient(), base: "http://" + strings.TrimSpace(address)}
+	return err
+}
+
+// startNode starts a node and waits until it takes requests.
+func (b *bench) startNode(ctx context.Context) error {
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	secret := rand.Text() + rand.Text()
+	cmd := exec.Command(b.cfg.binary, "serve", "--migrate", "--listen", address)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+secret,
+		"ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_LOG_LEVEL=error")
+	if b.node, err = startProcess("the node", cmd); err != nil {
+		return err
+	}
+	b.stops = append(b.stops, b.node.stop)
+	token, err := newToken(secret)
+	b.api = &client{http: newHTTPClient(), base: "http://" + address, token: token}
+	if err != nil {
+		return err
+	}
+	return b.awaitNode(ctx)
+}
+
+// build builds the program to measure, unless there is one.
+func (b *bench) build(ctx context.Context) error {
+	if b.cfg.binary != "" {
+		return nil
+	}
+	b.cfg.binary = b.dir.join("asyncflow")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.cfg.binary, "github.com/asyncflow/asyncflow/cmd/asyncflow")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go build ./cmd/asyncflow: %w", err)
+	}
+	return nil
+}
+
+// freeAddress returns an address on the loopback that is free now.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func newToken(secret string) (string, error) {
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret = []byte(secret)
+	issuer, err := auth.NewIssuer(cfg)
+	if err != nil {
+		return "", err
+	}
+	return issuer.Issue(tenant, "bench", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, 24*time.Hour, time.Now())
+}
+
+func (b *bench) awaitNode(ctx context.Context) error {
+	return poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		select {
+		case <-b.node.done:
+			return false, errors.Join(errors.New("the node ended"), b.node.err)
+		default:
+		}
+		_, err := b.api.call(ctx, http.MethodGet, "/readyz", nil)
+		return err == nil, nil
+	})
+}
+
+// register makes the task type, of one stage, and its endpoint.
+func (b *bench) register(ctx context.Context) error {
+	if _, err := b.api.call(ctx, http.MethodPut, "/v1/task-types/"+typeName, []byte(`{"stages":[{"name":"call"}]}`)); err != nil {
+		return err
+	}
+	endpoint := fmt.Sprintf(`{"type":%q,"stage":"call","url":%q}`, typeName, b.sink.base+deliveryPath)
+	_, err := b.api.call(ctx, http.MethodPost, "/v1/endpoints", []byte(endpoint))
+	return err
+}
+
+// poll calls done once a period until it says so, or fails, or ctx ends.
+func poll(ctx context.Context, period time.Duration, done func() (bool, error)) error {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// change is what applying a document did with one of its items.
+type change struct {
+	Kind   string `json:"kind"`             // "type" or "endpoint"
+	Name   string `json:"name"`             // of the type; type, stage and URL of the endpoint
+	Did    string `json:"did"`              // "created", "changed" or "unchanged"
+	ID     string `json:"id,omitempty"`     // of the endpoint
+	Secret string `json:"secret,omitempty"` // of the endpoint, when the server made it just now
+}
+
+// String returns the change in one line.
+func (c change) String() string {
+	line := fmt.Sprintf("%-9s  %s %s", c.Did, c.Kind, c.Name)
+	if c.Secret != "" {
+		line += "  secret " + c.Secret + " (shown this once)"
+	}
+	return line
+}
+
+// applyDocument applies a document and says what it did, in a line an item. An
+// error names the item; those before it are applied.
+func applyDocument(ctx context.Context, c *client.Client, doc document, say func(line string)) error {
+	return doc.apply(ctx, c, func(done change) { say(done.String()) })
+}
+
+// apply makes the server have what a document has. It takes nothing away.
+// report is called after each item.
+func (doc document) apply(ctx context.Context, c *client.Client, report func(change)) error {
+	if err := doc.applyTypes(ctx, c, report); err != nil {
+		return err
+	}
+	return doc.applyEndpoints(ctx, c, report)
+}
+
+func (doc document) applyTypes(ctx context.Context, c *client.Client, report func(change)) error {
+	if len(doc.Types) == 0 {
+		return nil
+	}
+	before, err := c.TaskTypes(ctx)
+	if err != nil {
+		return err
+	}
+	versions := map[string]int{}
+	for _, t := range before {
+		versions[t.Name] = t.Version
+	}
+	for _, t := range doc.Types {
+		after, err := c.PutTaskType(ctx, t.Name, t.TaskTypeSpec)
+		if err != nil {
+			return fmt.Errorf("type %s: %w", t.Name, err)
+		}
+		report(change{Kind: "type", Name: t.Name, Did: whatChanged(versions, after)})
+	}
+	return nil
+}
+
+func whatChanged(before map[string]int, after client.TaskType) string {
+	switch version, existed := before[after.Name]; {
+	case !existed:
+		return "created"
+	case version != after.Version:
+		return "changed"
+	}
+	return "unchanged"
+}
+
+func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report func(change)) error {
+	if len(doc.Endpoints) == 0 {
+		return nil
+	}
+	existing, err := c.Endpoints(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, e := range doc.Endpoints {
+		done := change{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.Url, Did: "unchanged"}
+		at := slices.IndexFunc(existing, func(o client.Endpoint) bool {
+			return sameEndpoint(e, client.NewEndpoint{Type: o.Type, Stage: o.Stage, Url: o.Url})
+		})
+		if at >= 0 {
+			done.ID = existing[at].Id
+			report(done)
+			continue
+		}
+		created, err := c.CreateEndpoint(ctx, e)
+		if err != nil {
+			return fmt.Errorf("endpoint %s: %w", done.Name, err)
+		}
+		done.Did, done.ID = "created", created.Id
+		if e.Secret == "" {
+			done.Secret = created.Secret
+		}
+		report(done)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// decoder fills the types of a document from what YAML says. Other than package
+// json it goes on after a problem, names each by its path, refuses unknown keys,
+// and takes no key for another that differs in case only.
+type decoder struct {
+	env      lookup
+	problems []client.FieldError
+}
+
+func (d *decoder) add(path, format string, args ...any) {
+	d.problems = append(d.problems, client.FieldError{Field: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// decode fills what into points to.
+func (d *decoder) decode(path string, tree any, into any) {
+	d.value(path, tree, reflect.ValueOf(into).Elem())
+}
+
+func (d *decoder) value(path string, tree any, into reflect.Value) {
+	if tree == nil { // a key without a value: as if it weren't there
+		return
+	}
+	text, isText := tree.(string)
+	replaced := false
+	if isText {
+		expanded, err := expand(text, d.env)
+		if err != nil {
+			d.add(path, "%v", err)
+			return
+		}
+		replaced, text = expanded != text, expanded
+	}
+	switch target := into.Addr().Interface().(type) {
+	case json.Unmarshaler:
+		d.document(path, tree, text, replaced, target)
+	case encoding.TextUnmarshaler:
+		d.text(path, tree, text, isText, target)
+	default:
+		d.plain(path, tree, text, replaced, into)
+	}
+}
+
+// document fills a type that reads JSON by itself.
+func (d *decoder) document(path string, tree any, text string, replaced bool, into json.Unmarshaler) {
+	raw, err := json.Marshal(tree)
+	if replaced && json.Valid([]byte(text)) {
+		raw, err = []byte(text), nil // a number from the environment
+	}
+	if err == nil {
+		err = into.UnmarshalJSON(raw)
+	}
+	if err != nil {
+		d.add(path, "%v", err)
+	}
+}
+
+// text fills a type that is written as a string, such as a duration.
+func (d *decoder) text(path string, tree any, text string, isText bool, into encoding.TextUnmarshaler) {
+	if !isText {
+		text = fmt.Sprint(tree) // its own error says what it should look like
+	}
+	if err := into.UnmarshalText([]byte(text)); err != nil {
+		d.add(path, "%v", err)
+	}
+}
+
+func (d *decoder) plain(path string, tree any, text string, replaced bool, into reflect.Value) {
+	switch into.Kind() {
+	case reflect.Struct:
+		d.object(path, tree, into)
+	case reflect.Slice:
+		d.list(path, tree, into)
+	case reflect.String:
+		if _, ok := tree.(string); !ok {
+			d.add(path, "must be a string, not %s", kindOf(tree))
+			return
+		}
+		into.SetString(text)
+	case reflect.Int:
+		d.integer(path, tree, text, replaced, into)
+	default:
+		panic("a document has no " + into.Kind().String())
+	}
+}
+
+func (d *decoder) integer(path string, tree any, text string, replaced bool, into reflect.Value) {
+	if n, ok := tree.(int); ok {
+		into.SetInt(int64(n))
+		return
+	}
+	if f, ok := tree.(float64); ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		into.SetInt(int64(f))
+		return
+	}
+	if n, err := strconv.Atoi(text); replaced && err == nil { // from the environment
+		into.SetInt(int64(n))
+		return
+	}
+	d.add(path, "must be a whole number, not %s", kindOf(tree))
+}
+
+func (d *decoder) list(path string, tree any, into reflect.Value) {
+	entries, ok := tree.([]any)
+	if !ok {
+		d.add(path, "must be a list, not %s", kindOf(tree))
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(entries), len(entries)))
+	for i, entry := range entries {
+		d.value(fmt.Sprintf("%s[%d]", path, i), entry, into.Index(i))
+	}
+}
+
+func (d *decoder) object(path string, tree any, into reflect.Value) {
+	object, ok := tree.(map[string]any)
+	if !ok {
+		d.add(path, "must be a mapping of keys to values, not %s", kindOf(tree))
+		return
+	}
+	fields := map[string]reflect.Value{}
+	collectFields(into, fields)
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		at := strings.TrimPrefix(path+"."+key, ".")
+		field, known := fields[key]
+		if !known {
+			d.add(at, "is not known here; the keys are %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			continue
+		}
+		d.value(at, object[key], field)
+	}
+}
+
+// collectFields adds the fields of a struct by their JSON names, those of
+// embedded ones too.
+func collectFields(of reflect.Value, into map[string]reflect.Value) {
+	for i := range of.NumField() {
+		f := of.Type().Field(i)
+		if f.Anonymous {
+			collectFields(of.Field(i), into)
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		into[name] = of.Field(i)
+	}
+}
+
+// kindOf names what stands in a document, for an error message.
+func kindOf(tree any) string {
+	switch v := tree.(type) {
+	case string:
+		return strconv.Quote(v)
+	case []any:
+		return "a list"
+	case map[string]any, map[any]any:
+		return "a mapping"
+	}
+	return fmt.Sprint(tree)
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// healthcheckCmd asks a server whether it can take requests.
+type healthcheckCmd struct{}
+
+// Help is shown by asyncflow healthcheck --help.
+func (c *healthcheckCmd) Help() string {
+	return `Exits with 0 if GET /readyz is answered with 200, else with 1, as Docker wants it. Needs no token.
+
+Example, in a Dockerfile:
+
+    HEALTHCHECK CMD ["asyncflow", "healthcheck", "--url", "http://127.0.0.1:8080"]`
+}
+
+const healthTimeout = 5 * time.Second
+
+// Run asks once, without retries: whoever checks health asks again anyway.
+func (c *healthcheckCmd) Run(ctx context.Context, g *globals) error {
+	api, err := client.New(g.client().URL(), "", client.WithTimeout(healthTimeout), client.WithRetries(0))
+	if err != nil {
+		return usageError(err)
+	}
+	health, err := api.Ready(ctx)
+	if err != nil {
+		return &codedError{exitFailed, err}
+	}
+	if g.output == "json" {
+		return g.printJSON(health)
+	}
+	_, err = fmt.Fprintln(g.stdout, health.Status)
+	return err
+}

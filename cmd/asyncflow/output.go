@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// listing is how lists are written as JSON.
+type listing[T any] struct {
+	Data       []T    `json:"data"`
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// asList returns the document of a list; an empty one has an empty array.
+func asList[T any](data []T, cursor string) listing[T] {
+	if data == nil {
+		data = []T{}
+	}
+	return listing[T]{Data: data, NextCursor: cursor}
+}
+
+// printJSON writes one indented document to stdout.
+func (g *globals) printJSON(doc any) error {
+	e := json.NewEncoder(g.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(doc)
+}
+
+// printTable writes rows below a header, aligned. Cells are made safe to show.
+func (g *globals) printTable(header string, rows [][]string) error {
+	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = cell(row[i])
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// printFields writes name and value pairs below each other, leaving out those
+// without a value.
+func (g *globals) printFields(pairs ...string) error {
+	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fmt.Fprintf(w, "%s\t%s\n", pairs[i], printable(pairs[i+1]))
+		}
+	}
+	return w.Flush()
+}
+
+// cellWidth is the most characters of a cell.
+const cellWidth = 100
+
+// cell returns a text as it stands in a table: printable, "-" if empty, and not
+// too wide.
+func cell(text string) string {
+	if text == "" {
+		return "-"
+	}
+	runes := []rune(printable(text))
+	if len(runes) > cellWidth {
+		runes = append(runes[:cellWidth-1], '…')
+	}
+	return string(runes)
+}
+
+// printable returns a text in one line without control characters: what workers
+// say must not steer the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return '�'
+	}, text)
+}
+
+// timeText returns a time as RFC 3339 in UTC to the millisecond, "" for none.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type tasksSubmitCmd struct {
+	Type        string        `arg:"" optional:"" help:"Task type. With --file it may be left out: the lines are whole tasks then."`
+	Context     string        `arg:"" optional:"" help:"Its context: JSON, @FILE, or - for standard input. Left out: {}."`
+	File        string        `short:"f" placeholder:"FILE" help:"Submit a task for each line of this file (JSON Lines); - is standard input."`
+	Priority    int           `placeholder:"SECONDS" help:"Head start, 0 to a year."`
+	Delay       time.Duration `placeholder:"TIME" xor:"when" help:"Not before this long from now, such as 5m."`
+	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Not before this time, in RFC 3339."`
+	MaxAttempts int           `placeholder:"N" help:"Attempts of each stage, 1 to 100. Default: the stage's."`
+	Wait        bool          `help:"Wait for the task's end and show it; the exit code tells the end."`
+	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
+}
+
+// Help is shown by asyncflow tasks submit --help.
+func (c *tasksSubmitCmd) Help() string {
+	return `With --wait the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final in time.
+
+With --file each line is the context of a task of TYPE, or, without TYPE, a whole task such as
+{"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Lines that are refused are named
+on standard error, and the exit code is 1 then.
+
+Examples:
+
+    asyncflow tasks submit thumbnails '{"image": "harbour.jpg"}' --wait
+    asyncflow tasks submit thumbnails @context.json --delay 5m
+    asyncflow tasks submit thumbnails -f contexts.jsonl
+    zcat tasks.jsonl.gz | asyncflow tasks submit -f -`
+}
+
+// Run submits one task, or a file of them.
+func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
+	if err := c.check(); err != nil {
+		return usageError(err)
+	}
+	if c.File != "" {
+		return c.submitFile(ctx, g)
+	}
+	task, err := c.task()
+	if err != nil {
+		return usageError(err)
+	}
+	submitted, err := g.client().Submit(ctx, task)
+	if err != nil {
+		return err
+	}
+	if c.Wait {
+		return c.wait(ctx, g, submitted.Id)
+	}
+	if g.output == "json" {
+		return g.printJSON(submitted)
+	}
+	return g.printFields("id", submitted.Id, "type", submitted.Type, "stage", submitted.Stage, "status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
+}
+
+// wait follows the task. When that fails, the error tells its id: the task is
+// submitted all the same, and must not be submitted again for want of it.
+func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error {
+	err := g.waitAndPrint(ctx, id, c.Timeout)
+	if err != nil && exitCode(err) < exitTaskFailed {
+		return fmt.Errorf("task %s is submitted, but: %w", id, err)
+	}
+	return err
+}
+
+// check refuses flags that don't go together.
+func (c *tasksSubmitCmd) check() error {
+	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0
+	switch {
+	case c.File == "" && c.Type == "":
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task type, or a file with --file")
+	case c.File != "" && c.Context != "":
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "a context and --file exclude each other: each line has a context")
+	case c.File != "" && c.Wait:
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "--wait and --file exclude each other")
+	case c.File != "" && c.Type == "" && options:
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "without a task type the lines are whole tasks: write the options into them")
+	case c.Wait && c.Timeout <= 0:
+		return asyncflow.InvalidField("--timeout", "is %v; it must be above 0", c.Timeout)
+	}
+	return nil
+}
+
+// task returns the task that the command line asks for.
+func (c *tasksSubmitCmd) task() (client.NewTask, error) {
+	t := c.template()
+	raw := []byte(c.Context)
+	var err error
+	switch {
+	case c.Context == "":
+		raw = []byte("{}")
+	case c.Context == "-":
+		raw, err = readInput("-")
+	case strings.HasPrefix(c.Context, "@"):
+		raw, err = readInput(c.Context[1:])
+	}
+	if err != nil {
+		return t, err
+	}
+	if err := asyncflow.CheckJSON(raw); err != nil {
+		return t, asyncflow.InvalidField("the context", "%v", err)
+	}
+	t.Context = json.RawMessage(raw)
+	return t, nil
+}
+
+// template returns the task without its context.
+func (c *tasksSubmitCmd) template() client.NewTask {
+	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	if c.Priority != 0 {
+		t.Priority = client.Priority{c.Priority}
+	}
+	return t
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// typesCmd is about task types.
+type typesCmd struct {
+	Apply  typesApplyCmd  `cmd:"" help:"Set up task types and endpoints from a document."`
+	List   typesListCmd   `cmd:"" help:"List the task types."`
+	Get    typesGetCmd    `cmd:"" help:"Show a task type."`
+	Delete typesDeleteCmd `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
+}
+
+type typesApplyCmd struct {
+	File string `short:"f" required:"" placeholder:"FILE" help:"YAML document; - is standard input."`
+}
+
+// Help is shown by asyncflow types apply --help.
+func (c *typesApplyCmd) Help() string {
+	return `The same document again changes nothing. An endpoint that exists with the same type, stage and URL is left
+alone, with its secret; endpoints that the document doesn't name stay. A newly made secret is shown this once.
+${NAME} in a value is replaced by that environment variable; $${NAME} stands for itself.
+
+Example, as a file asyncflow.yaml:
+
+    types:
+      - name: thumbnails
+        stages:
+          - {name: inspect, timeout: 10s}
+          - {name: resize, timeout: 10s, max_processing_time: 5m, retry: {max_attempts: 5, interval: 30}}
+    endpoints:
+      - {type: thumbnails, stage: inspect, url: "${WORKER_URL}/inspect"}
+      - {type: thumbnails, stage: resize, url: "${WORKER_URL}/resize", secret: "${WORKER_SECRET}"}
+
+and then:
+
+    WORKER_URL=https://worker.example.com WORKER_SECRET=whsec_… asyncflow types apply -f asyncflow.yaml`
+}
+
+// Run applies the document. What was changed is shown even if it fails halfway:
+// secrets are told only once.
+func (c *typesApplyCmd) Run(ctx context.Context, g *globals) error {
+	raw, err := readInput(c.File)
+	if err != nil {
+		return usageError(err)
+	}
+	doc, err := parseDocument(raw, g.env)
+	if err != nil {
+		return usageError(err)
+	}
+	var changes []change
+	failed := doc.apply(ctx, g.client(), func(done change) { changes = append(changes, done) })
+	if err := printChanges(g, changes); err != nil {
+		return err
+	}
+	return failed
+}
+
+func printChanges(g *globals, changes []change) error {
+	if g.output == "json" {
+		return g.printJSON(asList(changes, ""))
+	}
+	for _, done := range changes {
+		if _, err := fmt.Fprintln(g.stdout, printable(done.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readInput reads a file, or standard input if its name is "-".
+func readInput(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	return os.ReadFile(name)
+}
+
+type typesListCmd struct{}
+
+// Run lists the task types.
+func (c *typesListCmd) Run(ctx context.Context, g *globals) error {
+	types, err := g.client().TaskTypes(ctx)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(types, ""))
+	}
+	rows := make([][]string, len(types))
+	for i, t := range types {
+		rows[i] = []string{t.Name, strconv.Itoa(t.Version), stageNames(t), timeText(t.UpdatedAt)}
+	}
+	return g.printTable("NAME VERSION STAGES UPDATED", rows)
+}
+
+func stageNames(t client.TaskType) string {
+	names := make([]string, len(t.Stages))
+	for i, s := range t.Stages {
+		names[i] = s.Name
+	}
+	return strings.Join(names, " → ")
+}
+
+type typesGetCmd struct {
+	Name string `arg:"" help:"The task type."`
+}
+
+// Run shows a task type.
+func (c *typesGetCmd) Run(ctx context.Context, g *globals) error {
+	t, err := g.client().TaskType(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(t)
+	}
+	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
+		"schedule_interval", t.ScheduleInterval.String(), "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
+		return err
+	}
+	fmt.Fprintln(g.stdout)
+	rows := make([][]string, len(t.Stages))
+	for i, s := range t.Stages {
+		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(), strconv.Itoa(s.Retry.MaxAttempts), jsonText(s.Retry.Interval), strconv.Itoa(s.Priority)}
+	}
+	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)
+}
+
+type typesDeleteCmd struct {
+	Name string `arg:"" help:"The task type."`
+}
+
+// Run deletes a task type.
+func (c *typesDeleteCmd) Run(ctx context.Context, g *globals) error {
+	if err := g.client().DeleteTaskType(ctx, c.Name); err != nil {
+		return err
+	}
+	return g.printDeleted(c.Name)
+}

@@ -1,0 +1,142 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// bundle is an API server on a port of its own, over a database of its own.
+type bundle struct {
+	t      *testing.T
+	url    string
+	store  *store.Store
+	keys   *callbacks.Keys
+	issuer *auth.Issuer
+	token  string // of tenant acme, with all scopes but admin
+	log    *bytes.Buffer
+}
+
+const maxContext = 1000
+
+func prepare(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	for _, tenant := range []string{"acme", "other"} {
+		if _, err := store.CreateTenant(ctx, url, tenant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func authConfig() auth.Config {
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret = []byte(strings.Repeat("s", 32))
+	return cfg
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	t.Parallel()
+	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, prepare), Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	keys, err := callbacks.NewKeys([]byte(strings.Repeat("k", 32)))
+	require.NoError(t, err)
+	verifier, err := auth.NewVerifier(authConfig())
+	require.NoError(t, err)
+	issuer, err := auth.NewIssuer(authConfig())
+	require.NoError(t, err)
+	server, err := httpapi.New(httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Shutdown(5*time.Second))
+		require.NoError(t, <-served)
+		s.Close()
+	})
+	b := &bundle{t: t, url: "http://" + l.Addr().String(), store: s, keys: keys, issuer: issuer}
+	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
+	return b
+}
+
+func (b *bundle) newToken(tenant string, scopes ...auth.Scope) string {
+	token, err := b.issuer.Issue(tenant, "test", scopes, time.Hour, time.Now())
+	require.NoError(b.t, err)
+	return token
+}
+
+// answer is what came back.
+type answer struct {
+	status  int
+	header  http.Header
+	body    []byte
+	problem api.Problem // when it is one
+}
+
+// call makes a call with the bundle's token.
+func (b *bundle) call(method, path, body string) answer { return b.callAs(b.token, method, path, body) }
+
+func (b *bundle) callAs(token, method, path, body string) answer {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	require.NoError(b.t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return b.do(req)
+}
+
+func (b *bundle) do(req *http.Request) answer {
+	b.t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(b.t, err)
+	defer resp.Body.Close()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	a.body, err = io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	if resp.Header.Get("Content-Type") == "application/problem+json" {
+		require.NoError(b.t, json.Unmarshal(a.body, &a.problem))
+		require.Equal(b.t, a.status, a.problem.Status)
+	}
+	return a
+}
+
+// read reads the body of an answer of a status.
+func read[T any](b *bundle, status int, a answer) T {
+	b.t.Helper()
+	var v T
+	require.Equal(b.t, status, a.status, "%s", a.body)
+	require.NoError(b.t, json.Unmarshal(a.body, &v), "%s", a.body)
+	return v
+}
+
+// pipe makes the task type of the tests: two stages, quick retries.
+func (b *bundle) pipe() {
+	b.t.Helper()
+	a := b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first","retry":{"max_attempts":2,"interval":-1}},{"name":"second"}]}`)
+	require.Equal(b.t, http.StatusCreated, a.status, "%s", a.body)
+}

@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// violations turns the errors of the validator into fields; at is the path of
+// the part that they are about.
+func violations(err error, at string) []asyncflow.FieldError {
+	var multi openapi3.MultiError
+	var request *openapi3filter.RequestError
+	var schema *openapi3.SchemaError
+	switch {
+	case errors.As(err, &multi) && isOuter(err):
+		var all []asyncflow.FieldError
+		for _, e := range multi {
+			all = append(all, violations(e, at)...)
+		}
+		return all
+	case errors.As(err, &request) && request.Parameter != nil:
+		return []asyncflow.FieldError{{Field: request.Parameter.Name, Message: parameterMessage(request)}}
+	case errors.As(err, &schema):
+		return []asyncflow.FieldError{schemaViolation(schema, at)}
+	case errors.As(err, &request):
+		return []asyncflow.FieldError{{Field: "body", Message: bodyMessage(request)}}
+	}
+	return nil
+}
+
+func isOuter(err error) bool {
+	_, isMulti := err.(openapi3.MultiError)
+	if isMulti {
+		return true
+	}
+	request, isRequest := err.(*openapi3filter.RequestError)
+	if !isRequest || request.Parameter != nil {
+		return false
+	}
+	_, isMulti = request.Err.(openapi3.MultiError)
+	return isMulti
+}
+
+func parameterMessage(e *openapi3filter.RequestError) string {
+	var schema *openapi3.SchemaError
+	if errors.As(e.Err, &schema) {
+		return schemaMessage(schema)
+	}
+	if e.Err != nil {
+		return e.Err.Error()
+	}
+	return e.Reason
+}
+
+func bodyMessage(e *openapi3filter.RequestError) string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	var parse *openapi3filter.ParseError
+	if errors.As(e.Err, &parse) {
+		return "is not valid JSON: " + parse.RootCause().Error()
+	}
+	return e.Err.Error()
+}
+
+// schemaViolation names the offending field as stages[1].timeout.
+func schemaViolation(e *openapi3.SchemaError, at string) asyncflow.FieldError {
+	field := at
+	for _, part := range e.JSONPointer() {
+		switch {
+		case part != "" && strings.Trim(part, "0123456789") == "":
+			field += "[" + part + "]"
+		default:
+			field = join(field, part)
+		}
+	}
+	if name, ok := strings.CutPrefix(e.Reason, `property "`); ok && e.SchemaField == "properties" {
+		return asyncflow.FieldError{Field: join(field, strings.TrimSuffix(name, `" is unsupported`)), Message: "is not a known field"}
+	}
+	if field == "" {
+		field = "body"
+	}
+	return asyncflow.FieldError{Field: field, Message: schemaMessage(e)}
+}
+
+func join(field, name string) string {
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+func schemaMessage(e *openapi3.SchemaError) string {
+	switch {
+	case e.SchemaField == "required":
+		return "is required"
+	case e.SchemaField == "pattern" && e.Schema.Description != "":
+		text, _ := e.Value.(string)
+		return fmt.Sprintf("is %q; it must be: %s", text, lowerFirst(strings.TrimSpace(e.Schema.Description)))
+	}
+	return e.Reason
+}
+
+func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
