@@ -130,6 +130,6 @@ func endToEndFigures(tasks int, submitted, elapsed time.Duration, before, after 
 		{"cpu_all", "CPU of all four", "µs/task", micros(u.sum(), tasks)},
 		{"cores", "Cores kept busy by them", "cores", u.sum().Seconds() / elapsed.Seconds()},
 		{"wal", "WAL", "bytes/task", float64(after.written.wal-before.written.wal) / n},
-		{"transactions", "Writing transactions", "1000 tasks", 1000 * float64(after.written.transactions-before.written.transactions) / n},
+		{"transactions", "Writing transactions", "per 1000 tasks", 1000 * float64(after.written.transactions-before.written.transactions) / n},
 	}
 }

@@ -28,18 +28,21 @@ type rawStore struct {
 	stop     func() error
 }
 
-func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
+// prepareStore makes its database, once.
+func (b *bench) prepareStore(ctx context.Context) error {
 	if err := b.postgres.EnsureDatabase(ctx, storeDatabase); err != nil {
-		return nil, err
+		return err
 	}
 	url := b.postgres.URL(storeDatabase)
 	if _, err := store.Migrate(ctx, url); err != nil {
-		return nil, err
+		return err
 	}
-	if _, err := store.CreateTenant(ctx, url, tenant); err != nil {
-		return nil, err
-	}
-	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Notify: true})
+	_, err := store.CreateTenant(ctx, url, tenant)
+	return err
+}
+
+func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
+	s, err := store.Open(ctx, store.Config{URL: b.postgres.URL(storeDatabase), Node: "bench", Notify: true})
 	if err != nil {
 		return nil, err
 	}

@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	tenant      = "bench"
-	postgresDir = "pg" // in the temporary directory
-	startLimit  = 2 * time.Minute
+	tenant       = "bench"
+	postgresDir  = "pg"   // in the temporary directory
+	nodeDatabase = "node" // what the node uses
+	startLimit   = 2 * time.Minute
 )
 
 // bench is everything that runs, and the means to measure it.
@@ -41,17 +42,13 @@ type bench struct {
 
 // start starts Postgres, the worker and a node, and makes a task type with an
 // endpoint.
-func start(ctx context.Context, cfg config) (b *bench, err error) {
+func start(ctx context.Context, cfg config) (*bench, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	b = &bench{cfg: cfg}
-	defer func() {
-		if err != nil {
-			b.stop()
-		}
-	}()
-	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.register} {
+	b := &bench{cfg: cfg}
+	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.register, b.prepareStore} {
 		if err := step(ctx); err != nil {
+			b.stop()
 			return nil, err
 		}
 	}
@@ -80,13 +77,7 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 		return err
 	}
 	b.stops = append(b.stops, b.stopPostgres)
-	if err := b.postgres.EnsureDatabase(ctx, typeName); err != nil {
-		return err
-	}
-	if _, err := store.Migrate(ctx, b.url()); err != nil {
-		return err
-	}
-	if _, err := store.CreateTenant(ctx, b.url(), tenant); err != nil {
+	if err := b.postgres.EnsureDatabase(ctx, nodeDatabase); err != nil {
 		return err
 	}
 	if b.db, err = openDatabase(ctx, b.url()); err == nil {
@@ -95,7 +86,7 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *bench) url() string { return b.postgres.URL(typeName) }
+func (b *bench) url() string { return b.postgres.URL(nodeDatabase) }
 
 func (b *bench) stopPostgres() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
@@ -202,8 +193,11 @@ func (b *bench) awaitNode(ctx context.Context) error {
 	})
 }
 
-// register makes the task type, of one stage, and its endpoint.
+// register makes the tenant, the task type, of one stage, and its endpoint.
 func (b *bench) register(ctx context.Context) error {
+	if _, err := store.CreateTenant(ctx, b.url(), tenant); err != nil {
+		return err
+	}
 	if _, err := b.api.call(ctx, http.MethodPut, "/v1/task-types/"+typeName, []byte(`{"stages":[{"name":"call"}]}`)); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -33,14 +32,13 @@ type Result struct {
 // keep the others from being accepted.
 //
 // An error ends it early: it is about the batch that follows the results
-// returned. If it is an *Error, or a *ConnectionError that was not sent, nothing
-// of that batch was accepted; else that is unknown.
+// returned; Uncertain tells whether tasks of that batch may have been accepted.
 func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	results := make([]Result, 0, len(tasks))
 	for len(results) < len(tasks) {
 		b := nextBatch(tasks[len(results):])
 		if err := b.submit(ctx, c); err != nil {
-			return results, fmt.Errorf("tasks from %d: %w", len(results), err)
+			return results, err
 		}
 		results = append(results, b.results...)
 	}

@@ -75,6 +75,24 @@ func (e *ConnectionError) NotSent() bool {
 	return errors.As(e.Err, &op) && op.Op == "dial"
 }
 
+// Uncertain tells whether a call that changes something may have had its effect
+// although it returned err. What the server refused, what it said it can't do
+// now, and what never reached it had none.
+func Uncertain(err error) bool {
+	var answer *Error
+	var connection *ConnectionError
+	var known *asyncflow.Error
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &answer):
+		return answer.Status >= 500 && answer.Status != http.StatusServiceUnavailable
+	case errors.As(err, &connection):
+		return !connection.NotSent()
+	}
+	return !errors.As(err, &known) // else it was refused before it was sent
+}
+
 // innermost drops the words that net/http and net put around a cause: method,
 // path and addresses.
 func innermost(err error) error {

@@ -93,7 +93,7 @@ func explain(err error) string {
 	var answer *client.Error
 	switch {
 	case errors.Is(err, context.Canceled):
-		return "interrupted"
+		return strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	case errors.As(err, &parse):
 		return err.Error() + helpHint(parse)
 	case errors.As(err, &connection):

@@ -1,0 +1,104 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+var (
+	a = store.TypeKey{Tenant: "t", Type: "a"}
+	b = store.TypeKey{Tenant: "t", Type: "b"}
+)
+
+func TestAgendaHandsOutByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		start := time.Now()
+		g.wake(a, start.Add(2*time.Second))
+		g.wake(b, start.Add(time.Second))
+		g.wake(b, start.Add(time.Hour)) // later than what is known: no news
+		key, _ := g.take(t.Context())
+		assert.Equal(t, b, key)
+		assert.Equal(t, time.Second, time.Since(start))
+		key, _ = g.take(t.Context())
+		assert.Equal(t, a, key)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+func TestAgendaIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		start := time.Now()
+		g.wake(a, start.Add(time.Hour))
+		go func() {
+			time.Sleep(time.Second)
+			g.wake(b, time.Now())
+		}()
+		key, _ := g.take(t.Context())
+		assert.Equal(t, b, key)
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// A type that is taken is with nobody else; what wakes it meanwhile isn't lost.
+func TestAgendaTakenType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		g.wake(a, time.Now())
+		g.take(t.Context())
+		g.wake(a, time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, ok := g.take(ctx)
+		assert.False(t, ok, "it is taken")
+		g.put(a, time.Time{}, time.Time{})
+		key, ok := g.take(t.Context())
+		assert.Equal(t, a, key, "it was woken")
+		assert.True(t, ok)
+	})
+}
+
+func TestAgendaKeepsTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		start := time.Now()
+		g.wake(a, start)
+		g.take(t.Context())
+		g.put(a, start, start.Add(10*time.Second))
+		g.wake(a, start)
+		g.take(t.Context())
+		assert.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(80)
+		assert.Equal(t, 60, s.take(t.Context(), 60))
+		assert.Equal(t, 20, s.take(t.Context(), 60), "no more than are free")
+		start := time.Now()
+		go func() {
+			time.Sleep(time.Millisecond)
+			s.give(3)
+		}()
+		assert.Equal(t, 3, s.take(t.Context(), 60))
+		assert.Equal(t, slotLinger, time.Since(start), "a few are worth a short wait for more")
+		go func() {
+			time.Sleep(time.Second)
+			s.give(80)
+		}()
+		assert.Equal(t, 60, s.take(t.Context(), 60))
+		assert.Equal(t, 60, s.held())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.take(t.Context(), 20)
+		assert.Zero(t, s.take(ctx, 1))
+	})
+}

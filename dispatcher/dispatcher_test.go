@@ -1,0 +1,273 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const tenant = "acme"
+
+// sendFunc is what the wire does in a test: the dispatcher knows of no more than
+// one method. Everything below it, the store and its Postgres, is real.
+type sendFunc func(context.Context, asyncflow.Delivery) asyncflow.Outcome
+
+func (f sendFunc) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome { return f(ctx, d) }
+
+var done = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
+
+// bundle is a database with a task type "pipe" of two stages, each with an endpoint.
+type bundle struct {
+	t   *testing.T
+	url string
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	t.Parallel()
+	return &bundle{t, pgtest.Database(t, prepare)}
+}
+
+func prepare(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	if _, err := store.CreateTenant(ctx, url, tenant); err != nil {
+		return err
+	}
+	s, err := store.Open(ctx, store.Config{URL: url, Node: "prepare"})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{-0.001}}
+	pipe := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
+		{Name: "first", Retry: retry}, {Name: "second", Retry: retry}}}
+	if _, _, err := s.PutTaskType(ctx, tenant, pipe.WithDefaults()); err != nil {
+		return err
+	}
+	for i, stage := range []string{"first", "second"} {
+		e := store.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i), Type: "pipe", Stage: stage, URL: "http://worker/" + stage, Secret: []byte("s")}
+		if _, err := s.CreateEndpoint(ctx, tenant, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// node is a running dispatcher.
+type node struct {
+	*store.Store
+	stop func() // and wait until it has
+}
+
+func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
+	b.t.Helper()
+	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Notify: cfg.Poll == 0})
+	require.NoError(b.t, err)
+	cfg.OpenSecret = func(e store.Endpoint) (string, error) { return string(e.Secret), nil }
+	d := dispatcher.New(s, send, cfg)
+	ctx, stopDispatcher := context.WithCancel(context.Background())
+	storing, stopStore := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(b.t, s.Run(storing)) })
+	dispatched := make(chan struct{})
+	go func() {
+		assert.NoError(b.t, d.Run(ctx))
+		close(dispatched)
+	}()
+	n := &node{Store: s, stop: sync.OnceFunc(func() {
+		stopDispatcher()
+		<-dispatched
+		stopStore()
+		running.Wait()
+		s.Close()
+	})}
+	b.t.Cleanup(n.stop)
+	return n
+}
+
+func (n *node) submit(t *testing.T, count int) []store.Submitted {
+	t.Helper()
+	tasks := make([]asyncflow.NewTask, count)
+	for i := range tasks {
+		tasks[i] = asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(fmt.Sprint(i))}
+	}
+	results := n.Submit(t.Context(), tenant, tasks)
+	for _, r := range results {
+		require.NoError(t, r.Err)
+	}
+	return results
+}
+
+// await waits until all tasks are of a status.
+func (n *node) await(t *testing.T, tasks []store.Submitted, status asyncflow.Status) {
+	t.Helper()
+	for _, r := range tasks {
+		task, err := n.AwaitFinal(t.Context(), tenant, r.ID, 20*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, status, task.Status, "%+v", task)
+	}
+}
+
+func TestTasksPassThroughStages(t *testing.T) {
+	b := setup(t)
+	var sent atomic.Int32
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		sent.Add(1)
+		assert.Equal(t, "http://worker/"+d.Lease.Stage, d.Endpoint.URL)
+		assert.Equal(t, 3, d.MaxAttempts)
+		return done
+	})
+	n.await(t, n.submit(t, 300), asyncflow.StatusSucceeded)
+	assert.EqualValues(t, 600, sent.Load())
+}
+
+func TestNeverMoreThanItsCapacity(t *testing.T) {
+	b := setup(t)
+	var now, most atomic.Int32
+	n := b.start("a", dispatcher.Config{Concurrency: 7}, func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		defer now.Add(-1)
+		for v := now.Add(1); ; {
+			if old := most.Load(); v <= old || most.CompareAndSwap(old, v) {
+				break
+			}
+		}
+		timer := time.NewTimer(time.Millisecond)
+		<-timer.C
+		return done
+	})
+	n.await(t, n.submit(t, 200), asyncflow.StatusSucceeded)
+	assert.LessOrEqual(t, most.Load(), int32(7))
+	assert.Greater(t, most.Load(), int32(3), "and it uses it")
+}
+
+func TestFailuresAreRetriedThenFinal(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		if d.Lease.Attempt < 3 || d.Lease.Stage == "second" {
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no", Status: 500}
+		}
+		return done
+	})
+	tasks := n.submit(t, 1)
+	n.await(t, tasks, asyncflow.StatusFailed)
+	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	assert.Len(t, attempts, 6)
+}
+
+// A stop lets attempts under way end, and gives back what it can't finish.
+func TestStop(t *testing.T) {
+	b := setup(t)
+	started, finish := make(chan struct{}, 10), make(chan struct{})
+	n := b.start("a", dispatcher.Config{Concurrency: 2, Grace: time.Minute}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		started <- struct{}{}
+		<-finish
+		return done
+	})
+	tasks := n.submit(t, 5)
+	<-started
+	<-started
+	stopped := make(chan struct{})
+	go func() { n.stop(); close(stopped) }()
+	close(finish)
+	<-stopped
+	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	other.await(t, tasks, asyncflow.StatusSucceeded)
+	for _, task := range tasks {
+		attempts, err := other.Attempts(t.Context(), tenant, task.ID)
+		require.NoError(t, err)
+		for _, a := range attempts {
+			assert.Contains(t, []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeReleased}, a.Outcome)
+			assert.Equal(t, 1, a.Attempt, "nothing was lost by the stop")
+		}
+	}
+}
+
+func TestStopCutsOffAfterTheGrace(t *testing.T) {
+	b := setup(t)
+	started := make(chan struct{}, 1)
+	n := b.start("a", dispatcher.Config{Grace: time.Millisecond}, func(ctx context.Context, _ asyncflow.Delivery) asyncflow.Outcome {
+		started <- struct{}{}
+		<-ctx.Done()
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "cut off"}
+	})
+	tasks := n.submit(t, 1)
+	<-started
+	n.stop()
+	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	other.await(t, tasks, asyncflow.StatusSucceeded)
+	attempts, err := other.Attempts(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.OutcomeLost, attempts[0].Outcome)
+}
+
+// Without NOTIFY a node finds what another one submitted by looking.
+func TestPolling(t *testing.T) {
+	b := setup(t)
+	cfg := dispatcher.Config{Poll: 20 * time.Millisecond}
+	b.start("a", cfg, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	other, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "b"})
+	require.NoError(t, err)
+	defer other.Close()
+	n := &node{Store: other}
+	n.await(t, n.submit(t, 3), asyncflow.StatusSucceeded)
+}
+
+// A node without tasks of its own hears of another's by NOTIFY.
+func TestNotify(t *testing.T) {
+	b := setup(t)
+	b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	other, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "b", Notify: true})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	running := make(chan error, 1)
+	go func() { running <- other.Run(ctx) }()
+	n := &node{Store: other}
+	n.await(t, n.submit(t, 3), asyncflow.StatusSucceeded)
+	cancel()
+	require.NoError(t, <-running)
+	other.Close()
+}
+
+// A task whose stage has no endpoint waits, and no attempt is counted.
+func TestNoEndpoint(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	endpoints, err := n.Endpoints(t.Context(), tenant, "pipe")
+	require.NoError(t, err)
+	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant, endpoints[1].ID))
+	tasks := n.submit(t, 2)
+	require.Eventually(t, func() bool {
+		task, err := n.Task(t.Context(), tenant, tasks[0].ID)
+		return err == nil && task.WaitsFor == asyncflow.WaitEndpoint
+	}, 10*time.Second, 5*time.Millisecond)
+	_, err = n.CreateEndpoint(t.Context(), tenant, endpoints[1])
+	require.NoError(t, err)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // both of them may be parked a little later
+		_, err = n.Promote(t.Context(), pipe, []string{"second"})
+		require.NoError(t, err)
+		task, err := n.Task(t.Context(), tenant, tasks[1].ID)
+		return err == nil && task.Status.Final()
+	}, 10*time.Second, 5*time.Millisecond)
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	assert.Equal(t, []any{asyncflow.OutcomeReleased, 1}, []any{attempts[1].Outcome, attempts[1].Attempt})
+	assert.Equal(t, 1, attempts[len(attempts)-1].Attempt)
+}
