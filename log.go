@@ -25,8 +25,10 @@ func LogAttempt(log *slog.Logger, tenant string, s Settlement) {
 		slog.Int("attempt", s.Lease.Attempt),
 		slog.String("outcome", string(s.Outcome.Kind)),
 		slog.String("verdict", string(s.Verdict.Kind)),
-		slog.Int("status", s.Outcome.Status),
 		slog.Duration("duration", s.Outcome.Duration.Round(10*time.Microsecond)))
+	if s.Outcome.Status != 0 {
+		attrs = append(attrs, slog.Int("status", s.Outcome.Status))
+	}
 	if s.Outcome.Error != "" {
 		attrs = append(attrs, slog.String("error", s.Outcome.Error))
 	}

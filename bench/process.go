@@ -10,7 +10,7 @@ import (
 )
 
 // process is a program that we started. It has a process group of its own, so
-// that a Ctrl-C in the terminal reaches us alone, and on Linux it is told to end
+// that a Ctrl-C in the terminal reaches us alone, and on Linux it is killed
 // when we die.
 type process struct {
 	name string

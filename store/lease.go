@@ -13,7 +13,7 @@ import (
 
 // LeaseMargin is how much longer than its stage's timeout a lease stands: time
 // to send the delivery off and to settle its outcome.
-const LeaseMargin = 10 * time.Second
+const LeaseMargin = 5 * time.Second
 
 // Lease takes up to n due tasks of a type for this node, first in order first,
 // and returns them with what they are to be sent with. next is when the next

@@ -113,7 +113,14 @@ func (l *lineReader) parse(text []byte) (client.NewTask, error) {
 	var task client.NewTask
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&task); err != nil {
+	err := d.Decode(&task)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return task, fmt.Errorf("%s must not be a %s", wrong.Field, wrong.Value)
+	case errors.As(err, &wrong):
+		return task, fmt.Errorf("is a %s; without a task type each line must be a whole task", wrong.Value)
+	case err != nil:
 		return task, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return task, nil

@@ -142,6 +142,11 @@ func (n *node) prepareAPI() error {
 
 func (n *node) run(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		<-ctx.Done()
+		n.cfg.log.Info("stopping")
+		return nil
+	})
 	for _, run := range n.runs {
 		g.Go(func() error { return run(ctx) })
 	}
@@ -151,6 +156,9 @@ func (n *node) run(ctx context.Context, ready func()) error {
 
 // listen opens the port of the API. Its error says what to do.
 func listen(address string) (net.Listener, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, asyncflow.InvalidField("the address", "is %q; it must look like :8080 or 127.0.0.1:8080", address)
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,

@@ -87,6 +87,7 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
+	address := "none"
 	if c.Migrate {
 		if _, err := store.Migrate(ctx, c.DatabaseURL); err != nil {
 			return err
@@ -97,13 +98,18 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 			return err
 		}
 		defer cfg.listener.Close()
+		address = cfg.listener.Addr().String()
+	}
+	if cfg.callbacks.PublicURL == "" {
+		_, port, _ := net.SplitHostPort(address)
+		cfg.callbacks.PublicURL = "http://127.0.0.1:" + port
 	}
 	if c.AllowPrivate || c.AllowHTTP {
 		log.Warn("deliveries are less guarded than by default", "allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
 	}
 	return runNode(ctx, cfg, func() {
 		log.Info("asyncflow is ready", "version", version, "node", cfg.store.Node, "roles", strings.Join(cfg.roles, ","),
-			"listen", c.Listen, "public_url", cfg.callbacks.PublicURL)
+			"listen", address, "public_url", cfg.callbacks.PublicURL)
 	})
 }
 
@@ -139,14 +145,11 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	return cfg, nil
 }
 
-// publicURL returns the URL that workers are told, without a slash at its end.
+// publicURL returns the URL that workers are told, without a slash at its end; ""
+// when it follows from the address of the API.
 func (c *serveCmd) publicURL() (string, error) {
-	if c.PublicURL == "" {
-		_, port, err := net.SplitHostPort(c.Listen)
-		if err != nil {
-			return "", asyncflow.InvalidField("--listen", "is %q; it must look like :8080 or 127.0.0.1:8080", c.Listen)
-		}
-		return "http://127.0.0.1:" + port, nil
+	if c.PublicURL == "" && slices.Contains(c.Roles, roleAPI) {
+		return "", nil // known once the API listens
 	}
 	u, err := url.Parse(c.PublicURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || strings.ContainsAny(c.PublicURL, `"\`) {

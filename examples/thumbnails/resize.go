@@ -63,7 +63,7 @@ func (w *Worker) process(d delivery) {
 		log = log.With("failure", err)
 	}
 	reported := w.report(ctx, d.Callback, output, err)
-	log = log.With("duration", time.Since(start))
+	log = log.With("duration", time.Since(start).Round(time.Millisecond))
 	switch {
 	case reported == nil:
 		log.Info("resized")

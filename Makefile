@@ -1,0 +1,51 @@
+# make help lists what there is. Everything that CI does is in .ci/run.
+
+VERSION ?= dev
+GO ?= go
+
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+dev: ## Run everything on this machine, with a Postgres of its own
+	$(GO) run ./cmd/asyncflow dev
+
+build: ## Build bin/asyncflow and bin/thumbnails
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/asyncflow ./cmd/asyncflow
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/thumbnails ./examples/thumbnails/cmd/thumbnails
+
+test: ## Run all tests
+	$(GO) test ./...
+
+race: ## Run all tests with the race detector
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+lint: ## Check the format, vet, staticcheck and openapi.yaml
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -checks inherit,-ST1001,-ST1005 ./...
+	npx --yes @redocly/cli@2.77.0 lint openapi.yaml
+
+generate: ## Make the code that comes from openapi.yaml again
+	$(GO) generate ./client/api ./internal/httpapi
+
+bench: ## Measure throughput and latency; takes a while
+	$(GO) run ./bench
+
+bench-short: ## Measure for a few seconds, to see that it works
+	$(GO) run ./bench --short
+
+ci: ## Run what CI runs; installs what is missing
+	.ci/run
+
+docker: ## Build the image asyncflow
+	docker build --build-arg VERSION=$(VERSION) --tag asyncflow .
+
+compose: ## Run Postgres, two nodes and the sample worker in containers
+	docker compose up --build
+
+clean: ## Remove what was built
+	rm -rf bin dist
+
+.PHONY: help dev build test race lint generate bench bench-short ci docker compose clean

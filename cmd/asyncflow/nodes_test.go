@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+)
+
+// oneStage is a pipeline of one stage with a short timeout and quick retries.
+func oneStage() client.TaskTypeSpec {
+	return client.TaskTypeSpec{Stages: []client.Stage{{Name: "only", Timeout: asyncflow.Duration(time.Second),
+		Retry: asyncflow.RetryPolicy{MaxAttempts: 10, Interval: asyncflow.Interval{-0.1}}}}}
+}
+
+// submitMany submits n tasks whose contexts are their numbers, and returns their ids.
+func submitMany(t *testing.T, c *client.Client, n int) []string {
+	t.Helper()
+	tasks := make([]client.NewTask, n)
+	for i := range tasks {
+		tasks[i] = client.NewTask{Type: "pipe", Context: fmt.Append(nil, i)}
+	}
+	results, err := c.SubmitMany(t.Context(), tasks)
+	require.NoError(t, err)
+	ids := make([]string, n)
+	for i, r := range results {
+		require.NoError(t, r.Err)
+		ids[i] = r.Task.Id
+	}
+	return ids
+}
+
+// awaitAll waits until every task has succeeded.
+func awaitAll(t *testing.T, c *client.Client, ids []string, within time.Duration) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for _, id := range ids {
+		task, err := c.Wait(t.Context(), id, max(time.Until(deadline), time.Millisecond))
+		require.NoError(t, err)
+		require.Equal(t, asyncflow.StatusSucceeded, task.Status, "%s within %s: %+v", id, within, task)
+	}
+}
+
+// Two processes on one database share the work, and nothing is delivered twice.
+func TestTwoNodesShareTheWork(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, b := startNode(t, url, "--concurrency=20"), startNode(t, url, "--concurrency=20")
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) { time.Sleep(2 * time.Millisecond) })
+	w.pipe(t, a.client(), oneStage())
+	ids := submitMany(t, a.client(), 2000)
+	awaitAll(t, b.client(), ids, 60*time.Second)
+	times, nodes := map[string]int{}, map[string]int{}
+	for _, d := range w.deliveries() {
+		times[d.ID]++
+		nodes[d.Callback.URL[:strings.Index(d.Callback.URL, "/v1/")]]++
+	}
+	assert.Len(t, times, 2000)
+	for id, n := range times {
+		assert.Equal(t, 1, n, id)
+	}
+	assert.Len(t, nodes, 2)
+	for node, n := range nodes {
+		assert.Greater(t, n, 200, "%s had its share", node)
+	}
+}
+
+// A stopped node (SIGSTOP) holds nothing up for longer than its lease and 10 s, and
+// when it goes on it can't end what others have taken over.
+func TestStoppedNode(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a := startNode(t, url, "--concurrency=30")
+	var stopped atomic.Bool
+	inFlight := make(chan struct{}, 1000)
+	w := startWorker(t, func(rw http.ResponseWriter, r *http.Request, d delivery) {
+		if stopped.Load() || !strings.HasPrefix(d.Callback.URL, a.url) {
+			return
+		}
+		inFlight <- struct{}{}
+		<-r.Context().Done() // no answer
+	})
+	w.pipe(t, a.client(), oneStage())
+	ids := submitMany(t, a.client(), 100)
+	for range 20 {
+		<-inFlight
+	}
+	a.signal(syscall.SIGSTOP)
+	stopped.Store(true)
+	b := startNode(t, url)
+	lease := time.Second + 5*time.Second // timeout and margin
+	awaitAll(t, b.client(), ids, lease+10*time.Second)
+	a.signal(syscall.SIGCONT)
+	awaitAll(t, a.client(), ids, 10*time.Second)
+	for _, id := range ids[:30] {
+		attempts, err := b.client().Attempts(t.Context(), id)
+		require.NoError(t, err)
+		finals := 0
+		for i, attempt := range attempts {
+			assert.Equal(t, i+1, attempt.Seq, "the fence only grows")
+			if attempt.Final != "" {
+				finals++
+			}
+		}
+		assert.Equal(t, 1, finals, "exactly one attempt ends a task")
+	}
+}
+
+// What was answered with 201 is done, though the process is killed right after.
+func TestKilledProcess(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	p := startNode(t, url)
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	spec := oneStage()
+	w.pipe(t, p.client(), spec)
+	var acknowledged []string
+	for range 5 {
+		acknowledged = append(acknowledged, submitUntilKilled(t, p)...)
+		p = startNode(t, url)
+	}
+	require.Greater(t, len(acknowledged), 50, "too few to mean anything")
+	awaitAll(t, p.client(), acknowledged, 60*time.Second)
+}
+
+// submitUntilKilled submits from several goroutines, kills the process after some
+// answers, and returns the ids that were acknowledged.
+func submitUntilKilled(t *testing.T, p *process) []string {
+	t.Helper()
+	c := p.client()
+	var mu sync.Mutex
+	var ids []string
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				task, err := c.Submit(context.Background(), client.NewTask{Type: "pipe", Context: []byte(`1`)})
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				ids = append(ids, task.Id)
+				kill := len(ids) == 20
+				mu.Unlock()
+				if kill {
+					p.cmd.Process.Kill()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	<-p.exited
+	return ids
+}
+
+// What was answered with 201 is done, though Postgres is killed under load.
+func TestKilledPostgres(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Server(t, devpg.Config{Durable: true})
+	require.NoError(t, pg.EnsureDatabase(t.Context(), "asyncflow"))
+	url := pg.URL("asyncflow")
+	require.NoError(t, prepareDatabase(t.Context(), url))
+	p := startNode(t, url)
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	w.pipe(t, p.client(), oneStage())
+	var mu sync.Mutex
+	var acknowledged []string
+	enough := make(chan struct{})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				task, err := p.client().Submit(context.Background(), client.NewTask{Type: "pipe", Context: []byte(`1`)})
+				if err != nil {
+					continue // not acknowledged
+				}
+				mu.Lock()
+				if acknowledged = append(acknowledged, task.Id); len(acknowledged) == 100 {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	<-enough
+	require.NoError(t, pg.Kill())
+	pgtest.Server(t, pg.Config())
+	mu.Lock()
+	before := len(acknowledged)
+	mu.Unlock()
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acknowledged) > before+50
+	}, 30*time.Second, 10*time.Millisecond, "the node goes on by itself")
+	close(stop)
+	wg.Wait()
+	awaitAll(t, p.client(), acknowledged, 60*time.Second)
+}
+
+// SIGTERM under load: the process ends well, and no attempt is lost by it.
+func TestGracefulStop(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a := startNode(t, url, "--concurrency=50")
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) { time.Sleep(5 * time.Millisecond) })
+	w.pipe(t, a.client(), oneStage())
+	ids := submitMany(t, a.client(), 1000)
+	a.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, a.wait(), a.said())
+	b := startNode(t, url)
+	awaitAll(t, b.client(), ids, 30*time.Second)
+	assert.Len(t, w.deliveries(), 1000, "each was delivered once")
+}
+
+// The worker completes by webhook, in time or before the answer.
+func TestAsyncCompletion(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	var early atomic.Int32
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		complete := func() {
+			req, _ := http.NewRequest("POST", d.Callback.URL+"/complete", bytes.NewReader([]byte(`{"output":{"by":"webhook"}}`)))
+			req.Header.Set("Authorization", "Bearer "+d.Callback.Token)
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, resp.StatusCode)
+				resp.Body.Close()
+			}
+		}
+		if d.Seq%2 == 1 && early.Add(1)%2 == 1 {
+			complete() // before the HTTP answer
+			rw.WriteHeader(http.StatusAccepted)
+			return
+		}
+		rw.WriteHeader(http.StatusAccepted)
+		go complete()
+	})
+	w.pipe(t, p.client(), oneStage())
+	ids := submitMany(t, p.client(), 50)
+	awaitAll(t, p.client(), ids, 30*time.Second)
+	task, err := p.client().Get(t.Context(), ids[0])
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"by":"webhook"}`, string(task.Result))
+	assert.Len(t, w.deliveries(), 50)
+}
+
+// A worker that accepts and never completes is given up after max_processing_time.
+func TestCompletionThatNeverComes(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	var times atomic.Int32
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		if times.Add(1) == 1 {
+			rw.WriteHeader(http.StatusAccepted)
+		}
+	})
+	spec := oneStage()
+	spec.Stages[0].MaxProcessingTime = asyncflow.Duration(time.Second)
+	w.pipe(t, p.client(), spec)
+	ids := submitMany(t, p.client(), 1)
+	awaitAll(t, p.client(), ids, 30*time.Second)
+	attempts, err := p.client().Attempts(t.Context(), ids[0])
+	require.NoError(t, err)
+	require.Len(t, attempts, 2)
+	assert.EqualValues(t, "lost", attempts[0].Outcome)
+	assert.Equal(t, 2, attempts[1].Attempt)
+}

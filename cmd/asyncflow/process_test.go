@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// beAsyncflow, in the environment, makes the test binary be asyncflow itself: the
+// tests below start real processes and kill them.
+const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beAsyncflow) == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(realMain(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
+}
+
+const (
+	testTenant    = "acme"
+	testSecret    = "0123456789abcdef0123456789abcdef"
+	testJWTSecret = "abcdef0123456789abcdef0123456789"
+	testWebhook   = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+)
+
+// process is a running asyncflow.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	url    string        // of its API, once it is ready
+	exited chan struct{} // closed when it has ended
+	mu     sync.Mutex
+	output strings.Builder // stderr so far
+}
+
+// start starts asyncflow with arguments and an environment of its own.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), exited: make(chan struct{})}
+	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
+	stderr, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	ready := make(chan string, 1)
+	go p.read(stderr, ready)
+	t.Cleanup(func() {
+		p.cmd.Process.Signal(syscall.SIGCONT)
+		p.kill()
+		if t.Failed() {
+			t.Logf("process %d said:\n%s", p.cmd.Process.Pid, p.said())
+		}
+	})
+	select {
+	case p.url = <-ready:
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("asyncflow is not ready: %s", p.said())
+	}
+	return p
+}
+
+var readyLine = regexp.MustCompile(`asyncflow is ready.* (?:listen|url)=(?:http://)?(\S+)`)
+
+func (p *process) read(stderr io.Reader, ready chan string) {
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		p.mu.Lock()
+		p.output.WriteString(lines.Text() + "\n")
+		p.mu.Unlock()
+		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+			ready <- "http://" + m[1]
+		}
+	}
+	p.cmd.Wait()
+	close(p.exited)
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.String()
+}
+
+func (p *process) signal(s os.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
+
+// kill ends it at once, as a crash.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// wait waits for its end and returns the exit code.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(60 * time.Second):
+		p.t.Fatalf("asyncflow did not end: %s", p.said())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// nodeEnv is the environment of a node on a database.
+func nodeEnv(database string) []string {
+	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret, "ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
+		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1"}
+}
+
+// startNode starts asyncflow serve on a database.
+func startNode(t *testing.T, database string, args ...string) *process {
+	t.Helper()
+	p := start(t, nodeEnv(database), append([]string{"serve"}, args...)...)
+	require.NotEmpty(t, p.url, p.said())
+	return p
+}
+
+// client returns a client of the tenant for the process' API.
+func (p *process) client() *client.Client {
+	p.t.Helper()
+	c, err := client.New(p.url, testToken(p.t))
+	require.NoError(p.t, err)
+	return c
+}
+
+func testToken(t *testing.T) string {
+	t.Helper()
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret = []byte(testJWTSecret)
+	issuer, err := auth.NewIssuer(cfg)
+	require.NoError(t, err)
+	token, err := issuer.Issue(testTenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Hour, time.Now())
+	require.NoError(t, err)
+	return token
+}
+
+func prepareDatabase(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	_, err := store.CreateTenant(ctx, url, testTenant)
+	return err
+}
+
+// database returns the URL of a fresh database with the tenant in it.
+func database(t *testing.T) string {
+	t.Helper()
+	return pgtest.Database(t, prepareDatabase)
+}
+
+// delivery is what a worker is told.
+type delivery struct {
+	ID       string          `json:"task_id"`
+	Stage    string          `json:"stage"`
+	Attempt  int             `json:"attempt"`
+	Seq      int             `json:"seq"`
+	Context  json.RawMessage `json:"context"`
+	Callback struct{ URL, Token string }
+}
+
+// worker is a worker's HTTP server that keeps a ledger of what it was sent.
+type worker struct {
+	*httptest.Server
+	mu     sync.Mutex
+	ledger []delivery
+}
+
+// startWorker serves a handler; each delivery's signature is verified first.
+func startWorker(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, d delivery)) *worker {
+	t.Helper()
+	webhook, err := standardwebhooks.NewWebhook(testWebhook)
+	require.NoError(t, err)
+	w := &worker{}
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = webhook.Verify(body, r.Header)
+		}
+		var d delivery
+		if err == nil {
+			err = json.Unmarshal(body, &d)
+		}
+		if err != nil {
+			t.Errorf("a bad delivery: %v", err)
+			rw.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.mu.Lock()
+		w.ledger = append(w.ledger, d)
+		w.mu.Unlock()
+		handle(rw, r, d)
+	}))
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *worker) deliveries() []delivery {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]delivery(nil), w.ledger...)
+}
+
+// pipe registers the worker for all stages of a task type.
+func (w *worker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec) {
+	t.Helper()
+	_, err := c.PutTaskType(t.Context(), "pipe", spec)
+	require.NoError(t, err)
+	for _, stage := range spec.Stages {
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name, Url: w.URL, Secret: testWebhook})
+		require.NoError(t, err)
+	}
+}
