@@ -80,6 +80,9 @@ func readDocument(contentType string, body []byte, o *asyncflow.Outcome) {
 			return
 		}
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
+		if string(a.Output) == "null" { // how many libraries write that there is none
+			o.Output = nil
+		}
 	case "fail":
 		o.Kind = asyncflow.OutcomeRejected
 	case "retry":

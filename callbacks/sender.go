@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"code.dny.dev/ssrf"
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/asyncflow/asyncflow"
@@ -33,6 +35,7 @@ type Sender struct {
 	keys    *Keys
 	client  *retryablehttp.Client
 	signers sync.Map // of secret to signer
+	known   atomic.Int64
 }
 
 // NewSender returns a Sender.
@@ -95,6 +98,8 @@ func failed(err error) asyncflow.Outcome {
 // reason says in plain words why there was no answer.
 func reason(ctx context.Context, err error, timeout time.Duration) error {
 	switch {
+	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork), errors.Is(err, ssrf.ErrProhibitedPort):
+		return errors.New("the endpoint's address is in a network that deliveries must not reach") // which one is nobody's business
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errors.New("no answer within " + timeout.String())
 	case ctx.Err() != nil:
@@ -127,8 +132,15 @@ func (s *Sender) signerFor(secret string) (signer, error) {
 		return known.(signer), nil
 	}
 	made, err := newSigner(secret)
-	if err == nil {
-		s.signers.Store(secret, made)
+	if err != nil {
+		return made, err
 	}
-	return made, err
+	if s.known.Add(1)%maxSigners == 0 { // secrets that were rotated away must not pile up
+		s.signers.Clear()
+	}
+	s.signers.Store(secret, made)
+	return made, nil
 }
+
+// maxSigners bounds how many secrets' signers are kept.
+const maxSigners = 10000

@@ -46,6 +46,9 @@ func CheckSecret(secret string) error {
 type signer struct{ webhook *standardwebhooks.Webhook }
 
 func newSigner(secret string) (signer, error) {
+	if err := CheckSecret(secret); err != nil {
+		return signer{}, err // an empty one would sign, too
+	}
 	w, err := standardwebhooks.NewWebhook(secret)
 	return signer{w}, err
 }

@@ -59,16 +59,30 @@ func connectError(rawURL string, err error) error {
 	if u, parseErr := url.Parse(rawURL); parseErr == nil && u.Host != "" {
 		host = u.Host + u.Path
 	}
-	out := &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err}
-	switch state := sqlState(err); {
-	case state == "28P01" || state == "28000":
-		out.Message = fmt.Sprintf("%s refused the user or the password: check DATABASE_URL", host)
-	case state == "3D000":
-		out.Message = fmt.Sprintf("%s: there is no such database: create it, or check DATABASE_URL", host)
-	case strings.Contains(err.Error(), "cannot parse"):
-		out.Message, out.Err = "DATABASE_URL is not a Postgres URL such as postgres://user:password@host:5432/database", nil
-	default:
-		out.Message = fmt.Sprintf("can't reach Postgres at %s: start it, or check DATABASE_URL", host)
+	unavailable := func(format string, args ...any) error {
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, format, args...)
 	}
-	return out
+	var known *asyncflow.Error
+	switch state := sqlState(err); {
+	case errors.As(err, &known):
+		return known
+	case state == "28P01" || state == "28000":
+		return unavailable("%s refused the user or the password: check DATABASE_URL", host)
+	case state == "3D000":
+		return unavailable("%s: there is no such database: create it, or check DATABASE_URL", host)
+	case strings.Contains(err.Error(), "cannot parse"):
+		return unavailable("DATABASE_URL is not a Postgres URL such as postgres://user:password@host:5432/database")
+	}
+	return unavailable("can't reach Postgres at %s (%s): start it, or check DATABASE_URL", host, lastReason(err))
+}
+
+// lastReason returns the innermost cause of a failure to connect, in one line:
+// the driver lists every address that it tried.
+func lastReason(err error) string {
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	last := lines[len(lines)-1]
+	if i := strings.LastIndex(last, ": "); i >= 0 {
+		return last[i+2:]
+	}
+	return last
 }

@@ -118,7 +118,7 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*s
 		return err
 	}
 	p, err := goose.NewProvider(goose.DialectPostgres, db, set,
-		goose.WithTableName(quote(schema)+".migrations"), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName("migrations"), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
 	}

@@ -134,10 +134,20 @@ func (n *node) prepareAPI() error {
 		case err := <-served:
 			return err
 		case <-ctx.Done():
-			return api.Shutdown(n.cfg.grace)
+			n.stopAPI(api)
+			return nil
 		}
 	})
 	return nil
+}
+
+// apiStopTime bounds the end of requests under way; waiting calls answer at once.
+const apiStopTime = 5 * time.Second
+
+func (n *node) stopAPI(api *httpapi.Server) {
+	if err := api.Shutdown(apiStopTime); err != nil {
+		n.cfg.log.Warn("connections were still open when the API stopped", "error", err)
+	}
 }
 
 func (n *node) run(ctx context.Context, ready func()) error {

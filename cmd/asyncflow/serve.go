@@ -29,18 +29,18 @@ type serveCmd struct {
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
 	Signing jwtFlags `embed:""`
 
-	Concurrency     int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
-	Grace           time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
-	Pool            int           `env:"ASYNCFLOW_POOL" default:"10" help:"Connections for requests and governance."`
-	HotPool         int           `env:"ASYNCFLOW_HOT_POOL" default:"8" help:"Connections that submit, lease and settle."`
-	Notify          bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:"" help:"Tell other nodes of new tasks with LISTEN and NOTIFY. Turn it off behind a transaction pooler; dispatchers poll then."`
-	Poll            time.Duration `env:"ASYNCFLOW_POLL" default:"1s" help:"Without NOTIFY: the mean interval, for all nodes together, at which an idle task type is looked at."`
-	MaxContext      int           `env:"ASYNCFLOW_MAX_CONTEXT" default:"262144" help:"Limit of a task's context in bytes."`
-	MaxBody         int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"Limit of a request's body in bytes."`
-	AllowHTTP       bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let endpoints have plain http URLs."`
-	AllowPrivate    bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let deliveries go to loopback and private networks."`
-	LogFormat       string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json."`
-	LogLevel        slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
+	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
+	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
+	Pool         int           `env:"ASYNCFLOW_POOL" default:"10" help:"Connections for requests and governance."`
+	HotPool      int           `env:"ASYNCFLOW_HOT_POOL" default:"8" help:"Connections that submit, lease and settle."`
+	Notify       bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:"" help:"Tell other nodes of new tasks with LISTEN and NOTIFY. Turn it off behind a transaction pooler; dispatchers poll then."`
+	Poll         time.Duration `env:"ASYNCFLOW_POLL" default:"1s" help:"Without NOTIFY: the mean interval, for all nodes together, at which an idle task type is looked at."`
+	MaxContext   int           `env:"ASYNCFLOW_MAX_CONTEXT" default:"262144" help:"Limit of a task's context in bytes."`
+	MaxBody      int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"Limit of a request's body in bytes."`
+	AllowHTTP    bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let endpoints have plain http URLs."`
+	AllowPrivate bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let deliveries go to loopback and private networks."`
+	LogFormat    string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json."`
+	LogLevel     slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 }
 
 // jwtFlags say which tokens are accepted: one family of keys.
@@ -104,12 +104,12 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 		_, port, _ := net.SplitHostPort(address)
 		cfg.callbacks.PublicURL = "http://127.0.0.1:" + port
 	}
-	if c.AllowPrivate || c.AllowHTTP {
-		log.Warn("deliveries are less guarded than by default", "allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
-	}
 	return runNode(ctx, cfg, func() {
 		log.Info("asyncflow is ready", "version", version, "node", cfg.store.Node, "roles", strings.Join(cfg.roles, ","),
 			"listen", address, "public_url", cfg.callbacks.PublicURL)
+		if c.AllowPrivate || c.AllowHTTP {
+			log.Warn("deliveries are less guarded than by default", "allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
+		}
 	})
 }
 

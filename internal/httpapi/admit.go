@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -90,6 +91,10 @@ func (s *Server) checkTenant(ctx context.Context, tenant string) error {
 
 // validate holds a request against the contract.
 func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) error {
+	if n := len(c.Body()); n > s.cfg.MaxBody {
+		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
+			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
+	}
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: []asyncflow.FieldError{{Field: "Content-Type", Message: "must be application/json"}}}
 	}

@@ -12,7 +12,7 @@ import (
 // CompleteTask takes a worker's report that the stage is done.
 func (s *Server) CompleteTask(ctx context.Context, r CompleteTaskRequestObject) (CompleteTaskResponseObject, error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	if r.Body != nil && len(r.Body.Output) > 0 {
+	if r.Body != nil && len(r.Body.Output) > 0 && string(r.Body.Output) != "null" {
 		if err := asyncflow.CheckJSON(r.Body.Output); err != nil {
 			return nil, asyncflow.InvalidField("output", "%v", err)
 		}

@@ -43,6 +43,10 @@ const (
 	idleTimeout  = 2 * time.Minute
 )
 
+// bodyHeadroom is how far over the limit a body is still read, so that its sender
+// hears of the limit. A larger one has its connection closed under it.
+const bodyHeadroom = 16 << 20
+
 // Server is the HTTP API of a node.
 type Server struct {
 	cfg      Config
@@ -74,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 		AppName:               "asyncflow",
 		DisableStartupMessage: true,
 		Immutable:             true, // strings of a request outlive its handler
-		BodyLimit:             cfg.MaxBody,
+		BodyLimit:             cfg.MaxBody + bodyHeadroom,
 		ReadTimeout:           readTimeout,
 		WriteTimeout:          writeTimeout,
 		IdleTimeout:           idleTimeout,

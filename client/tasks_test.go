@@ -1,0 +1,223 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// The characters of a context reach the server as they are.
+func TestSubmitKeepsTheContext(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Equal(t, `{"context":{"a":"<&>é\u00e9","n":1e400},"type":"t"}`, string(body))
+		writeJSON(w, 201, taskN(1))
+	})
+	task, err := f.client(t).Submit(t.Context(), NewTask{Type: "t", Context: JSON(`{"a":"<&>é\u00e9", "n":1e400}`)})
+	require.NoError(t, err)
+	require.Equal(t, taskN(1), task)
+	_, err = f.client(t).Submit(t.Context(), NewTask{Type: "t", Context: JSON(`{`)})
+	require.EqualError(t, err, "context is not valid JSON")
+}
+
+func TestSubmitManyInBatches(t *testing.T) {
+	t.Parallel()
+	var sizes []int
+	n := 0
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		var in api.NewTaskBatch
+		require.NoError(t, json.NewDecoder(r.Body).Decode(&in))
+		sizes = append(sizes, len(in.Tasks))
+		var out api.SubmittedBatch
+		for i, task := range in.Tasks {
+			require.NoError(t, task.Err)
+			if task.Type == "nope" {
+				out.Tasks = append(out.Tasks, api.BatchResult{Error: Problem{Status: 400, Code: "invalid_argument", Detail: "type is bad",
+					Errors: []FieldError{{Field: fmt.Sprintf("tasks[%d].type", i), Message: "is bad"}}}})
+				continue
+			}
+			n++
+			require.Equal(t, strconv.Itoa(n), string(task.Context))
+			out.Tasks = append(out.Tasks, api.BatchResult{Task: taskN(n)})
+		}
+		writeJSON(w, 201, out)
+	})
+	tasks := make([]NewTask, 0, 2502)
+	for i := range 2500 {
+		tasks = append(tasks, NewTask{Type: "t", Context: JSON(strconv.Itoa(i + 1))})
+		if i == 9 {
+			tasks = append(tasks, NewTask{Type: "t", Context: JSON(`{`)}, NewTask{Type: "nope", Context: JSON("0")})
+		}
+	}
+	results, err := f.client(t).SubmitMany(t.Context(), tasks)
+	require.NoError(t, err)
+	require.Equal(t, []int{999, 1000, 502}, sizes)
+	require.Len(t, results, len(tasks))
+	require.EqualError(t, results[10].Err, "context is not valid JSON")
+	var refused *Error
+	require.ErrorAs(t, results[11].Err, &refused)
+	require.Equal(t, "type", refused.Problem.Errors[0].Field)
+	require.Equal(t, "t.1.10", results[9].Task.Id)
+	require.Equal(t, "t.1.11", results[12].Task.Id)
+	require.Equal(t, "t.1.2500", results[2501].Task.Id)
+}
+
+func TestSubmitManyInBatchesBySize(t *testing.T) {
+	t.Parallel()
+	most := 0
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		most = max(most, len(body))
+		count := strings.Count(string(body), `"context"`)
+		writeJSON(w, 201, api.SubmittedBatch{Tasks: make([]api.BatchResult, count)})
+	})
+	tasks := make([]NewTask, 100)
+	for i := range tasks {
+		tasks[i] = NewTask{Type: "t", Context: JSON(`"` + strings.Repeat("x", 256<<10-2) + `"`)}
+	}
+	results, err := f.client(t).SubmitMany(t.Context(), tasks)
+	require.NoError(t, err)
+	require.Len(t, results, 100)
+	require.ErrorContains(t, results[0].Err, "says nothing about this task")
+	require.Len(t, f.requests(), 4)
+	require.LessOrEqual(t, most, maxBatchBytes)
+}
+
+func TestSubmitManyEndsAtTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		if tries++; tries == 2 {
+			unavailable(w, "3")
+			return
+		}
+		out := api.SubmittedBatch{}
+		for n := range 1000 {
+			out.Tasks = append(out.Tasks, api.BatchResult{Task: taskN(n)})
+		}
+		writeJSON(w, 201, out)
+	})
+	tasks := make([]NewTask, 3000)
+	for i := range tasks {
+		tasks[i] = NewTask{Type: "t", Context: JSON("1")}
+	}
+	results, err := f.client(t).SubmitMany(t.Context(), tasks)
+	require.ErrorContains(t, err, "503")
+	require.Len(t, results, 1000)
+	require.Len(t, f.requests(), 2)
+}
+
+func TestWaitAsksUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		wait, err := time.ParseDuration(r.URL.Query().Get("wait"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, wait, asyncflow.MaxWait)
+		status := StatusRunning
+		if tries++; tries == 3 {
+			status = StatusSucceeded
+		}
+		writeJSON(w, 200, Task{Id: "t.1.1", Status: status})
+	})
+	task, err := f.client(t).Wait(t.Context(), "t.1.1", 10*time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, StatusSucceeded, task.Status)
+	require.Len(t, f.requests(), 3)
+}
+
+// A server that answers at once is not flooded, and the wait ends in time.
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, Task{Id: "t.1.1", Status: StatusPending})
+	})
+	task, err := f.client(t).Wait(t.Context(), "t.1.1", 600*time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, StatusPending, task.Status)
+	require.LessOrEqual(t, len(f.requests()), 5)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	task, err = f.client(t).Wait(ctx, "t.1.1", 0)
+	require.NoError(t, err)
+	require.Equal(t, StatusPending, task.Status)
+}
+
+// The time that the server was asked to wait is not held against it.
+func TestWaitIsNotCutByTheTimeout(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done(): // the client gave up
+		case <-time.After(300 * time.Millisecond):
+			writeJSON(w, 200, Task{Id: "t.1.1", Status: StatusFailed})
+		}
+	})
+	task, err := f.client(t, WithTimeout(100*time.Millisecond)).Wait(t.Context(), "t.1.1", 10*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, StatusFailed, task.Status)
+}
+
+// Parameters that aren't set are not sent: the server would refuse them.
+func TestListParams(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, TaskList{Data: []Task{}}) })
+	c, ctx := f.client(t), t.Context()
+	_, err := c.List(ctx, ListParams{Type: "t"})
+	require.NoError(t, err)
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	_, err = c.List(ctx, ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond), Limit: 7, Cursor: "a b"})
+	require.NoError(t, err)
+	_, err = c.Endpoints(ctx, "")
+	require.NoError(t, err)
+	_, err = c.Get(ctx, "t.1.1")
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"GET /v1/tasks?type=t",
+		"GET /v1/tasks?cursor=a+b&limit=7&since=2026-11-21T10%3A00%3A00Z&status=failed&type=t&until=2026-11-21T10%3A00%3A00.001Z",
+		"GET /v1/endpoints",
+		"GET /v1/tasks/t.1.1",
+	}, f.requests())
+}
+
+func TestAllGoesThroughThePages(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("cursor") {
+		case "":
+			writeJSON(w, 200, TaskList{Data: []Task{{Id: "1"}, {Id: "2"}}, NextCursor: "a"})
+		case "a":
+			writeJSON(w, 200, TaskList{Data: []Task{{Id: "3"}}, NextCursor: "b"})
+		default:
+			writeProblem(w, Problem{Status: 400, Code: "invalid_argument", Detail: "no more"})
+		}
+	})
+	var ids []string
+	var failed error
+	for task, err := range f.client(t).All(t.Context(), ListParams{Type: "t"}) {
+		if failed = err; err == nil {
+			ids = append(ids, task.Id)
+		}
+	}
+	require.Equal(t, []string{"1", "2", "3"}, ids)
+	require.ErrorContains(t, failed, "no more")
+	for range f.client(t).All(t.Context(), ListParams{Type: "t"}) {
+		break
+	}
+	require.Len(t, f.requests(), 4)
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+)
+
+// startDev starts asyncflow dev with its data in dir.
+func startDev(t *testing.T, dir string) *process {
+	t.Helper()
+	p := start(t, nil, "dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data="+dir)
+	require.NotEmpty(t, p.url, p.said())
+	return p
+}
+
+func readDevFile(t *testing.T, dir string) devFile {
+	t.Helper()
+	var f devFile
+	raw, err := os.ReadFile(filepath.Join(dir, "dev.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &f))
+	return f
+}
+
+// postgresPID returns the process id of the dev server's Postgres.
+func postgresPID(t *testing.T, dir string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "pgdata", "postmaster.pid"))
+	require.NoError(t, err)
+	return strings.SplitN(string(raw), "\n", 2)[0]
+}
+
+func isAlive(pid string) bool { return exec.Command("kill", "-0", pid).Run() == nil }
+
+// The first command of the README: samples pass through both stages, Ctrl-C ends
+// everything, the data is used again, and a kill -9 leaves no process behind.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	p := startDev(t, dir)
+	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=") }, 60*time.Second, 20*time.Millisecond)
+	assert.Contains(t, p.said(), "samples tasks=8 succeeded=8 thumbnails=16")
+	thumbnails, err := filepath.Glob(filepath.Join(dir, "thumbnails", "*.png"))
+	require.NoError(t, err)
+	assert.Len(t, thumbnails, 16)
+	f := readDevFile(t, dir)
+	assert.Equal(t, []any{p.url, "dev", p.cmd.Process.Pid}, []any{f.URL, f.Tenant, f.PID})
+	c, err := client.New(f.URL, f.Token)
+	require.NoError(t, err)
+	list, err := c.List(t.Context(), client.ListParams{Type: "thumbnails"})
+	require.NoError(t, err)
+	assert.Len(t, list.Data, 8)
+	postgres := postgresPID(t, dir)
+	require.True(t, isAlive(postgres))
+	p.signal(syscall.SIGINT)
+	assert.Equal(t, 0, p.wait(), p.said())
+	assert.False(t, isAlive(postgres))
+	assert.NoFileExists(t, filepath.Join(dir, "dev.json"))
+
+	p = startDev(t, dir)
+	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") }, 60*time.Second, 20*time.Millisecond)
+	c, err = client.New(p.url, f.Token)
+	require.NoError(t, err)
+	list, err = c.List(t.Context(), client.ListParams{Type: "thumbnails"})
+	require.NoError(t, err, "a token of the last run is still good")
+	assert.Len(t, list.Data, 16, "the data was kept")
+	endpoints, err := c.Endpoints(t.Context(), "thumbnails")
+	require.NoError(t, err)
+	assert.Len(t, endpoints, 2, "endpoints of the last run are gone")
+	postgres = postgresPID(t, dir)
+	p.kill()
+	require.Eventually(t, func() bool { return !isAlive(postgres) }, 20*time.Second, 20*time.Millisecond)
+}
+
+// The lines that dev prints must work when pasted.
+func TestDevTour(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Fatal("curl is needed: apt-get install curl")
+	}
+	dir := pgtest.Dir(t)
+	var stdout, stderr bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int)
+	printed := &signalWriter{w: &stdout, at: "limit=5", seen: make(chan struct{})}
+	go func() {
+		ended <- realMain(ctx, []string{"dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data=" + dir}, printed, &stderr, os.LookupEnv)
+	}()
+	<-printed.seen
+	script := regexp.MustCompile(`(?s)export.*`).FindString(stdout.String())
+	out, err := exec.Command("bash", "-ec", "set -o pipefail\n"+script).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	text := string(out)
+	assert.Contains(t, text, `"status":"succeeded"`)
+	assert.Contains(t, text, `"outcome":"done"`)
+	assert.Contains(t, text, `"status":"pending"`)
+	assert.Contains(t, text, `"data":[`)
+	assert.NotContains(t, text, `"code":`)
+	stop()
+	assert.Equal(t, 0, <-ended, stderr.String())
+}
+
+// signalWriter closes seen once a text has been written.
+type signalWriter struct {
+	w    *bytes.Buffer
+	at   string
+	seen chan struct{}
+}
+
+func (s *signalWriter) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if strings.Contains(string(p), s.at) {
+		close(s.seen)
+	}
+	return n, err
+}
+
+// What is wrong at the start is one clear line that says what to do.
+func TestStartupErrors(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { taken.Close() })
+	url := database(t)
+	empty := pgtest.Database(t, nil)
+	wrongPassword := regexp.MustCompile(`:[^:@/]+@`).ReplaceAllString(url, ":wrong@")
+	noDatabase := regexp.MustCompile(`/[^/?]+(\?|$)`).ReplaceAllString(url, "/nowhere$1")
+	for name, c := range map[string]struct {
+		env  []string
+		args []string
+		code int
+		says []string
+	}{
+		"no database":     {nodeEnv("postgres://u:p@127.0.0.1:1/x"), []string{"serve"}, exitUnavailable, []string{"127.0.0.1:1", "DATABASE_URL"}},
+		"wrong password":  {nodeEnv(wrongPassword), []string{"serve"}, exitUnavailable, []string{"password", "DATABASE_URL"}},
+		"unknown name":    {nodeEnv(noDatabase), []string{"serve"}, exitUnavailable, []string{"no such database"}},
+		"no schema":       {nodeEnv(empty), []string{"serve"}, exitUnavailable, []string{"asyncflow migrate up"}},
+		"not a URL":       {nodeEnv("my database"), []string{"serve"}, exitUnavailable, []string{"DATABASE_URL", "postgres://"}},
+		"no DATABASE_URL": {nodeEnv("")[1:], []string{"serve"}, exitUsage, []string{"--database-url"}},
+		"port taken":      {nodeEnv(url), []string{"serve", "--listen=" + taken.Addr().String()}, exitUnavailable, []string{taken.Addr().String(), "port"}},
+		"bad address":     {nodeEnv(url), []string{"serve", "--listen=here"}, exitUsage, []string{"here", ":8080"}},
+		"bad flag":        {nodeEnv(url), []string{"serve", "--concurency=3"}, exitUsage, []string{"--concurency", "--concurrency"}},
+		"bad role":        {nodeEnv(url), []string{"serve", "--roles=api,janitor"}, exitUsage, []string{"janitor", "governance"}},
+		"short secret":    {append(nodeEnv(url), "ASYNCFLOW_SECRET=short"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_SECRET", "32"}},
+		"no JWT key":      {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET="), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_SECRET"}},
+		"no Postgres":     {nil, []string{"dev", "--pg-bin=" + t.TempDir(), "--addr=127.0.0.1:0", "--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"initdb"}},
+		"dev, port taken": {nil, []string{"dev", "--addr=" + taken.Addr().String(), "--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"port"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, c.env, c.args...)
+			assert.Equal(t, c.code, p.wait(), p.said())
+			_, line, ok := strings.Cut(p.said(), "asyncflow: ")
+			require.True(t, ok, p.said())
+			assert.Equal(t, 0, strings.Count(strings.TrimSpace(line), "\n"), "one line: %s", line)
+			for _, word := range c.says {
+				assert.Contains(t, line, word)
+			}
+		})
+	}
+}
