@@ -62,7 +62,7 @@ func TestGuardConnectsToNothing(t *testing.T) {
 		require.NoError(t, err)
 		for _, host := range hosts {
 			o := setup(t, func(c *Config) { c.AllowPrivate = false }).Send(t.Context(), deliveryTo("http://"+host+":"+port))
-			require.Contains(t, o.Error, "prohibited IP address", host)
+			require.Contains(t, o.Error, "a network that deliveries must not reach", host)
 		}
 		own, err := net.Dial(network[:4], listener.Addr().String())
 		require.NoError(t, err)

@@ -85,7 +85,7 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	log := newLog(g, c.LogFormat, c.LogLevel)
 	cfg, err := c.config(log)
 	if err != nil {
-		return err
+		return usageError(err)
 	}
 	address := "none"
 	if c.Migrate {

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// ran is what a command left behind.
+type ran struct {
+	code           int
+	stdout, stderr string
+}
+
+// runCLI runs a command in this process with nothing but env in its environment.
+// ASYNCFLOW_URL should be in it, so that no dev server of this machine is used.
+func runCLI(t *testing.T, env map[string]string, args ...string) ran {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := realMain(t.Context(), args, &stdout, &stderr, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	return ran{code, stdout.String(), stderr.String()}
+}
+
+// serveAPI serves a handler and returns an environment that points to it.
+func serveAPI(t *testing.T, handler http.HandlerFunc) map[string]string {
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return map[string]string{"ASYNCFLOW_URL": s.URL, "ASYNCFLOW_TOKEN": "a-token"}
+}
+
+func answer(w http.ResponseWriter, status int, doc any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(doc)
+}
+
+func answerProblem(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Retry-After", "3600")
+	answer(w, status, client.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: "it is so"})
+}
+
+// closedURL returns a URL where nobody listens.
+func closedURL(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "http://" + l.Addr().String()
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	r := runCLI(t, nil, "--help")
+	require.Zero(t, r.code)
+	require.Empty(t, r.stderr)
+	for _, text := range []string{"Exit codes:", "7  with --wait", "$ASYNCFLOW_URL", "tasks <command>", "serve", "dev", "migrate", "tenants"} {
+		require.Contains(t, r.stdout, text)
+	}
+	r = runCLI(t, nil, "tasks", "submit", "--help")
+	require.Zero(t, r.code)
+	require.Contains(t, r.stdout, "    asyncflow tasks submit thumbnails -f contexts.jsonl")
+}
+
+func TestUsageErrors(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no command":        {nil, "asyncflow: expected one of"},
+		"unknown command":   {[]string{"taks"}, "unexpected argument taks"},
+		"unknown flag":      {[]string{"version", "--nope"}, "unknown flag --nope"},
+		"missing argument":  {[]string{"tasks", "get"}, `expected "<id>" (see asyncflow tasks get --help)`},
+		"missing flag":      {[]string{"tasks", "list"}, "missing flags: --type=NAME"},
+		"bad output":        {[]string{"version", "-o", "xml"}, `--output must be one of "table","json" but got "xml"`},
+		"bad URL":           {[]string{"version", "--url", "localhost"}, "url must be an absolute URL"},
+		"bad status":        {[]string{"tasks", "list", "--type", "t", "--status", "done"}, "--status must be one of"},
+		"bad time":          {[]string{"tasks", "list", "--type", "t", "--since", "yesterday"}, "must be a time such as"},
+		"two times":         {[]string{"tasks", "submit", "t", "--delay", "1s", "--run-at", "2026-11-21T10:00:00Z"}, "can't be used together"},
+		"no type":           {[]string{"tasks", "submit"}, "name a task type, or a file"},
+		"bad context":       {[]string{"tasks", "submit", "t", "{bad"}, "the context is not valid JSON"},
+		"no such file":      {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
+		"context and file":  {[]string{"tasks", "submit", "t", "{}", "-f", "x"}, "exclude each other"},
+		"wait and file":     {[]string{"tasks", "submit", "t", "-f", "x", "--wait"}, "exclude each other"},
+		"options and tasks": {[]string{"tasks", "submit", "-f", "x", "--delay", "1s"}, "write the options into them"},
+		"no endpoint URL":   {[]string{"endpoints", "create", "--type", "t", "--stage", "s"}, `expected "<endpoint-url>"`},
+		"no document":       {[]string{"types", "apply", "-f", "/does/not/exist"}, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := runCLI(t, env, tc.args...)
+			require.Equal(t, exitUsage, r.code, r.stderr)
+			require.Contains(t, r.stderr, tc.want)
+			require.Regexp(t, `^asyncflow: [^\n]+\n$`, r.stderr)
+			require.Empty(t, r.stdout)
+		})
+	}
+}
+
+func TestExitCodesOfAnswers(t *testing.T) {
+	t.Parallel()
+	for status, tc := range map[int]struct {
+		code string
+		want int
+	}{
+		400: {"invalid_argument", exitFailed},
+		401: {"unauthenticated", exitForbidden},
+		403: {"permission_denied", exitForbidden},
+		404: {"not_found", exitNotFound},
+		409: {"conflict", exitFailed},
+		500: {"internal", exitFailed},
+		503: {"unavailable", exitUnavailable},
+	} {
+		env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, status, tc.code) })
+		for _, args := range [][]string{{"tasks", "get", "t.1.1"}, {"types", "list"}, {"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
+			r := runCLI(t, env, args...)
+			require.Equal(t, tc.want, r.code, args)
+			require.Contains(t, r.stderr, fmt.Sprintf("asyncflow: %d %s: it is so", status, tc.code))
+			require.Empty(t, r.stdout)
+		}
+	}
+}
+
+func TestNotReachable(t *testing.T) {
+	t.Parallel()
+	url := closedURL(t)
+	r := runCLI(t, map[string]string{"ASYNCFLOW_URL": url}, "tasks", "submit", "t")
+	require.Equal(t, exitUnavailable, r.code)
+	require.Contains(t, r.stderr, "asyncflow: no answer from "+url+": connect: connection refused (start one with")
+	require.Contains(t, r.stderr, "or set --url or ASYNCFLOW_URL)\n")
+}
+
+func TestFlagsWinOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	var token string
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		token = r.Header.Get("Authorization")
+		answer(w, 200, client.TaskTypeList{})
+	})
+	require.Zero(t, runCLI(t, env, "types", "list").code)
+	require.Equal(t, "Bearer a-token", token)
+	require.Zero(t, runCLI(t, env, "types", "list", "--token", "other").code)
+	require.Equal(t, "Bearer other", token)
+	env["ASYNCFLOW_TOKEN"] = "" // set to nothing is not set
+	require.Zero(t, runCLI(t, env, "types", "list").code)
+	require.Empty(t, token)
+}
+
+func TestHealthcheck(t *testing.T) {
+	t.Parallel()
+	ready := true
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "/readyz", r.URL.Path)
+		require.Empty(t, r.Header.Get("Authorization"))
+		if !ready {
+			answerProblem(w, 503, "unavailable")
+			return
+		}
+		answer(w, 200, client.ServerHealth{Status: "ok"})
+	})
+	require.Equal(t, ran{0, "ok\n", ""}, runCLI(t, env, "healthcheck"))
+	ready = false
+	require.Equal(t, exitFailed, runCLI(t, env, "healthcheck").code)
+	require.Equal(t, exitFailed, runCLI(t, env, "healthcheck", "--url", closedURL(t)).code)
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ASYNCFLOW_URL": defaultURL}
+	require.Regexp(t, `^asyncflow dev .*go1\.`, runCLI(t, env, "version").stdout)
+	var b buildInfo
+	require.NoError(t, json.Unmarshal([]byte(runCLI(t, env, "version", "-o", "json").stdout), &b))
+	require.Equal(t, "dev", b.Version)
+}
+
+func TestWaitTellsTheEnd(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[client.Status]int{client.StatusSucceeded: 0, client.StatusFailed: exitTaskFailed, client.StatusRunning: exitNotFinal} {
+		env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				answer(w, 201, client.SubmittedTask{Id: "t.1.1", Type: "t"})
+				return
+			}
+			answer(w, 200, client.Task{Id: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
+		})
+		r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
+		require.Equal(t, want, r.code, status)
+		require.Contains(t, r.stdout, string(status))
+		require.Equal(t, want == exitNotFinal, r.stderr != "", r.stderr)
+		require.Equal(t, want, runCLI(t, env, "tasks", "submit", "t", "--wait", "--timeout", "10ms").code)
+		require.Zero(t, runCLI(t, env, "tasks", "get", "t.1.1").code)
+	}
+}
+
+// A task that was submitted is named, whatever happens while waiting for it.
+func TestSubmittedTaskIsNamedWhenWaitingFails(t *testing.T) {
+	t.Parallel()
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			answer(w, 201, client.SubmittedTask{Id: "t.1.77", Type: "t"})
+			return
+		}
+		answerProblem(w, 503, "unavailable")
+	})
+	r := runCLI(t, env, "tasks", "submit", "t", "--wait")
+	require.Equal(t, exitUnavailable, r.code)
+	require.Contains(t, r.stderr, "task t.1.77 is submitted, but: 503")
+}
+
+func TestSubmitSendsWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	var body string
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		body = string(raw)
+		answer(w, 201, client.SubmittedTask{Id: "t.1.1", Type: "t"})
+	})
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t").code)
+	require.JSONEq(t, `{"type":"t","context":{}}`, body)
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", `[1]`, "--priority", "60", "--delay", "5m", "--max-attempts", "3").code)
+	require.JSONEq(t, `{"type":"t","context":[1],"priority":60,"delay":"5m0s","retry":{"max_attempts":3}}`, body)
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)
+	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
+}
+
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	var limits []string
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		limits = append(limits, r.URL.Query().Get("limit"))
+		n := 500
+		if r.URL.Query().Get("limit") != "500" {
+			n = 100
+		}
+		answer(w, 200, client.TaskList{Data: make([]client.Task, n), NextCursor: "next"})
+	})
+	r := runCLI(t, env, "tasks", "list", "--type", "t", "--limit", "600", "-o", "json")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, []string{"500", "100"}, limits)
+	var doc client.TaskList
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &doc))
+	require.Len(t, doc.Data, 600)
+	require.Equal(t, "next", doc.NextCursor)
+}

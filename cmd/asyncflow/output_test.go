@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/auth"
+)
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	g := &globals{stdout: &out}
+	require.NoError(t, g.printTable("ID ERROR", [][]string{{"a", ""}, {"long-id", "evil\x1b[2J\ttext\nline"}, {"c", strings.Repeat("é", 200)}}))
+	require.Equal(t, "ID       ERROR\n"+
+		"a        -\n"+
+		"long-id  evil�[2J text line\n"+
+		"c        "+strings.Repeat("é", 99)+"…\n", out.String())
+	out.Reset()
+	require.NoError(t, g.printFields("id", "a", "error", "", "finished", "now"))
+	require.Equal(t, "id        a\nfinished  now\n", out.String())
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	g := &globals{stdout: &out}
+	require.NoError(t, g.printJSON(asList[string](nil, "")))
+	require.Equal(t, "{\n  \"data\": []\n}\n", out.String())
+	out.Reset()
+	require.NoError(t, g.printJSON(asList([]string{"<&>"}, "next")))
+	require.Equal(t, "{\n  \"data\": [\n    \"<&>\"\n  ],\n  \"next_cursor\": \"next\"\n}\n", out.String())
+}
+
+func TestTimeText(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, timeText(time.Time{}))
+	require.Equal(t, "2026-11-21T09:00:00.120Z", timeText(time.Date(2026, 11, 21, 10, 0, 0, 120_000_000, time.FixedZone("", 3600))))
+}
+
+func TestMoment(t *testing.T) {
+	t.Parallel()
+	var m moment
+	require.NoError(t, m.UnmarshalText([]byte("2026-11-21T10:00:00Z")))
+	require.Equal(t, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), m.Time)
+	require.NoError(t, m.UnmarshalText([]byte("1h")))
+	require.WithinDuration(t, time.Now().Add(-time.Hour), m.Time, time.Minute)
+	require.Error(t, m.UnmarshalText([]byte("-1h")))
+}
+
+func TestDevDefaults(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "dev.json")
+	_, _, ok := readDevDefaults(file)
+	require.False(t, ok)
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(`{"url": "http://127.0.0.1:1", "token": "t", "pid": ` + strconv.Itoa(os.Getpid()) + `}`)
+	url, token, ok := readDevDefaults(file)
+	require.True(t, ok)
+	require.Equal(t, []string{"http://127.0.0.1:1", "t"}, []string{url, token})
+	for _, text := range []string{"", "{", `{"url": "http://127.0.0.1:1", "pid": 0}`, `{"url": "http://127.0.0.1:1", "pid": 2147483646}`, `{"pid": ` + strconv.Itoa(os.Getpid()) + `}`} {
+		write(text)
+		_, _, ok = readDevDefaults(file)
+		require.False(t, ok, text)
+	}
+}
+
+func TestTokenCreate(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ASYNCFLOW_URL": defaultURL, "ASYNCFLOW_JWT_SECRET": testJWTSecret, "ASYNCFLOW_JWT_ISSUER": "me"}
+	r := runCLI(t, env, "token", "create", "--tenant", "acme", "--ttl", "2h", "--subject", "ci")
+	require.Zero(t, r.code, r.stderr)
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret, cfg.Issuer = []byte(testJWTSecret), "me"
+	v, err := auth.NewVerifier(cfg)
+	require.NoError(t, err)
+	p, err := v.Verify(strings.TrimSuffix(r.stdout, "\n"), time.Now())
+	require.NoError(t, err)
+	require.Equal(t, "acme", p.Tenant)
+	require.Equal(t, "ci", p.Subject)
+	require.Equal(t, auth.NewScopes(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage), p.Scopes)
+	require.WithinDuration(t, time.Now().Add(2*time.Hour), p.ExpiresAt, time.Minute)
+
+	for _, args := range [][]string{{"--tenant", "ACME"}, {"--tenant", "acme", "--scope", "fly"}, {"--tenant", "acme", "--ttl", "0s"}} {
+		r := runCLI(t, env, append([]string{"token", "create"}, args...)...)
+		require.Equal(t, exitUsage, r.code, args)
+		require.Empty(t, r.stdout)
+	}
+	env["ASYNCFLOW_JWT_PRIVATE_KEY_FILE"] = "/does/not/exist"
+	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+	env["ASYNCFLOW_JWT_SECRET"] = ""
+	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "no such file")
+}
