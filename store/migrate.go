@@ -77,7 +77,13 @@ func migrateSchema(ctx context.Context, url, schema string, set fs.FS) (Migratio
 			return err
 		}
 		status = MigrationStatus{Schema: schema, Version: before, Latest: latest}
-		_, err = p.Up(ctx)
+		if _, err = p.Up(ctx); err != nil {
+			return err
+		}
+		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants SET schema_version = $2 WHERE 'tenant_' || slug = $1`, schema, latest)
+		if sqlState(err) == "42P01" { // a tenant before the base schema: CreateTenant says so
+			err = nil
+		}
 		return err
 	})
 	return status, err
@@ -125,19 +131,22 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*s
 	return do(db, p)
 }
 
-// checkSchema refuses a database whose base schema is behind this program.
+// checkSchema refuses a database of which a schema is behind this program.
 func (s *Store) checkSchema(ctx context.Context) error {
-	var applied int64
-	err := s.pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations`).Scan(&applied)
-	if sqlState(err) == "42P01" {
-		applied, err = 0, nil
-	}
-	if err != nil {
+	var base, tenants int64
+	latest, latestTenant := latestVersion(migrations.Asyncflow()), latestVersion(migrations.Tenant())
+	err := s.pool.QueryRow(ctx, `SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations),
+		(SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants)`, latestTenant).Scan(&base, &tenants)
+	if err != nil && sqlState(err) != "42P01" {
 		return connectError(s.cfg.URL, err)
 	}
-	if latest := latestVersion(migrations.Asyncflow()); applied < latest {
+	switch {
+	case err != nil || base < latest:
 		return asyncflow.Errorf(asyncflow.CodeUnavailable,
-			"the database's schema is at version %d and this program needs %d: run asyncflow migrate up", applied, latest)
+			"the database's schema is at version %d and this program needs %d: run asyncflow migrate up", base, latest)
+	case tenants < latestTenant:
+		return asyncflow.Errorf(asyncflow.CodeUnavailable,
+			"a tenant's schema is at version %d and this program needs %d: run asyncflow migrate up", tenants, latestTenant)
 	}
 	return nil
 }

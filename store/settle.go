@@ -60,7 +60,7 @@ func (s *Store) settleBatch(ctx context.Context, key TypeKey, items []settleItem
 	var ts *tokens
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err == nil {
-		err = s.persist(ctx, "settle", key, func() error {
+		err = s.persist(ctx, "settle", key, func() (err error) {
 			ended, ts, err = s.trySettle(ctx, t, items)
 			return err
 		})

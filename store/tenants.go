@@ -30,7 +30,8 @@ func CreateTenant(ctx context.Context, url, tenant string) (created bool, err er
 		return false, connectError(url, err)
 	}
 	defer conn.Close(ctx)
-	tag, err := conn.Exec(ctx, `INSERT INTO asyncflow.tenants (slug) VALUES ($1) ON CONFLICT DO NOTHING`, tenant)
+	tag, err := conn.Exec(ctx, `INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
+		tenant, latestVersion(migrations.Tenant()))
 	if sqlState(err) == "42P01" {
 		return false, asyncflow.Errorf(asyncflow.CodeUnavailable, "the database has no asyncflow schema yet: run asyncflow migrate up")
 	}

@@ -50,7 +50,7 @@ func (l *lineReader) next() (chunk, error) {
 	for len(c.tasks) < asyncflow.MaxBatch && len(c.refused) < asyncflow.MaxBatch && c.size < maxChunkBytes {
 		text, size, err := l.line()
 		c.size += size
-		if size > 0 {
+		if size > 0 && (err == nil || errors.Is(err, io.EOF)) { // else half a line
 			l.number++
 			l.take(&c, text)
 		}

@@ -1,0 +1,72 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	open := func() error {
+		s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n"})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	}
+	require.ErrorContains(t, open(), "asyncflow migrate up")
+	_, err := store.CreateTenant(t.Context(), url, tenant)
+	require.ErrorContains(t, err, "asyncflow migrate up")
+	status, err := store.Status(t.Context(), url)
+	require.NoError(t, err)
+	assert.Equal(t, []store.MigrationStatus{{Schema: "asyncflow", Version: 0, Latest: 1}}, status)
+	for range 2 { // again changes nothing
+		_, err = store.Migrate(t.Context(), url)
+		require.NoError(t, err)
+	}
+	for _, created := range []bool{true, false} {
+		got, err := store.CreateTenant(t.Context(), url, tenant)
+		require.NoError(t, err)
+		assert.Equal(t, created, got)
+	}
+	_, err = store.CreateTenant(t.Context(), url, "Bad Name")
+	require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+	require.NoError(t, open())
+	status, err = store.Status(t.Context(), url)
+	require.NoError(t, err)
+	assert.Equal(t, []store.MigrationStatus{{Schema: "asyncflow", Version: 1, Latest: 1}, {Schema: "tenant_acme", Version: 1, Latest: 1}}, status)
+
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `UPDATE asyncflow.tenants SET schema_version = 0`)
+	require.NoError(t, err)
+	require.ErrorContains(t, open(), "a tenant's schema is at version 0")
+	_, err = store.Migrate(t.Context(), url)
+	require.NoError(t, err)
+	require.NoError(t, open())
+}
+
+// Nodes that start at once migrate one after the other.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	errs := make(chan error, 4)
+	for range 4 {
+		go func() {
+			_, err := store.Migrate(t.Context(), url)
+			errs <- err
+		}()
+	}
+	for range 4 {
+		require.NoError(t, <-errs)
+	}
+}
