@@ -76,15 +76,20 @@ const governBatch = 1000
 // two nodes do the same at once; a node that is stopped holds it for 5 s at most.
 // When another node holds it, do is not called. now is the database's time.
 func (s *Store) exclusively(ctx context.Context, job string, do func(tx pgx.Tx, now time.Time) error) error {
-	h := fnv.New64a()
-	h.Write([]byte("asyncflow " + job))
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var ours bool
 		var now time.Time
-		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`, int64(h.Sum64())).Scan(&ours, &now)
+		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`, JobLock(job)).Scan(&ours, &now)
 		if err != nil || !ours {
 			return err
 		}
 		return do(tx, now)
 	})
+}
+
+// JobLock returns the key of the advisory lock of a job.
+func JobLock(job string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("asyncflow " + job))
+	return int64(h.Sum64())
 }

@@ -1,0 +1,208 @@
+package governance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const tenant = "acme"
+
+func prepare(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	_, err := store.CreateTenant(ctx, url, tenant)
+	return err
+}
+
+// bundle is a node's store and governor.
+type bundle struct {
+	*store.Store
+	jobs map[string]governance.Job
+	gov  *governance.Governor
+}
+
+func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	b := &bundle{Store: s, gov: governance.New(s, cfg), jobs: map[string]governance.Job{}}
+	for _, j := range b.gov.Jobs() {
+		b.jobs[j.Name] = j
+	}
+	return b
+}
+
+// pipe makes a task type whose leases can be made to run out.
+func (b *bundle) pipe(t *testing.T, name string) *store.Type {
+	t.Helper()
+	spec := asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{-1}}}}}
+	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
+	require.NoError(t, err)
+	known, err := b.Catalog.Type(tenant, name)
+	require.NoError(t, err)
+	return known
+}
+
+func (b *bundle) submitAndLease(t *testing.T, pipe *store.Type, n int) []asyncflow.Lease {
+	t.Helper()
+	tasks := make([]asyncflow.NewTask, n)
+	for i := range tasks {
+		tasks[i] = asyncflow.NewTask{Type: pipe.Name, Context: json.RawMessage(fmt.Sprint(i))}
+	}
+	for _, r := range b.Submit(t.Context(), tenant, tasks) {
+		require.NoError(t, r.Err)
+	}
+	leases, _, err := b.Lease(t.Context(), pipe, n)
+	require.NoError(t, err)
+	require.Len(t, leases, n)
+	return leases
+}
+
+func exec(t *testing.T, url, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+// Expired leases of all types are rescued once, however many nodes try at once;
+// those that stand are left alone.
+func TestRescue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	a := setup(t, url, "a", governance.Config{})
+	one, two := a.pipe(t, "one"), a.pipe(t, "two")
+	b := setup(t, url, "b", governance.Config{})
+	a.submitAndLease(t, one, 1500) // more than one transaction takes
+	a.submitAndLease(t, two, 10)
+	n, err := a.jobs["rescue"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n, "they stand")
+	exec(t, url, `UPDATE tenant_acme.lease_one SET until = now() - interval '1 s'`)
+	exec(t, url, `UPDATE tenant_acme.lease_two SET until = now() - interval '1 s' WHERE id % 2 = 0`)
+	var mu sync.Mutex
+	sum := 0
+	require.Eventually(t, func() bool { // a node that doesn't get the lock leaves it to the other
+		var wg sync.WaitGroup
+		for _, node := range []*bundle{a, b} {
+			wg.Go(func() {
+				n, err := node.jobs["rescue"].Run(t.Context())
+				assert.NoError(t, err)
+				mu.Lock()
+				sum += n
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		return sum >= 1505
+	}, 20*time.Second, 10*time.Millisecond)
+	assert.Equal(t, 1505, sum)
+	list, err := a.Tasks(t.Context(), tenant, store.Filter{Type: "two", Status: asyncflow.StatusRunning, Limit: 100})
+	require.NoError(t, err)
+	assert.Len(t, list, 5)
+}
+
+// The second loss is the last: a task of two attempts has failed then.
+func TestRescueCountsAttempts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	id := b.submitAndLease(t, pipe, 1)[0].ID
+	for range 2 {
+		exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		n, err := b.jobs["rescue"].Run(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		require.Eventually(t, func() bool {
+			_, _, err = b.Lease(t.Context(), pipe, 1)
+			require.NoError(t, err)
+			task, err := b.Task(t.Context(), tenant, id)
+			require.NoError(t, err)
+			return task.Status != asyncflow.StatusPending
+		}, 10*time.Second, 10*time.Millisecond)
+	}
+	task, err := b.Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.StatusFailed, task.Status)
+	assert.Contains(t, task.Error, "the lease ran out")
+}
+
+// Another node's lock keeps a job from running; it is gone with its transaction.
+func TestOneNodeAtATime(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	b.submitAndLease(t, pipe, 1)
+	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, store.JobLock("rescue"))
+	require.NoError(t, err)
+	n, err := b.jobs["rescue"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n, "another node does it")
+	require.NoError(t, tx.Rollback(t.Context()))
+	n, err = b.jobs["rescue"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+}
+
+// Cron runs the jobs; a job that panics runs again, and the others are not hurt.
+func TestCron(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{Rescue: "@every 1s", Promote: "@every 1s", Log: slog.New(slog.DiscardHandler)})
+	pipe := b.pipe(t, "pipe")
+	id := b.submitAndLease(t, pipe, 1)[0].ID
+	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.gov.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		task, err := b.Task(t.Context(), tenant, id)
+		return err == nil && task.Status == asyncflow.StatusPending
+	}, 10*time.Second, 10*time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	bad := setup(t, url, "b", governance.Config{Rescue: "now and then"})
+	require.ErrorContains(t, bad.gov.Run(t.Context()), "now and then")
+}
+
+// A wake-up that was lost is made good: what has been due is announced again.
+func TestPromoteAnnouncesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	for _, r := range b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: json.RawMessage(`1`)}}) {
+		require.NoError(t, r.Err)
+	}
+	woken := make(chan store.TypeKey, 10)
+	b.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k }, func() {})
+	_, err := b.jobs["promote"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, pipe.Key(), <-woken)
+}
