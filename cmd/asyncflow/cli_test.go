@@ -154,6 +154,10 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	env["ASYNCFLOW_TOKEN"] = "" // set to nothing is not set
 	require.Zero(t, runCLI(t, env, "types", "list").code)
 	require.Empty(t, token)
+	env["ASYNCFLOW_POOL"] = ""
+	require.Contains(t, runCLI(t, env, "serve").stderr, "missing flags")
+	env["ASYNCFLOW_POOL"] = "many"
+	require.Contains(t, runCLI(t, env, "serve").stderr, "--pool: expected")
 }
 
 func TestHealthcheck(t *testing.T) {

@@ -85,7 +85,7 @@ func stopPostgres(pg *devpg.Server, log *slog.Logger) {
 // devLog returns a log that is made for reading in a terminal.
 func devLog(g *globals) *slog.Logger {
 	f, ok := g.stderr.(*os.File)
-	return slog.New(tint.NewHandler(g.stderr, &tint.Options{
+	return slog.New(tint.NewTextHandler(g.stderr, &tint.Options{
 		TimeFormat: "15:04:05.000",
 		NoColor:    !ok || !isatty.IsTerminal(f.Fd()) || os.Getenv("NO_COLOR") != "",
 	}))

@@ -95,12 +95,12 @@ func TestDevTour(t *testing.T) {
 		t.Fatal("curl is needed: apt-get install curl")
 	}
 	dir := pgtest.Dir(t)
-	var stdout, stderr bytes.Buffer
+	var stdout bytes.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int)
 	printed := &signalWriter{w: &stdout, at: "limit=5", seen: make(chan struct{})}
 	go func() {
-		ended <- realMain(ctx, []string{"dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data=" + dir}, printed, &stderr, os.LookupEnv)
+		ended <- realMain(ctx, []string{"dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data=" + dir}, printed, t.Output(), os.LookupEnv)
 	}()
 	<-printed.seen
 	script := regexp.MustCompile(`(?s)export.*`).FindString(stdout.String())
@@ -113,7 +113,7 @@ func TestDevTour(t *testing.T) {
 	assert.Contains(t, text, `"data":[`)
 	assert.NotContains(t, text, `"code":`)
 	stop()
-	assert.Equal(t, 0, <-ended, stderr.String())
+	assert.Equal(t, 0, <-ended)
 }
 
 // signalWriter closes seen once a text has been written.

@@ -277,6 +277,7 @@ func TestCompletionThatNeverComes(t *testing.T) {
 		}
 	})
 	spec := oneStage()
+	spec.Stages[0].Timeout = asyncflow.Duration(20 * time.Second)
 	spec.Stages[0].MaxProcessingTime = asyncflow.Duration(time.Second)
 	w.pipe(t, p.client(), spec)
 	ids := submitMany(t, p.client(), 1)
