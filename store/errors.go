@@ -28,14 +28,6 @@ func isDataError(err error) bool {
 	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") || state == "54001" || state == "54000"
 }
 
-// isRefused tells whether the server answered with an error, so that it is
-// known that nothing was committed. Errors of class 57 (shutdown) and 08 may
-// follow a commit whose answer was lost.
-func isRefused(err error) bool {
-	state := sqlState(err)
-	return state != "" && !strings.HasPrefix(state, "57") && !strings.HasPrefix(state, "08")
-}
-
 // wrap adds the operation to a database error. What the database can't do now is
 // CodeUnavailable, safe to try again; anything else is CodeInternal.
 func wrap(err error, op string, args ...any) error {

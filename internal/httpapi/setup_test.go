@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -30,7 +29,6 @@ type bundle struct {
 	keys   *callbacks.Keys
 	issuer *auth.Issuer
 	token  string // of tenant acme, with all scopes but admin
-	log    *bytes.Buffer
 }
 
 const maxContext = 1000
