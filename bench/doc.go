@@ -4,6 +4,10 @@
 //
 //	go run ./bench [--rounds 5] [--tasks 60000] [--short] [--json FILE]
 //
+// The node gets this program's environment, so that settings can be tried:
+//
+//	ASYNCFLOW_CONCURRENCY=1024 GOGC=400 go run ./bench --rounds 3
+//
 // Every round measures the same things in the same order, and the table that is
 // printed has a column for each round, the median, and the range:
 //
@@ -14,7 +18,9 @@
 //   - what is possible at all here: round trips of HTTP alone, and submit, lease
 //     and settle by the store alone
 //
-// Figures of a machine that is busy with other things mean little; the load that
-// was there at the start stands with the result. No figure makes the program
-// fail, only a result that is broken: lost tasks, or nothing done.
+// Figures of a machine that is busy with other things mean little: the load that
+// was there at the start stands with the result, and so does how many cores the
+// four processes got. What all cores would allow by the CPU time of a task is
+// disturbed less. No figure makes the program fail, only a result that is broken:
+// lost tasks, or nothing done.
 package main

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -116,20 +117,29 @@ func (b *bench) reading(ctx context.Context) (r reading, err error) {
 }
 
 func endToEndFigures(tasks int, submitted, elapsed time.Duration, before, after reading) figures {
-	u := after.usage.since(before.usage)
 	n := float64(tasks)
 	again := after.counts.Deliveries - before.counts.Deliveries - tasks
-	return figures{
+	return append(figures{
 		{"end_to_end", "End to end", "tasks/s", n / elapsed.Seconds()},
 		{"submitted", "Submitted", "tasks/s", n / submitted.Seconds()},
 		{"delivered_again", "Delivered more than once", "tasks", float64(again)},
+		{"wal", "WAL", "bytes/task", float64(after.written.wal-before.written.wal) / n},
+		{"transactions", "Writing transactions", "per 1000 tasks", 1000 * float64(after.written.transactions-before.written.transactions) / n},
+	}, cpuFigures(tasks, elapsed, after.usage.since(before.usage))...)
+}
+
+// cpuFigures returns none where CPU times can't be read.
+func cpuFigures(tasks int, elapsed time.Duration, u usage) figures {
+	if u.sum() == 0 {
+		return nil
+	}
+	return figures{
 		{"cpu_node", "CPU of the node", "µs/task", micros(u.node, tasks)},
 		{"cpu_postgres", "CPU of Postgres", "µs/task", micros(u.postgres, tasks)},
 		{"cpu_worker", "CPU of the worker", "µs/task", micros(u.worker, tasks)},
 		{"cpu_submitter", "CPU of the submitter", "µs/task", micros(u.submitter, tasks)},
 		{"cpu_all", "CPU of all four", "µs/task", micros(u.sum(), tasks)},
-		{"cores", "Cores kept busy by them", "cores", u.sum().Seconds() / elapsed.Seconds()},
-		{"wal", "WAL", "bytes/task", float64(after.written.wal-before.written.wal) / n},
-		{"transactions", "Writing transactions", "per 1000 tasks", 1000 * float64(after.written.transactions-before.written.transactions) / n},
+		{"cores_busy", "Cores kept busy by them", "cores", u.sum().Seconds() / elapsed.Seconds()},
+		{"cpu_bound", "All cores ÷ CPU of all four", "tasks/s", float64(runtime.NumCPU()*tasks) / u.sum().Seconds()},
 	}
 }
