@@ -11,7 +11,7 @@ type Endpoint struct {
 	Type      string
 	Stage     string
 	URL       string
-	Secret    string // whsec_…; sealed at rest, shown once
+	Secret    []byte // the signing secret, sealed (see callbacks.Keys)
 	CreatedAt time.Time
 }
 

@@ -89,6 +89,15 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// sealed returns the secret of endpoint e1 as it is stored.
+func sealed(secret string) []byte {
+	keys, err := NewKeys([]byte(nodeSecret))
+	if err != nil {
+		panic(err)
+	}
+	return keys.Seal(secret, "e1")
+}
+
 // deliveryTo returns a delivery to a URL.
 func deliveryTo(url string) asyncflow.Delivery {
 	at := time.Now()
@@ -98,7 +107,7 @@ func deliveryTo(url string) asyncflow.Delivery {
 			ID: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Stage: "resize", Attempt: 2,
 			Context: json.RawMessage(`{"image":"harbour.jpg"}`),
 		},
-		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secret: testSecret},
+		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secret: sealed(testSecret)},
 		MaxAttempts: 5,
 		At:          at,
 		Timeout:     ample,

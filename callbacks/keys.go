@@ -56,7 +56,7 @@ func (k *Keys) Seal(secret, context string) []byte {
 func (k *Keys) Open(sealed []byte, context string) (string, error) {
 	secret, err := k.seal.Open(nil, nil, sealed, []byte(context))
 	if err != nil {
-		return "", fmt.Errorf("the secret of endpoint %s can't be opened with this node's ASYNCFLOW_SECRET", context)
+		return "", asyncflow.InvalidField("ASYNCFLOW_SECRET", "is not the one that the secret of endpoint %s was sealed with: all nodes share one", context)
 	}
 	return string(secret), nil
 }

@@ -51,7 +51,7 @@ func TestOpenWithAnotherSecret(t *testing.T) {
 	t.Parallel()
 	sealed := testKeys(t, nodeSecret).Seal(testSecret, "e1")
 	_, err := testKeys(t, strings.ToUpper(nodeSecret)).Open(sealed, "e1")
-	require.EqualError(t, err, "the secret of endpoint e1 can't be opened with this node's ASYNCFLOW_SECRET")
+	require.EqualError(t, err, "ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes share one")
 }
 
 func TestRandomBytes(t *testing.T) {

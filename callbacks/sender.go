@@ -34,7 +34,7 @@ type Sender struct {
 	cfg     Config
 	keys    *Keys
 	client  *retryablehttp.Client
-	signers sync.Map // of secret to signer
+	signers sync.Map // of sealed secret to signer
 	known   atomic.Int64
 }
 
@@ -110,7 +110,7 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 
 // request returns the signed request of a delivery.
 func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryablehttp.Request, error) {
-	sign, err := s.signerFor(d.Endpoint.Secret)
+	sign, err := s.signerFor(d.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +127,15 @@ func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryableh
 
 var contentType = []string{"application/json"}
 
-func (s *Sender) signerFor(secret string) (signer, error) {
-	if known, ok := s.signers.Load(secret); ok {
+// signerFor returns the signer of an endpoint. It is kept: opening a secret costs
+// about as much as signing with it.
+func (s *Sender) signerFor(e asyncflow.Endpoint) (signer, error) {
+	if known, ok := s.signers.Load(string(e.Secret)); ok {
 		return known.(signer), nil
+	}
+	secret, err := s.keys.Open(e.Secret, e.ID)
+	if err != nil {
+		return signer{}, err
 	}
 	made, err := newSigner(secret)
 	if err != nil {
@@ -138,7 +144,7 @@ func (s *Sender) signerFor(secret string) (signer, error) {
 	if s.known.Add(1)%maxSigners == 0 { // secrets that were rotated away must not pile up
 		s.signers.Clear()
 	}
-	s.signers.Store(secret, made)
+	s.signers.Store(string(e.Secret), made)
 	return made, nil
 }
 

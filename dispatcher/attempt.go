@@ -48,16 +48,10 @@ func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.
 	if len(endpoints) == 0 {
 		return asyncflow.Delivery{}, false
 	}
-	e := endpoints[rand.IntN(len(endpoints))]
-	secret, err := d.cfg.OpenSecret(e)
-	if err != nil {
-		d.log.Error("can't sign", "tenant", t.Tenant, "type", t.Name, "stage", l.Stage, "endpoint", e.ID, "error", err)
-		return asyncflow.Delivery{}, false
-	}
 	now := d.store.Clock.Now()
 	return asyncflow.Delivery{
 		Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
-		Endpoint: asyncflow.Endpoint{ID: e.ID, Type: e.Type, Stage: e.Stage, URL: e.URL, Secret: secret},
+		Endpoint: endpoints[rand.IntN(len(endpoints))],
 		Timeout:  min(stage.Timeout.Std(), l.Until.Sub(now)),
 		Deadline: now.Add(stage.MaxProcessingTime.Std()),
 	}, true

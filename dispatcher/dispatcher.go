@@ -28,8 +28,6 @@ type Config struct {
 	// Poll is the mean interval, for the whole cluster, at which an idle type is
 	// looked at when there are no wake-ups from other nodes; 0: there are some.
 	Poll time.Duration
-	// OpenSecret returns the signing secret of an endpoint.
-	OpenSecret func(store.Endpoint) (string, error)
 
 	Log *slog.Logger
 }

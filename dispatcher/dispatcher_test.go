@@ -59,7 +59,7 @@ func prepare(ctx context.Context, url string) error {
 		return err
 	}
 	for i, stage := range []string{"first", "second"} {
-		e := store.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i), Type: "pipe", Stage: stage, URL: "http://worker/" + stage, Secret: []byte("s")}
+		e := asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i), Type: "pipe", Stage: stage, URL: "http://worker/" + stage, Secret: []byte("s")}
 		if _, err := s.CreateEndpoint(ctx, tenant, e); err != nil {
 			return err
 		}
@@ -77,7 +77,6 @@ func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node 
 	b.t.Helper()
 	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Notify: cfg.Poll == 0})
 	require.NoError(b.t, err)
-	cfg.OpenSecret = func(e store.Endpoint) (string, error) { return string(e.Secret), nil }
 	d := dispatcher.New(s, send, cfg)
 	ctx, stopDispatcher := context.WithCancel(context.Background())
 	storing, stopStore := context.WithCancel(context.Background())

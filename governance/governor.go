@@ -15,6 +15,7 @@ import (
 type Config struct {
 	Rescue  string // "": every 3 s
 	Promote string // "": every 10 s
+	Vacuum  string // "": every 2 s
 	Forget  string // "": every hour
 
 	Log *slog.Logger
@@ -44,6 +45,7 @@ func New(s *store.Store, cfg Config) *Governor {
 	g.jobs = []Job{
 		{"rescue", or(cfg.Rescue, "@every 3s"), g.rescue},
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
+		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
 		{"forget", or(cfg.Forget, "@every 1h"), s.ForgetNodes},
 	}
 	return g
@@ -58,6 +60,15 @@ func or(spec, standard string) string {
 
 // Jobs returns all jobs.
 func (g *Governor) Jobs() []Job { return g.jobs }
+
+// level returns at which level a run that moved rows is logged: vacuums are
+// everyday business.
+func (j Job) level() slog.Level {
+	if j.Name == "vacuum" {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
 
 // jobTimeout bounds one run of a job.
 const jobTimeout = 5 * time.Minute
@@ -88,7 +99,7 @@ func (g *Governor) runJob(ctx context.Context, job Job) {
 	case err != nil && ctx.Err() == nil:
 		g.log.Warn("job failed; it will run again", "job", job.Name, "error", err)
 	case n > 0:
-		g.log.Info("job", "job", job.Name, "rows", n, "duration", time.Since(start).Round(time.Millisecond))
+		g.log.Log(ctx, job.level(), "job", "job", job.Name, "rows", n, "duration", time.Since(start).Round(time.Millisecond))
 	}
 }
 

@@ -17,12 +17,12 @@ type Type struct {
 	asyncflow.TaskType
 	Begin, End int // positions of the oldest live and the open roll
 
-	endpoints map[string][]Endpoint // by stage
+	endpoints map[string][]asyncflow.Endpoint // by stage
 	tables    *tables
 }
 
 // Endpoints returns the endpoints of a stage.
-func (t *Type) Endpoints(stage string) []Endpoint { return t.endpoints[stage] }
+func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
 // Catalog holds what every node knows of all tenants' configuration. It is
 // about a second old at most; a change made through this node is in it when the
@@ -144,7 +144,7 @@ func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Ty
 	types := make(map[string]*Type, len(stored))
 	for _, t := range stored {
 		types[t.Name] = &Type{Tenant: tenant, TaskType: t.TaskType,
-			endpoints: map[string][]Endpoint{}, tables: newTables(tenant, t.Name)}
+			endpoints: map[string][]asyncflow.Endpoint{}, tables: newTables(tenant, t.Name)}
 	}
 	if err := c.readPositions(ctx, tenant, types); err != nil {
 		return nil, err

@@ -129,7 +129,7 @@ func TestOtherNodeLearnsOfChanges(t *testing.T) {
 	far := open(t, b.url, "node-2")
 	b.put(twoStages())
 	eventually(t, "the other node knows the type", func() bool { _, err := far.Catalog.Type(tenant, "pipe"); return err == nil })
-	e, err := b.CreateEndpoint(t.Context(), tenant, store.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "http://x/", Secret: []byte{1}})
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "http://x/", Secret: []byte{1}})
 	require.NoError(t, err)
 	eventually(t, "the other node knows the endpoint", func() bool {
 		pipe, err := far.Catalog.Type(tenant, "pipe")
@@ -137,7 +137,7 @@ func TestOtherNodeLearnsOfChanges(t *testing.T) {
 	})
 	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, e.ID))
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(b.DeleteEndpoint(t.Context(), tenant, e.ID)))
-	for _, bad := range []store.Endpoint{{ID: e.ID, Type: "nope", Stage: "first"}, {ID: e.ID, Type: "pipe", Stage: "nope"}} {
+	for _, bad := range []asyncflow.Endpoint{{ID: e.ID, Type: "nope", Stage: "first"}, {ID: e.ID, Type: "pipe", Stage: "nope"}} {
 		_, err = b.CreateEndpoint(t.Context(), tenant, bad)
 		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 	}

@@ -2,27 +2,15 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// Endpoint is an endpoint as it is stored: its secret is sealed, and the store
-// has no key to it.
-type Endpoint struct {
-	ID        string
-	Type      string
-	Stage     string
-	URL       string
-	Secret    []byte
-	CreatedAt time.Time
-}
-
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown
 // type or stage is CodeNotFound.
-func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e Endpoint) (Endpoint, error) {
+func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.Clock.Now()
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		t, err := readTaskType(ctx, tx, tenant, e.Type, "FOR SHARE")
@@ -42,25 +30,25 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e Endpoint) (
 
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
-func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]Endpoint, error) {
+func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]asyncflow.Endpoint, error) {
 	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
 		FROM `+quote(schemaOf(tenant))+`.endpoints
 		WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
 	if err != nil {
 		return nil, wrap(err, "Endpoints(%q)", tenant)
 	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Endpoint])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[asyncflow.Endpoint])
 	return all, wrap(err, "Endpoints(%q)", tenant)
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
-func (s *Store) Endpoint(ctx context.Context, tenant, id string) (Endpoint, error) {
+func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
 	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
 		FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id::text = $1`, id)
 	if err != nil {
-		return Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
+		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
 	}
-	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Endpoint])
+	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[asyncflow.Endpoint])
 	if err == pgx.ErrNoRows {
 		return e, unknownEndpoint(id)
 	}

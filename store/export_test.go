@@ -6,6 +6,9 @@ var HotSettings = hotSettings
 const (
 	TakeReadySQL = takeReadySQL
 	HeadSQL      = headSQL
+
+	TakeLeaseSQL   = takeLeaseSQL
+	ExtendLeaseSQL = extendLeaseSQL
 )
 
 // Fill returns a statement with the type's table names in it.

@@ -12,6 +12,7 @@ import (
 // it is full. Batches of one type are written by at most writersPerType at a
 // time; an item belongs to exactly one batch.
 type gatherer[T any] struct {
+	ctx    context.Context // of the writing: no caller's
 	most   int
 	linger time.Duration
 	write  func(context.Context, TypeKey, []T)
@@ -32,8 +33,8 @@ type queue[T any] struct {
 // while the next is put together.
 const writersPerType = 2
 
-func newGatherer[T any](most int, linger time.Duration, write func(context.Context, TypeKey, []T)) *gatherer[T] {
-	return &gatherer[T]{most: most, linger: linger, write: write, queues: map[TypeKey]*queue[T]{}}
+func newGatherer[T any](ctx context.Context, most int, linger time.Duration, write func(context.Context, TypeKey, []T)) *gatherer[T] {
+	return &gatherer[T]{ctx: ctx, most: most, linger: linger, write: write, queues: map[TypeKey]*queue[T]{}}
 }
 
 // add hands items over. write gets them on a context of its own, and tells each
@@ -81,7 +82,7 @@ func (g *gatherer[T]) due(key TypeKey, q *queue[T]) {
 }
 
 func (g *gatherer[T]) flush(key TypeKey, q *queue[T], batch []T) {
-	g.write(context.Background(), key, batch)
+	g.write(g.ctx, key, batch)
 	g.pending.Add(-len(batch))
 	g.mu.Lock()
 	defer g.mu.Unlock()

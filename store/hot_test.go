@@ -84,20 +84,66 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(t.Context(), `INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1 FROM generate_series(1, 50000) n`)
 	require.NoError(t, err)
-	cfg, err := pgxpool.ParseConfig(b.url)
-	require.NoError(t, err)
-	for name, value := range store.HotSettings {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	defer db.Close()
+	db := b.hotPool()
 	for what, sql := range map[string]string{"take": store.TakeReadySQL, "head": store.HeadSQL} {
 		plan := explain(t, db, strings.NewReplacer("$1", "now()", "$2", "200").Replace(pipe.Fill(sql)))
 		assert.Contains(t, plan, "Index", what)
 		assert.NotContains(t, plan, "Seq Scan", what)
 		assert.NotContains(t, plan, "Sort", what)
 	}
+}
+
+// Nor may the end of a lease walk over all leases, once a vacuum has seen the table
+// empty.
+func TestSettlePlanIsPinned(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	_, err := b.db.Exec(t.Context(), `VACUUM tenant_acme.lease_pipe`)
+	require.NoError(t, err)
+	_, err = b.db.Exec(t.Context(), `INSERT INTO tenant_acme.lease_pipe SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`)
+	require.NoError(t, err)
+	db := b.hotPool()
+	for what, sql := range map[string]string{"take": store.TakeLeaseSQL, "extend": store.ExtendLeaseSQL} {
+		plan := explain(t, db, strings.NewReplacer("$1", "(SELECT array_agg(n) FROM generate_series(1, 100) n)", "$2", "(SELECT array_agg(1) FROM generate_series(1, 100))",
+			"$3", "(SELECT array_agg(now()) FROM generate_series(1, 100))").Replace(pipe.Fill(sql)))
+		assert.Contains(t, plan, "Index Cond: (id = ANY", "%s: %s", what, plan)
+		assert.NotContains(t, plan, "Join Filter", "%s: %s", what, plan)
+	}
+}
+
+// A node vacuums what it has moved many rows of, and nothing else.
+func TestVacuum(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	tasks := make([]asyncflow.NewTask, 5000)
+	for i := range tasks {
+		tasks[i] = newTask(`1`)
+	}
+	b.submit(tasks...)
+	require.Len(t, b.lease(pipe, 4999), 4999)
+	n, err := b.Vacuum(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	require.Len(t, b.lease(pipe, 1), 1)
+	for _, want := range []int{1, 0} {
+		n, err = b.Vacuum(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, n)
+	}
+}
+
+// hotPool returns connections with the settings of those that lease and settle.
+func (b *bundle) hotPool() *pgxpool.Pool {
+	b.t.Helper()
+	cfg, err := pgxpool.ParseConfig(b.url)
+	require.NoError(b.t, err)
+	for name, value := range store.HotSettings {
+		cfg.ConnConfig.RuntimeParams[name] = value
+	}
+	db, err := pgxpool.NewWithConfig(b.t.Context(), cfg)
+	require.NoError(b.t, err)
+	b.t.Cleanup(db.Close)
+	return db
 }
 
 func explain(t *testing.T, db *pgxpool.Pool, sql string) string {

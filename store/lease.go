@@ -56,6 +56,7 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 	if err = conn.SendBatch(ctx, b).Close(); err != nil {
 		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
+	s.moved(t.Key(), len(leases))
 	return leases, next, nil
 }
 

@@ -61,18 +61,20 @@ INSERT INTO {lease} (id, seq, stage, attempt, until, node, leased_at)
 SELECT u.*, $6, $7 FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[]) u`
 
 // takeLeaseSQL ends leases. Only those whose seq still stands are ended: the
-// fence.
+// fence. ANY of an array of one keeps the planner from walking over all leases for
+// each id, which it does once a vacuum has seen the table empty (measured with 400
+// leases and 100 ids: 0.2 ms, else 8.8 ms).
 const takeLeaseSQL = `
 DELETE FROM {lease} l
 USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
-WHERE l.id = u.id AND l.seq = u.seq
+WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
 RETURNING l.id`
 
 // extendLeaseSQL is no transition: it moves the time of leases that still stand.
 const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
 FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until)
-WHERE l.id = u.id AND l.seq = u.seq
+WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
 RETURNING l.id`
 
 const insertJournalSQL = `

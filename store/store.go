@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -43,7 +45,9 @@ type Store struct {
 
 	nodes   atomic.Int32 // how many nodes there are, as last seen
 	numbers *numbers
+	churn   sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	finals  *finals
+	giveUp  context.CancelFunc // ends the batches under way
 	submits *gatherer[submitItem]
 	settles *gatherer[settleItem]
 	extends *gatherer[extendItem]
@@ -84,14 +88,20 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.finals = newFinals()
-	s.submits = newGatherer(submitBatch, submitLinger, s.writeSubmits)
-	s.settles = newGatherer(settleBatch, settleLinger, s.writeSettlements)
-	s.extends = newGatherer(settleBatch, settleLinger, s.writeExtends)
+	var writing context.Context
+	writing, s.giveUp = context.WithCancel(context.Background())
+	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)
+	s.settles = newGatherer(writing, settleBatch, settleLinger, s.writeSettlements)
+	s.extends = newGatherer(writing, settleBatch, settleLinger, s.writeExtends)
 	return s, s.Catalog.Refresh(ctx)
 }
 
+// closePatience bounds how long Close waits for a database that doesn't answer.
+const closePatience = 5 * time.Second
+
 // Close waits for the batches under way and closes the connections.
 func (s *Store) Close() {
+	defer time.AfterFunc(closePatience, s.giveUp).Stop()
 	s.submits.drain()
 	s.settles.drain()
 	s.extends.drain()

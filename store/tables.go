@@ -73,7 +73,7 @@ CREATE TABLE {task} (
   order_time timestamptz NOT NULL,
   options    json,
   context    json        NOT NULL
-);
+) WITH ({cold});
 CREATE TABLE {journal} (
   id        bigint      NOT NULL,
   seq       smallint    NOT NULL CHECK (seq > 0),
@@ -89,7 +89,7 @@ CREATE TABLE {journal} (
   output    json,
   next_time timestamptz,
   PRIMARY KEY (id, seq)
-);
+) WITH ({cold});
 CREATE INDEX ON {journal} (id) WHERE final <> 'succeeded';
 CREATE INDEX ON {journal} USING brin (at);
 CREATE TABLE {ready} (
@@ -119,7 +119,7 @@ func (t *tables) at(position int, sql string) string {
 		return full.(string)
 	}
 	full := strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{hot}", hotTable).Replace(sql)
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{hot}", hotTable, "{cold}", coldTable).Replace(sql)
 	t.filled.Store(key, full)
 	return full
 }
@@ -129,7 +129,11 @@ func (t *tables) expand(sql string, position int) []string {
 	return strings.Split(strings.TrimSpace(t.at(position, sql)), ";\n")
 }
 
+// coldTable keeps vacuum from tables that are only ever inserted into and are
+// dropped whole.
+const coldTable = "autovacuum_vacuum_insert_threshold = -1"
+
 // hotTable has vacuum come to a small, busy table after a count of changes, and
-// analyze never: see hotSettings.
-const hotTable = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
+// analyze never: see hotSettings. Giving pages back would take an exclusive lock.
+const hotTable = "vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
 	"autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000"

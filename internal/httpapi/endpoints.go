@@ -8,28 +8,28 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // CreateEndpoint registers an endpoint. Its secret is in the answer to this call
 // and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
-	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url, Secret: r.Body.Secret}
+	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url}
 	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
 		return nil, err
 	}
-	if e.Secret == "" {
-		e.Secret = callbacks.NewSecret()
-	} else if err := callbacks.CheckSecret(e.Secret); err != nil {
+	secret := r.Body.Secret
+	if secret == "" {
+		secret = callbacks.NewSecret()
+	} else if err := callbacks.CheckSecret(secret); err != nil {
 		return nil, err
 	}
-	stored, err := s.cfg.Store.CreateEndpoint(ctx, principalOf(ctx).Tenant, store.Endpoint{
-		ID: e.ID, Type: e.Type, Stage: e.Stage, URL: e.URL, Secret: s.cfg.Keys.Seal(e.Secret, e.ID)})
+	e.Secret = s.cfg.Keys.Seal(secret, e.ID)
+	stored, err := s.cfg.Store.CreateEndpoint(ctx, principalOf(ctx).Tenant, e)
 	if err != nil {
 		return nil, err
 	}
 	out := endpointOut(stored)
-	out.Secret = e.Secret
+	out.Secret = secret
 	return CreateEndpoint201JSONResponse(out), nil
 }
 
@@ -63,6 +63,6 @@ func (s *Server) DeleteEndpoint(ctx context.Context, r DeleteEndpointRequestObje
 	return DeleteEndpoint204Response{}, nil
 }
 
-func endpointOut(e store.Endpoint) Endpoint {
+func endpointOut(e asyncflow.Endpoint) Endpoint {
 	return Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, CreatedAt: e.CreatedAt}
 }
