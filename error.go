@@ -55,13 +55,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Detail returns the sentence that a caller may see: the message and the
-// offending fields, never the cause.
+// Detail returns the sentence that a caller may see: the message, or else the
+// offending fields; never the cause.
 func (e *Error) Detail() string {
-	parts := make([]string, 0, len(e.Fields)+1)
 	if e.Message != "" {
-		parts = append(parts, e.Message)
+		return e.Message
 	}
+	parts := make([]string, 0, len(e.Fields))
 	for _, f := range e.Fields {
 		parts = append(parts, f.Field+" "+f.Message)
 	}

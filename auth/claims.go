@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // claims is the content of a token: the registered claims, the tenant, and the
@@ -50,8 +52,8 @@ func (c *claims) principal() (Principal, error) {
 	switch {
 	case c.Tenant == "":
 		return Principal{}, refuse("the token names no tenant: the claim tenant is required")
-	case !validTenant(c.Tenant):
-		return Principal{}, refuse("the token's tenant is not a tenant name: it %s", tenantRule)
+	case asyncflow.CheckName(c.Tenant) != nil:
+		return Principal{}, refuse("the token's tenant is not a tenant name: it %v", asyncflow.CheckName(c.Tenant))
 	case !validSubject(c.Subject):
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}

@@ -99,8 +99,8 @@ func (i *Issuer) Issue(tenant, subject string, scopes []Scope, ttl time.Duration
 
 // checkIssue refuses what a Verifier would, and a token that is nobody's.
 func checkIssue(tenant, subject string, scopes []Scope, ttl time.Duration) error {
-	if !validTenant(tenant) {
-		return asyncflow.InvalidField("tenant", tenantRule)
+	if err := asyncflow.CheckName(tenant); err != nil {
+		return asyncflow.InvalidField("tenant", "%v", err)
 	}
 	if strings.TrimSpace(subject) == "" {
 		return asyncflow.InvalidField("subject", "must not be empty: it says whose token it is")

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -30,17 +29,8 @@ func (p Principal) Require(scope Scope) error {
 }
 
 const (
-	maxTenantLen  = 40  // characters, all of one byte
 	maxSubjectLen = 255 // bytes
 )
-
-var tenantPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-
-const tenantRule = "must be 1 to 40 lower-case letters, digits and hyphens, with a letter first"
-
-func validTenant(name string) bool {
-	return len(name) <= maxTenantLen && tenantPattern.MatchString(name)
-}
 
 const subjectRule = "must be at most 255 bytes without control characters"
 

@@ -26,11 +26,14 @@ type answer struct {
 // excerptBytes is how much of a failed response is kept with the attempt.
 const excerptBytes = 500
 
-// readAnswer returns the outcome that a response means. At most most bytes of its
-// body are read. A 2xx that can't be understood is a failed attempt: the worker
+// answerOverhead is how many bytes an answer may have besides its output.
+const answerOverhead = 16 << 10
+
+// readAnswer returns the outcome that a response means. Its output may have
+// maxOutput bytes; not much more of its body is read. A 2xx that can't be understood is a failed attempt: the worker
 // meant to say something that got lost.
-func readAnswer(r *http.Response, most int) asyncflow.Outcome {
-	body, err := readBody(r.Body, most)
+func readAnswer(r *http.Response, maxOutput int) asyncflow.Outcome {
+	body, err := readBody(r.Body, maxOutput+answerOverhead)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
 	switch {
 	case r.StatusCode == http.StatusAccepted:
@@ -43,7 +46,7 @@ func readAnswer(r *http.Response, most int) asyncflow.Outcome {
 	case len(body) == 0:
 		o.Kind = asyncflow.OutcomeDone
 	default:
-		readDocument(r.Header.Get("Content-Type"), body, &o)
+		readDocument(r.Header.Get("Content-Type"), body, maxOutput, &o)
 	}
 	return o
 }
@@ -62,7 +65,7 @@ func readBody(r io.Reader, most int) ([]byte, error) {
 }
 
 // readDocument reads the JSON body of a 2xx answer into o.
-func readDocument(contentType string, body []byte, o *asyncflow.Outcome) {
+func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.Outcome) {
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
 		o.Error = fmt.Sprintf("the answer has a body of type %q; it must be application/json, or empty", cut(contentType, 100))
 		return
@@ -75,7 +78,7 @@ func readDocument(contentType string, body []byte, o *asyncflow.Outcome) {
 	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
 	switch a.Outcome {
 	case "", "done":
-		if err := checkOutput(a.Output); err != nil {
+		if err := checkOutput(a.Output, maxOutput); err != nil {
 			o.Error = "the answer's output " + err.Error()
 			return
 		}
@@ -91,9 +94,12 @@ func readDocument(contentType string, body []byte, o *asyncflow.Outcome) {
 	}
 }
 
-func checkOutput(output json.RawMessage) error {
-	if len(output) == 0 {
+func checkOutput(output json.RawMessage, most int) error {
+	switch {
+	case len(output) == 0:
 		return nil
+	case len(output) > most:
+		return fmt.Errorf("is %d bytes; the limit is %d", len(output), most)
 	}
 	return asyncflow.CheckJSON(output)
 }

@@ -75,7 +75,7 @@ func TestAnswers(t *testing.T) {
 	}
 	accepted := asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}
 	plain := "Content-Type: text/plain"
-	limit := "the answer is too large: the limit is 1024 bytes"
+	limit := "the answer's output is 1025 bytes; the limit is 1024"
 	// document is a JSON document of a length.
 	document := func(length int) string { return `{"output":"` + strings.Repeat("x", length-13) + `"}` }
 
@@ -111,8 +111,9 @@ func TestAnswers(t *testing.T) {
 		"200 error too long":        {reply(200, `{"outcome":"fail","error":"`+strings.Repeat("é", 450)+`"}`), rejected(strings.Repeat("é", 450))},
 		"200 retry_after no text":   {reply(200, `{"retry_after":`+strings.Repeat("9", 900)+`}`), failed(200, notObject+"json: cannot unmarshal number into Go struct field answer.retry_after of type asyncflow.Duration")},
 		"200 retry_after no time":   {reply(200, `{"retry_after":"`+strings.Repeat("9", 900)+`"}`), failed(200, notObject+`must be a duration such as "30s" or "5m", not "`+strings.Repeat("9", 40)+`…"`)},
-		"200 largest":               {reply(200, document(1024)), done(200, document(1024)[10:1023])},
-		"200 oversize":              {reply(200, document(1025)), failed(200, limit)},
+		"200 largest":               {reply(200, document(1035)), done(200, document(1035)[10:1034])},
+		"200 oversize":              {reply(200, document(1036)), failed(200, limit)},
+		"200 far oversize":          {reply(200, document(1024+answerOverhead+1)), failed(200, "the answer is too large: the limit is 17408 bytes")},
 
 		"301":              {reply(301, "", "Location: /elsewhere"), failed(301, "301 Moved Permanently: redirects are not followed")},
 		"307":              {reply(307, "moved", "Location: /elsewhere"), failed(307, "307 Temporary Redirect: redirects are not followed")},
@@ -231,7 +232,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"huge header":             {write(head + "X: " + strings.Repeat("x", 100_000) + "\r\n\r\n"), ample, 0, "server response headers exceeded"},
 		"endless headers":         {writeForEver(head, "X: x\r\n"), ample, 0, "server response headers exceeded"},
 		"endless header":          {writeForEver(head+"X: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), ample, 0, "server response headers exceeded"},
-		"endless body":            {writeForEver(head+"\r\n", strings.Repeat("x", 1000)), ample, 200, "the answer is too large: the limit is 1024 bytes"},
+		"endless body":            {writeForEver(head+"\r\n", strings.Repeat("x", 1000)), ample, 200, "the answer is too large: the limit is 17408 bytes"},
 		"endless chunks":          {writeForEver(head+"Transfer-Encoding: chunked\r\n\r\n", "4\r\nxxxx\r\n"), ample, 200, "the answer is too large"},
 		"endless 500":             {writeForEver("HTTP/1.1 500 No\r\n\r\n", strings.Repeat("x", 1000)), ample, 500, "500 Internal Server Error: xxx"},
 	} {
@@ -293,7 +294,7 @@ func TestGzipIsNotUnpacked(t *testing.T) {
 			io.WriteString(z, document)
 			require.NoError(t, z.Close())
 			w := newWorker(t, reply(200, packed.String(), "Content-Encoding: gzip"))
-			r := setup(t, func(c *Config) { c.MaxAnswer = 1 << 20 })
+			r := setup(t, func(c *Config) { c.MaxOutput = 1 << 20 })
 			o := sendOnce(t, r, w, ample)
 			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 			require.Contains(t, o.Error, "the answer is not the JSON object")

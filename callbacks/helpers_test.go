@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const (
 	testSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	maxAnswer  = 1024
+	maxOutput  = 1024
 	// ample is a timeout that no passing test reaches, short one that some wait for.
 	ample = 30 * time.Second
 	short = 150 * time.Millisecond
@@ -59,7 +59,7 @@ type rig struct {
 
 // setup returns a Sender that may reach loopback; change may alter its Config.
 func setup(t *testing.T, change ...func(*Config)) *rig {
-	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxAnswer: maxAnswer, AllowPrivate: true}
+	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, AllowPrivate: true}
 	for _, f := range change {
 		f(&cfg)
 	}

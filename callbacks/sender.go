@@ -20,8 +20,9 @@ type Config struct {
 	PublicURL string
 	// Version goes into the User-Agent.
 	Version string
-	// MaxAnswer bounds a worker's answer in bytes; 0: 1 MiB.
-	MaxAnswer int
+	// MaxOutput bounds the output in a worker's answer in bytes, as a context is
+	// bounded; 0: 256 KiB. The answer around it may have 16 KiB more.
+	MaxOutput int
 	// Connections bounds the idle connections kept for each host; 0: 256.
 	Connections int
 	// AllowPrivate lets deliveries go to loopback, private and other special
@@ -40,8 +41,8 @@ type Sender struct {
 
 // NewSender returns a Sender.
 func NewSender(cfg Config, keys *Keys) *Sender {
-	if cfg.MaxAnswer == 0 {
-		cfg.MaxAnswer = 1 << 20
+	if cfg.MaxOutput == 0 {
+		cfg.MaxOutput = asyncflow.DefaultMaxContext
 	}
 	if cfg.Connections == 0 {
 		cfg.Connections = 256
@@ -84,7 +85,7 @@ func (s *Sender) exchange(ctx context.Context, d asyncflow.Delivery) asyncflow.O
 		return failed(reason(ctx, err, d.Timeout))
 	}
 	defer resp.Body.Close()
-	o := readAnswer(resp, s.cfg.MaxAnswer)
+	o := readAnswer(resp, s.cfg.MaxOutput)
 	if ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status >= 200 && o.Status < 300 {
 		return failed(reason(ctx, ctx.Err(), d.Timeout)) // the answer broke off because time was up
 	}
@@ -114,7 +115,7 @@ func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryableh
 	if err != nil {
 		return nil, err
 	}
-	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(time.Second)})
+	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports)})
 	body := envelope(d, s.cfg.PublicURL, token)
 	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint.URL, body)
 	if err != nil {
@@ -124,6 +125,11 @@ func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryableh
 	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
 	return req, sign.sign(req.Header, deliveryID(d.Lease), d.At, body)
 }
+
+// lateReports is how long after the deadline of an attempt its token still verifies,
+// so that a worker that is late, or didn't get the answer to its report, hears what
+// became of it.
+const lateReports = time.Hour
 
 var contentType = []string{"application/json"}
 

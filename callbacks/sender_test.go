@@ -27,7 +27,7 @@ func TestSendRequest(t *testing.T) {
 
 	require.Len(t, w.all(), 1)
 	got := w.all()[0]
-	token := r.keys.CompletionToken(Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: d.Deadline.Add(time.Second)})
+	token := r.keys.CompletionToken(Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: d.Deadline.Add(lateReports)})
 	require.Equal(t, string(envelope(d, "https://tasks.example.com", token)), string(got.body))
 	require.Equal(t, http.MethodPost, got.Method)
 	require.Equal(t, "/resize?size=1", got.RequestURI)
@@ -56,8 +56,8 @@ func TestSendTokenOutlivesTheDeadline(t *testing.T) {
 	require.Equal(t, "https://tasks.example.com/v1/callbacks/thumbnails.1.42", got.Callback.URL)
 	c, err := r.keys.VerifyCompletion(got.Callback.Token, d.Lease.ID, d.Deadline)
 	require.NoError(t, err)
-	require.Equal(t, Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: time.Unix(d.Deadline.Unix()+1, 0)}, c)
-	_, err = r.keys.VerifyCompletion(got.Callback.Token, d.Lease.ID, d.Deadline.Add(time.Second))
+	require.Equal(t, Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: time.Unix(d.Deadline.Add(lateReports).Unix(), 0)}, c)
+	_, err = r.keys.VerifyCompletion(got.Callback.Token, d.Lease.ID, d.Deadline.Add(lateReports))
 	require.Error(t, err)
 }
 
@@ -207,7 +207,7 @@ func TestSendConcurrently(t *testing.T) {
 func TestSenderDefaults(t *testing.T) {
 	t.Parallel()
 	s := NewSender(Config{}, testKeys(t, nodeSecret))
-	require.Equal(t, 1<<20, s.cfg.MaxAnswer)
+	require.Equal(t, asyncflow.DefaultMaxContext, s.cfg.MaxOutput)
 	transport := s.client.HTTPClient.Transport.(onlyRoundTrips).rt.(*http.Transport)
 	require.Equal(t, 256, transport.MaxIdleConnsPerHost)
 	require.False(t, s.cfg.AllowPrivate)

@@ -128,6 +128,7 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	}
 	leases, next, err := d.store.Lease(context.WithoutCancel(ctx), t, n)
 	d.slots.give(n - len(leases))
+	t = d.latest(ctx, t, leases)
 	for _, l := range leases {
 		d.attempts.Add(1)
 		go d.attempt(ctx, sending, t, l)
@@ -143,6 +144,28 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 		next = now.Add(d.pollPause())
 	}
 	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
+}
+
+// latest returns the type as it is now: the wait for slots may have been long, and
+// another node may have registered an endpoint this second.
+func (d *Dispatcher) latest(ctx context.Context, t *store.Type, leases []asyncflow.Lease) *store.Type {
+	current := func() *store.Type {
+		if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
+			return now
+		}
+		return t
+	}
+	now := current()
+	for _, l := range leases {
+		if len(now.Endpoints(l.Stage)) > 0 {
+			continue
+		}
+		if err := d.store.Catalog.Refresh(ctx); err != nil && ctx.Err() == nil {
+			d.log.Warn("can't refresh the catalog", "error", err)
+		}
+		return current()
+	}
+	return now
 }
 
 // pollPause returns mean·(½+random)·nodes: the more nodes, the rarer each looks,

@@ -134,7 +134,7 @@ func (n *node) prepare() error {
 		cfg := n.cfg.dispatcher
 		cfg.Grace, cfg.Log = n.cfg.grace, n.cfg.log
 		wire := n.cfg.callbacks
-		wire.Connections = cfg.Concurrency
+		wire.Connections, wire.MaxOutput = cfg.Concurrency, n.cfg.api.MaxContext
 		d := dispatcher.New(n.store, callbacks.NewSender(wire, n.keys), cfg)
 		n.runs = append(n.runs, d.Run)
 	}
