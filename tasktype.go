@@ -115,6 +115,15 @@ func (t TaskType) StageIndex(name string) int {
 	return slices.IndexFunc(t.Stages, func(s Stage) bool { return s.Name == name })
 }
 
+// ProcessingTime returns how long the work of a stage may take after a 202 answer
+// or a heartbeat.
+func (t TaskType) ProcessingTime(stage string) time.Duration {
+	if i := t.StageIndex(stage); i >= 0 {
+		return t.Stages[i].MaxProcessingTime.Std()
+	}
+	return 0
+}
+
 // StageNames returns the names of the stages in order.
 func (t TaskType) StageNames() []string {
 	names := make([]string, len(t.Stages))

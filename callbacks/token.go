@@ -38,10 +38,10 @@ func (k *Keys) mac(signed string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// VerifyCompletion returns what a token vouches for, if it is ours, for this task,
-// and not expired at now: the database's time. Anything else is
-// CodeUnauthenticated.
-func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID, now time.Time) (Completion, error) {
+// VerifyCompletion returns what a token vouches for, if it is ours and for this
+// task; anything else is CodeUnauthenticated. Whether it has expired is for the
+// caller to ask (see Expired): while its attempt goes on, it is good.
+func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion, error) {
 	refuse := func(why string) (Completion, error) {
 		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s", why)
 	}
@@ -58,10 +58,17 @@ func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID, now time.Ti
 		return refuse("can't be read")
 	case c.Task != task:
 		return refuse("belongs to another task")
-	case !now.Before(c.Expiry):
-		return refuse("expired at " + c.Expiry.UTC().Format(time.RFC3339))
 	}
 	return c, nil
+}
+
+// Expired returns CodeUnauthenticated if the token has expired at now: the
+// database's time.
+func (c Completion) Expired(now time.Time) error {
+	if now.Before(c.Expiry) {
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token expired at %s", c.Expiry.UTC().Format(time.RFC3339))
 }
 
 func parseClaims(encoded string) (Completion, bool) {

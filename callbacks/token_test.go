@@ -18,8 +18,8 @@ var (
 )
 
 // requireRefused checks that a token doesn't verify, and why.
-func requireRefused(t require.TestingT, k *Keys, token string, task asyncflow.TaskID, now time.Time, why string) {
-	c, err := k.VerifyCompletion(token, task, now)
+func requireRefused(t require.TestingT, k *Keys, token string, task asyncflow.TaskID, why string) {
+	c, err := k.VerifyCompletion(token, task)
 	require.Error(t, err, "token %q", token)
 	require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err))
 	require.ErrorContains(t, err, why)
@@ -40,7 +40,7 @@ func TestTokenRoundTrip(t *testing.T) {
 		}
 		token := keys.CompletionToken(want)
 		require.Regexp(t, `^afc1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$`, token)
-		got, err := otherNode.VerifyCompletion(token, want.Task, want.Expiry.Add(-1))
+		got, err := otherNode.VerifyCompletion(token, want.Task)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	})
@@ -50,10 +50,13 @@ func TestTokenExpires(t *testing.T) {
 	t.Parallel()
 	keys := testKeys(t, nodeSecret)
 	token := keys.CompletionToken(testCompletion)
-	_, err := keys.VerifyCompletion(token, testCompletion.Task, testCompletion.Expiry.Add(-1))
+	c, err := keys.VerifyCompletion(token, testCompletion.Task)
 	require.NoError(t, err)
+	require.NoError(t, c.Expired(testCompletion.Expiry.Add(-1)))
 	for _, late := range []time.Duration{0, 1, time.Hour} {
-		requireRefused(t, keys, token, testCompletion.Task, testCompletion.Expiry.Add(late), "expired at 2026-03-01T13:00:00Z")
+		err := c.Expired(testCompletion.Expiry.Add(late))
+		require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err))
+		require.ErrorContains(t, err, "expired at 2026-03-01T13:00:00Z")
 	}
 }
 
@@ -108,7 +111,7 @@ func TestTokenRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requireRefused(t, keys, c.token, testCompletion.Task, testNow, c.why)
+			requireRefused(t, keys, c.token, testCompletion.Task, c.why)
 		})
 	}
 }
@@ -123,14 +126,14 @@ func TestTokenOfAnotherTask(t *testing.T) {
 		asyncflow.NewTaskID("thumbnails", 2, 42),
 		asyncflow.NewTaskID("thumbnail", 1, 42),
 	} {
-		requireRefused(t, keys, token, task, testNow, "belongs to another task")
+		requireRefused(t, keys, token, task, "belongs to another task")
 	}
 }
 
 func TestTokenOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	token := testKeys(t, strings.ToUpper(nodeSecret)).CompletionToken(testCompletion)
-	requireRefused(t, testKeys(t, nodeSecret), token, testCompletion.Task, testNow, "doesn't verify")
+	requireRefused(t, testKeys(t, nodeSecret), token, testCompletion.Task, "doesn't verify")
 }
 
 // Nothing but the token itself verifies: no byte of it may be changed, left out
@@ -140,18 +143,18 @@ func TestTokenTampered(t *testing.T) {
 	keys := testKeys(t, nodeSecret)
 	token := keys.CompletionToken(testCompletion)
 	for length := range len(token) {
-		requireRefused(t, keys, token[:length], testCompletion.Task, testNow, "the completion token")
+		requireRefused(t, keys, token[:length], testCompletion.Task, "the completion token")
 	}
 	for at := range len(token) {
 		for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=\n ") {
 			if c != token[at] {
-				requireRefused(t, keys, token[:at]+string(c)+token[at+1:], testCompletion.Task, testNow, "the completion token")
+				requireRefused(t, keys, token[:at]+string(c)+token[at+1:], testCompletion.Task, "the completion token")
 			}
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.IntRange(0, len(token)).Draw(t, "at")
 		added := rapid.StringN(1, 20, -1).Draw(t, "added")
-		requireRefused(t, keys, token[:at]+added+token[at:], testCompletion.Task, testNow, "the completion token")
+		requireRefused(t, keys, token[:at]+added+token[at:], testCompletion.Task, "the completion token")
 	})
 }

@@ -24,7 +24,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 			return err
 		}
 		settled, ts = s.lostLeases(t, expired, now)
-		return writeLost(ctx, tx, t, settled, ts, now)
+		return writeSettled(ctx, tx, t, settled, ts, now)
 	})
 	if err != nil || ts == nil {
 		return 0, wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
@@ -94,7 +94,9 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 	return settled, ts
 }
 
-func writeLost(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
+// writeSettled writes the journal rows of settlements whose token rows were taken,
+// and what follows.
+func writeSettled(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
 	j := newJournal()
 	for _, settlement := range settled {
 		j.add(settlement)

@@ -49,7 +49,9 @@ CREATE TABLE {lease} (
   attempt   smallint    NOT NULL CHECK (attempt > 0),
   node      text        NOT NULL,
   leased_at timestamptz NOT NULL,
-  until     timestamptz NOT NULL
+  until     timestamptz NOT NULL,
+  progress  smallint    CHECK (progress BETWEEN 0 AND 100),
+  note      text
 ) WITH (fillfactor = 70, {hot});
 CREATE TABLE {wait} (
   id         bigint      PRIMARY KEY,

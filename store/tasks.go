@@ -22,6 +22,7 @@ type Task struct {
 	Deadline   time.Time            // while running: when its lease runs out
 	CreatedAt  time.Time
 	FinishedAt time.Time // once final
+	Progress   *Progress // while running, if the worker told
 	Error      string    // of its last attempt, unless that was done
 	Context    json.RawMessage
 	Result     json.RawMessage // the last stage's output, once succeeded
@@ -36,7 +37,7 @@ SELECT t.id, t.created_at, t.options, t.context,
   coalesce(l.stage, w.stage, CASE WHEN j.final IS NOT NULL THEN j.stage END, ''),
   coalesce(l.attempt, w.attempt, CASE WHEN j.final IS NOT NULL THEN j.attempt END, 0),
   coalesce(w.reason, ''), coalesce(w.order_time, j.next_time, t.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
-  coalesce(j.stage, ''), coalesce(j.attempt, 0), coalesce(j.outcome, '')`
+  coalesce(j.stage, ''), coalesce(j.attempt, 0), coalesce(j.outcome, ''), l.progress, coalesce(l.note, '')`
 
 const stateJoins = `
 LEFT JOIN {lease} l ON l.id = t.id
@@ -82,8 +83,10 @@ func scanTask(row pgx.CollectableRow, t *Type) (task Task, err error) {
 	var options, doc, output []byte
 	var lastStage, lastOutcome string
 	var lastAttempt int
+	var percent *int
+	var note string
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage, &task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &output, &lastStage, &lastAttempt, &lastOutcome)
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &output, &lastStage, &lastAttempt, &lastOutcome, &percent, &note)
 	if err != nil {
 		return task, err
 	}
@@ -97,6 +100,9 @@ func scanTask(row pgx.CollectableRow, t *Type) (task Task, err error) {
 	switch task.Status {
 	case asyncflow.StatusRunning:
 		task.Deadline = orZero(until)
+		if percent != nil {
+			task.Progress = &Progress{*percent, note}
+		}
 	case asyncflow.StatusWaiting:
 		task.OrderTime = orZero(order)
 	case asyncflow.StatusPending:

@@ -205,6 +205,16 @@ type Health struct {
 	Version string `json:"version,omitempty,omitzero"`
 }
 
+// HeartbeatResult defines model for HeartbeatResult.
+type HeartbeatResult struct {
+	// Deadline When the attempt is given up now.
+	Deadline time.Time `json:"deadline"`
+
+	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+	// attempt is under way; succeeded and failed are final.
+	Status Status `json:"status"`
+}
+
 // Interval The pauses between attempts in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always |n|.
 // A list: one pause after each attempt, the last one repeating.
 //
@@ -288,6 +298,12 @@ type Problem struct {
 	Type   string       `json:"type"`
 }
 
+// Progress How far a worker is, as it said last.
+type Progress struct {
+	Note    string `json:"note,omitempty,omitzero"`
+	Percent int    `json:"percent"`
+}
+
 // RetryPolicy How often a stage is attempted, and the pauses in between.
 type RetryPolicy = asyncflow.RetryPolicy
 
@@ -355,6 +371,9 @@ type Task struct {
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
+
+	// Progress How far a worker is, as it said last.
+	Progress Progress `json:"progress,omitempty,omitzero"`
 
 	// Result Any JSON value. It is stored and passed on byte by byte, and never read.
 	Result JSON `json:"result,omitempty,omitzero"`
@@ -473,6 +492,9 @@ type CompleteTaskJSONRequestBody = Completion
 // FailTaskJSONRequestBody defines body for FailTask for application/json ContentType.
 type FailTaskJSONRequestBody = Failure
 
+// ReportProgressJSONRequestBody defines body for ReportProgress for application/json ContentType.
+type ReportProgressJSONRequestBody = Progress
+
 // CreateEndpointJSONRequestBody defines body for CreateEndpoint for application/json ContentType.
 type CreateEndpointJSONRequestBody = NewEndpoint
 
@@ -576,8 +598,8 @@ type ClientInterface interface {
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-	// (its time ran out, or it ended otherwise).
+	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -586,8 +608,8 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-	// (its time ran out, or it ended otherwise).
+	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -611,6 +633,32 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
 	FailTask(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Heartbeat Say that the work of a delivery goes on
+	//
+	// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
+	// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+	//
+	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
+	Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReportProgressWithBody Tell how far the work of a delivery is
+	//
+	// It is shown with the task while this attempt is running. It is no heartbeat.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+	ReportProgressWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReportProgress Tell how far the work of a delivery is
+	//
+	// It is shown with the task while this attempt is running. It is no heartbeat.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+	ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEndpoints List the endpoints
 	//
@@ -787,8 +835,8 @@ func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*htt
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-// (its time ran out, or it ended otherwise).
+// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 //
 // Takes any type of body and a specified content type.
 //
@@ -807,8 +855,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-// (its time ran out, or it ended otherwise).
+// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -853,6 +901,62 @@ func (c *Client) FailTaskWithBody(ctx context.Context, id TaskID, contentType st
 // Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
 func (c *Client) FailTask(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewFailTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Heartbeat Say that the work of a delivery goes on
+//
+// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
+// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+//
+// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
+func (c *Client) Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHeartbeatRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReportProgressWithBody Tell how far the work of a delivery is
+//
+// It is shown with the task while this attempt is running. It is no heartbeat.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReportProgressRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReportProgress Tell how far the work of a delivery is
+//
+// It is shown with the task while this attempt is running. It is no heartbeat.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReportProgressRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1316,6 +1420,87 @@ func NewFailTaskRequestWithBody(server string, id TaskID, contentType string, bo
 	}
 
 	operationPath := fmt.Sprintf("/v1/callbacks/%s/fail", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewHeartbeatRequest constructs an http.Request for the Heartbeat method
+func NewHeartbeatRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/callbacks/%s/heartbeat", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReportProgressRequest calls the generic ReportProgress builder with application/json body
+func NewReportProgressRequest(server string, id TaskID, body ReportProgressJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReportProgressRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewReportProgressRequestWithBody constructs an http.Request for the ReportProgress method, with any body, and a specified content type
+func NewReportProgressRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/callbacks/%s/progress", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -1963,8 +2148,8 @@ type ClientWithResponsesInterface interface {
 
 	// CompleteTaskWithBodyWithResponse Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-	// (its time ran out, or it ended otherwise).
+	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -1973,8 +2158,8 @@ type ClientWithResponsesInterface interface {
 
 	// CompleteTaskWithResponse Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-	// (its time ran out, or it ended otherwise).
+	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -1998,6 +2183,34 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
 	FailTaskWithResponse(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*FailTaskResponse, error)
+
+	// HeartbeatWithResponse Say that the work of a delivery goes on
+	//
+	// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
+	// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
+	HeartbeatWithResponse(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*HeartbeatResponse, error)
+
+	// ReportProgressWithBodyWithResponse Tell how far the work of a delivery is
+	//
+	// It is shown with the task while this attempt is running. It is no heartbeat.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+	ReportProgressWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReportProgressResponse, error)
+
+	// ReportProgressWithResponse Tell how far the work of a delivery is
+	//
+	// It is shown with the task while this attempt is running. It is no heartbeat.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+	ReportProgressWithResponse(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*ReportProgressResponse, error)
 
 	// ListEndpointsWithResponse List the endpoints
 	//
@@ -2379,6 +2592,102 @@ func (r FailTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r FailTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type HeartbeatResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *HeartbeatResult
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r HeartbeatResponse) GetJSON200() *HeartbeatResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r HeartbeatResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r HeartbeatResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r HeartbeatResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r HeartbeatResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r HeartbeatResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReportProgressResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CallbackResult
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReportProgressResponse) GetJSON200() *CallbackResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReportProgressResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReportProgressResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReportProgressResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReportProgressResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReportProgressResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3043,8 +3352,8 @@ func (c *ClientWithResponses) ReadyWithResponse(ctx context.Context, reqEditors 
 
 // CompleteTaskWithBodyWithResponse Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-// (its time ran out, or it ended otherwise).
+// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3059,8 +3368,8 @@ func (c *ClientWithResponses) CompleteTaskWithBodyWithResponse(ctx context.Conte
 
 // CompleteTaskWithResponse Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. 409 tells that the attempt is over
-// (its time ran out, or it ended otherwise).
+// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
+// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3101,6 +3410,52 @@ func (c *ClientWithResponses) FailTaskWithResponse(ctx context.Context, id TaskI
 		return nil, err
 	}
 	return ParseFailTaskResponse(rsp)
+}
+
+// HeartbeatWithResponse Say that the work of a delivery goes on
+//
+// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
+// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
+func (c *ClientWithResponses) HeartbeatWithResponse(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*HeartbeatResponse, error) {
+	rsp, err := c.Heartbeat(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseHeartbeatResponse(rsp)
+}
+
+// ReportProgressWithBodyWithResponse Tell how far the work of a delivery is
+//
+// It is shown with the task while this attempt is running. It is no heartbeat.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+func (c *ClientWithResponses) ReportProgressWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReportProgressResponse, error) {
+	rsp, err := c.ReportProgressWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReportProgressResponse(rsp)
+}
+
+// ReportProgressWithResponse Tell how far the work of a delivery is
+//
+// It is shown with the task while this attempt is running. It is no heartbeat.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
+func (c *ClientWithResponses) ReportProgressWithResponse(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*ReportProgressResponse, error) {
+	rsp, err := c.ReportProgress(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReportProgressResponse(rsp)
 }
 
 // ListEndpointsWithResponse List the endpoints
@@ -3491,6 +3846,72 @@ func ParseFailTaskResponse(rsp *http.Response) (*FailTaskResponse, error) {
 	}
 
 	response := &FailTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CallbackResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseHeartbeatResponse parses an HTTP response from a HeartbeatWithResponse call
+func ParseHeartbeatResponse(rsp *http.Response) (*HeartbeatResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &HeartbeatResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest HeartbeatResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReportProgressResponse parses an HTTP response from a ReportProgressWithResponse call
+func ParseReportProgressResponse(rsp *http.Response) (*ReportProgressResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReportProgressResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
@@ -46,61 +47,108 @@ func (s *Server) FailTask(ctx context.Context, r FailTaskRequestObject) (FailTas
 // where the task stands then. The same report again changes nothing and is well;
 // any other report for an attempt that is over is CodeConflict.
 func (s *Server) report(ctx context.Context, rawID string, o asyncflow.Outcome) (asyncflow.Status, error) {
-	id, err := asyncflow.ParseTaskID(rawID)
+	a, err := s.attemptOf(ctx, rawID)
 	if err != nil {
 		return "", err
 	}
-	now := s.cfg.Store.Clock.Now()
-	c, err := s.cfg.Keys.VerifyCompletion(bearerOf(ctx), id, now)
-	if err != nil {
-		return "", err
-	}
-	t, err := s.cfg.Store.Catalog.Fresh(ctx, c.Tenant, id.Type)
-	if err != nil {
-		return "", err
-	}
-	l, stands, err := s.cfg.Store.LeaseOf(ctx, t, id, c.Seq)
+	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
 	if err != nil {
 		return "", err
 	}
 	if !stands {
-		written, err := s.cfg.Store.Written(ctx, t, id, c.Seq)
-		if err != nil {
-			return "", err
-		}
-		return s.reportedBefore(ctx, c, o, written)
+		return s.reportEnded(ctx, a, o)
 	}
+	now := s.cfg.Store.Clock.Now()
 	o.Duration = now.Sub(l.LeasedAt)
-	return s.settle(ctx, t, c, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+	return s.settle(ctx, a, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(a.taskType.TaskType, l, o, now)})
+}
+
+// attempt is the attempt that a completion token vouches for.
+type attempt struct {
+	callbacks.Completion
+	taskType *store.Type
+}
+
+// attemptOf returns the attempt that the call's token vouches for.
+func (s *Server) attemptOf(ctx context.Context, rawID string) (attempt, error) {
+	id, err := asyncflow.ParseTaskID(rawID)
+	if err != nil {
+		return attempt{}, err
+	}
+	c, err := s.cfg.Keys.VerifyCompletion(bearerOf(ctx), id)
+	if err != nil {
+		return attempt{}, err
+	}
+	t, err := s.cfg.Store.Catalog.Fresh(ctx, c.Tenant, id.Type)
+	return attempt{c, t}, err
 }
 
 // settle waits until the settlement is durable.
-func (s *Server) settle(ctx context.Context, t *store.Type, c callbacks.Completion, settlement asyncflow.Settlement) (asyncflow.Status, error) {
+func (s *Server) settle(ctx context.Context, a attempt, settlement asyncflow.Settlement) (asyncflow.Status, error) {
 	done := make(chan store.Settled, 1)
-	s.cfg.Store.Settle(c.Tenant, settlement, func(r store.Settled) { done <- r })
+	s.cfg.Store.Settle(a.Tenant, settlement, func(r store.Settled) { done <- r })
 	r := <-done
 	switch {
 	case r.Err != nil:
 		return "", r.Err
 	case r.Stale:
-		return s.reportedBefore(ctx, c, settlement.Outcome, r.Written)
+		return s.reportEnded(ctx, a, settlement.Outcome)
 	}
-	asyncflow.LogAttempt(s.log, c.Tenant, settlement)
+	asyncflow.LogAttempt(s.log, a.Tenant, settlement)
 	return settlement.Verdict.Status(s.cfg.Store.Clock.Now()), nil
 }
 
-// reportedBefore answers a report for an attempt that is over.
-func (s *Server) reportedBefore(ctx context.Context, c callbacks.Completion, o asyncflow.Outcome, written asyncflow.OutcomeKind) (asyncflow.Status, error) {
-	task, err := s.cfg.Store.Task(ctx, c.Tenant, c.Task)
+// reportEnded answers a report for an attempt whose lease is gone.
+func (s *Server) reportEnded(ctx context.Context, a attempt, o asyncflow.Outcome) (asyncflow.Status, error) {
+	if err := a.Expired(s.cfg.Store.Clock.Now()); err != nil {
+		return "", err
+	}
+	written, err := s.cfg.Store.Written(ctx, a.taskType, a.Task, a.Seq)
+	if err != nil {
+		return "", err
+	}
+	if written == asyncflow.OutcomeLost && o.Kind != asyncflow.OutcomeFailed { // it is tried again anyway
+		if taken, err := s.reportLate(ctx, a, o); err != nil || taken {
+			return s.statusOf(ctx, a, err)
+		}
+	}
+	if written == o.Kind {
+		return s.statusOf(ctx, a, nil)
+	}
+	return "", s.over(ctx, a, written)
+}
+
+// reportLate lets a late outcome count if nobody has started the task again.
+func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome) (bool, error) {
+	var l asyncflow.Lease
+	v, taken, err := s.cfg.Store.SettleLate(ctx, a.taskType, a.Task, a.Seq, o, func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
+		l = lost
+		return asyncflow.Decide(a.taskType.TaskType, lost, o, now)
+	})
+	if v.Kind != "" {
+		asyncflow.LogAttempt(s.log, a.Tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v})
+	}
+	return taken, err
+}
+
+func (s *Server) statusOf(ctx context.Context, a attempt, err error) (asyncflow.Status, error) {
+	if err != nil {
+		return "", err
+	}
+	task, err := s.cfg.Store.Task(ctx, a.Tenant, a.Task)
+	return task.Status, err
+}
+
+// over says that an attempt is over, how it ended, and where the task stands.
+func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
+	status, err := s.statusOf(ctx, a, nil)
 	switch {
 	case err != nil:
-		return "", err
-	case written == o.Kind:
-		return task.Status, nil
+		return err
 	case written == asyncflow.OutcomeLost:
-		return "", asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: its lease ran out; the task is %s", task.Status)
+		return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: its lease ran out; the task is %s", status)
 	case written == "":
-		return "", asyncflow.Errorf(asyncflow.CodeConflict, "this attempt does not hold the task's lease; the task is %s", task.Status)
+		return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt does not hold the task's lease; the task is %s", status)
 	}
-	return "", asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q; the task is %s", written, task.Status)
+	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q; the task is %s", written, status)
 }

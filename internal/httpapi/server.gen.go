@@ -32,6 +32,12 @@ type ServerInterface interface {
 	// FailTask Report that the attempt of a delivery failed
 	// (POST /v1/callbacks/{id}/fail)
 	FailTask(c *fiber.Ctx, id TaskID) error
+	// Heartbeat Say that the work of a delivery goes on
+	// (POST /v1/callbacks/{id}/heartbeat)
+	Heartbeat(c *fiber.Ctx, id TaskID) error
+	// ReportProgress Tell how far the work of a delivery is
+	// (POST /v1/callbacks/{id}/progress)
+	ReportProgress(c *fiber.Ctx, id TaskID) error
 	// ListEndpoints List the endpoints
 	// (GET /v1/endpoints)
 	ListEndpoints(c *fiber.Ctx, params ListEndpointsParams) error
@@ -181,6 +187,64 @@ func (siw *ServerInterfaceWrapper) FailTask(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.FailTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// Heartbeat operation middleware
+func (siw *ServerInterfaceWrapper) Heartbeat(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Heartbeat(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ReportProgress operation middleware
+func (siw *ServerInterfaceWrapper) ReportProgress(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ReportProgress(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -647,6 +711,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/fail", wrapper.FailTask)
 
+	router.Post(options.BaseURL+"/v1/callbacks/:id/heartbeat", wrapper.Heartbeat)
+
+	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
+
 	router.Get(options.BaseURL+"/healthz", wrapper.Health)
 
 	router.Get(options.BaseURL+"/readyz", wrapper.Ready)
@@ -805,6 +873,65 @@ type FailTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response FailTaskdefaultApplicationProblemPlusJSONResponse) VisitFailTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type HeartbeatRequestObject struct {
+	Id TaskID `json:"id"`
+}
+
+type HeartbeatResponseObject interface {
+	VisitHeartbeatResponse(ctx *fiber.Ctx) error
+}
+
+type Heartbeat200JSONResponse HeartbeatResult
+
+func (response Heartbeat200JSONResponse) VisitHeartbeatResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type HeartbeatdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response HeartbeatdefaultApplicationProblemPlusJSONResponse) VisitHeartbeatResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReportProgressRequestObject struct {
+	Id   TaskID `json:"id"`
+	Body *ReportProgressJSONRequestBody
+}
+
+type ReportProgressResponseObject interface {
+	VisitReportProgressResponse(ctx *fiber.Ctx) error
+}
+
+type ReportProgress200JSONResponse CallbackResult
+
+func (response ReportProgress200JSONResponse) VisitReportProgressResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ReportProgressdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReportProgressdefaultApplicationProblemPlusJSONResponse) VisitReportProgressResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1213,6 +1340,12 @@ type StrictServerInterface interface {
 	// FailTask Report that the attempt of a delivery failed
 	// (POST /v1/callbacks/{id}/fail)
 	FailTask(ctx context.Context, request FailTaskRequestObject) (FailTaskResponseObject, error)
+	// Heartbeat Say that the work of a delivery goes on
+	// (POST /v1/callbacks/{id}/heartbeat)
+	Heartbeat(ctx context.Context, request HeartbeatRequestObject) (HeartbeatResponseObject, error)
+	// ReportProgress Tell how far the work of a delivery is
+	// (POST /v1/callbacks/{id}/progress)
+	ReportProgress(ctx context.Context, request ReportProgressRequestObject) (ReportProgressResponseObject, error)
 	// ListEndpoints List the endpoints
 	// (GET /v1/endpoints)
 	ListEndpoints(ctx context.Context, request ListEndpointsRequestObject) (ListEndpointsResponseObject, error)
@@ -1424,6 +1557,74 @@ func (sh *strictHandler) FailTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(FailTaskResponseObject); ok {
 		if err := validResponse.VisitFailTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// Heartbeat operation middleware
+func (sh *strictHandler) Heartbeat(ctx *fiber.Ctx, id TaskID) error {
+	var request HeartbeatRequestObject
+
+	request.Id = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Heartbeat(ctx.UserContext(), request.(HeartbeatRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Heartbeat")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(HeartbeatResponseObject); ok {
+		if err := validResponse.VisitHeartbeatResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReportProgress operation middleware
+func (sh *strictHandler) ReportProgress(ctx *fiber.Ctx, id TaskID) error {
+	var request ReportProgressRequestObject
+
+	request.Id = id
+
+	var body ReportProgressJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ReportProgress(ctx.UserContext(), request.(ReportProgressRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReportProgress")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReportProgressResponseObject); ok {
+		if err := validResponse.VisitReportProgressResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

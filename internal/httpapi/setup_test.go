@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/auth"
@@ -26,6 +27,7 @@ type bundle struct {
 	t      *testing.T
 	url    string
 	store  *store.Store
+	db     *pgx.Conn // to look and change from the side
 	keys   *callbacks.Keys
 	issuer *auth.Issuer
 	token  string // of tenant acme, with all scopes but admin
@@ -54,7 +56,10 @@ func authConfig() auth.Config {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
-	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, prepare), Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	url := pgtest.Database(t, prepare)
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	db, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	keys, err := callbacks.NewKeys([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
@@ -72,8 +77,9 @@ func setup(t *testing.T) *bundle {
 		require.NoError(t, server.Shutdown(5*time.Second))
 		require.NoError(t, <-served)
 		s.Close()
+		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, url: "http://" + l.Addr().String(), store: s, keys: keys, issuer: issuer}
+	b := &bundle{t: t, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
 	return b
 }

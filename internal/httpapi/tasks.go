@@ -121,10 +121,14 @@ func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) 
 }
 
 func (s *Server) taskOut(tenant string, t store.Task) Task {
-	return Task{Id: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
+	out := Task{Id: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
 		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, WaitsFor: TaskWaitsFor(t.WaitsFor),
 		OrderTime: t.OrderTime, Deadline: t.Deadline, Error: t.Error, CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
 		Context: t.Context, Result: t.Result}
+	if t.Progress != nil {
+		out.Progress = Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
+	}
+	return out
 }
 
 // maxAttempts returns how many attempts the task's stage has; 0: unknown.

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Heartbeat moves the end of an attempt's lease to max_processing_time from now. An
+// attempt that is over is CodeConflict: the worker should stop.
+func (s *Server) Heartbeat(ctx context.Context, r HeartbeatRequestObject) (HeartbeatResponseObject, error) {
+	a, err := s.attemptOf(ctx, r.Id)
+	if err != nil {
+		return nil, err
+	}
+	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
+	if err == nil && stands {
+		deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
+		if deadline.Before(l.Until) { // a delivery still has its timeout
+			deadline = l.Until
+		}
+		stands, err = s.extend(a, l, deadline)
+		if err == nil && stands {
+			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.ended(ctx, a)
+}
+
+// extend waits until the lease's new end is durable, and tells whether it stands.
+func (s *Server) extend(a attempt, l asyncflow.Lease, deadline time.Time) (bool, error) {
+	type result struct {
+		stands bool
+		err    error
+	}
+	done := make(chan result, 1)
+	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) { done <- result{stands, err} })
+	r := <-done
+	return r.stands, r.err
+}
+
+// ReportProgress keeps how far a worker says it is.
+func (s *Server) ReportProgress(ctx context.Context, r ReportProgressRequestObject) (ReportProgressResponseObject, error) {
+	a, err := s.attemptOf(ctx, r.Id)
+	if err != nil {
+		return nil, err
+	}
+	note := callbacks.Clean(r.Body.Note, callbacks.MaxErrorBytes)
+	stands, err := s.cfg.Store.SetProgress(ctx, a.taskType, a.Task, a.Seq, store.Progress{Percent: r.Body.Percent, Note: note})
+	if err != nil {
+		return nil, err
+	}
+	if !stands {
+		return nil, s.ended(ctx, a)
+	}
+	return ReportProgress200JSONResponse{Status: asyncflow.StatusRunning}, nil
+}
+
+// ended says that the attempt of a call that needs a lease is over.
+func (s *Server) ended(ctx context.Context, a attempt) error {
+	if err := a.Expired(s.cfg.Store.Clock.Now()); err != nil {
+		return err
+	}
+	written, err := s.cfg.Store.Written(ctx, a.taskType, a.Task, a.Seq)
+	if err != nil {
+		return err
+	}
+	return s.over(ctx, a, written)
+}

@@ -1,0 +1,20 @@
+package store
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Progress is how far a worker says it is.
+type Progress struct {
+	Percent int // 0 to 100
+	Note    string
+}
+
+// SetProgress keeps what a worker says with its lease, as far as that stands.
+func (s *Store) SetProgress(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, p Progress) (stands bool, err error) {
+	tag, err := s.pool.Exec(ctx, t.tables.at(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE id = $1 AND seq = $2`),
+		id.Number, seq, p.Percent, orNull(p.Note))
+	return tag.RowsAffected() == 1, wrap(err, "SetProgress(%s, %d)", id, seq)
+}
