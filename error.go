@@ -17,6 +17,7 @@ const (
 	CodeForbidden       Code = "permission_denied" // verified, but without the scope or the tenant
 	CodeNotFound        Code = "not_found"         // nothing of that name or id in this tenant
 	CodeConflict        Code = "conflict"          // the thing is in a state that doesn't allow this
+	CodeKeyReused       Code = "key_reused"        // the idempotency key belongs to a task with another context
 	CodeTooLarge        Code = "too_large"         // a body, context or batch over its limit
 	CodeUnavailable     Code = "unavailable"       // can't be done now; safe to try again
 	CodeInternal        Code = "internal"          // a fault of ours; details are in the log only

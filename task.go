@@ -3,6 +3,7 @@ package asyncflow
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -32,6 +33,9 @@ const (
 	MaxBatch          = 1000      // tasks of one batch call
 	MaxDelay          = 365 * 24 * time.Hour
 	MaxWait           = time.Minute // the longest wait for a final state in one call
+	MaxKeyLength      = 255         // bytes of an idempotency key
+	DefaultKeyWindow  = 24 * time.Hour
+	MaxKeyWindow      = 180 * 24 * time.Hour
 )
 
 // NewTask is what a client asks for.
@@ -41,6 +45,8 @@ type NewTask struct {
 	Options Options
 	RunAt   time.Time // not before this time; zero: at once
 	Delay   Duration  // not before this long from now; excludes RunAt
+	// KeyWindow is how long Options.Key stands for this task; 0: a day.
+	KeyWindow Duration
 }
 
 // Options are the parts of a task that steer its attempts. They are kept beside
@@ -48,10 +54,11 @@ type NewTask struct {
 type Options struct {
 	Priority Priority     `json:"priority,omitempty"`
 	Retry    *RetryPolicy `json:"retry,omitempty"`
+	Key      string       `json:"key,omitempty"` // the idempotency key it was submitted with
 }
 
 // IsZero tells whether nothing is set.
-func (o Options) IsZero() bool { return len(o.Priority) == 0 && o.Retry == nil }
+func (o Options) IsZero() bool { return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" }
 
 // Validate checks what a client asked for: now is the database's time and
 // maxContext the limit for the context in bytes.
@@ -65,6 +72,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	if t.Options.Retry != nil {
 		t.Options.Retry.check("retry", &out)
 	}
+	t.checkKey(&out)
 	switch {
 	case t.Delay != 0 && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")
@@ -74,6 +82,19 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
 	}
 	return out.err()
+}
+
+func (t NewTask) checkKey(out *problems) {
+	switch key := t.Options.Key; {
+	case len(key) > MaxKeyLength:
+		out.add("key", "is %d bytes long; the limit is %d", len(key), MaxKeyLength)
+	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
+		out.add("key", "must be UTF-8 without NUL")
+	case t.KeyWindow != 0 && key == "":
+		out.add("key_window", "needs a key")
+	case t.KeyWindow < 0 || t.KeyWindow.Std() > MaxKeyWindow:
+		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
+	}
 }
 
 func checkContext(out *problems, context json.RawMessage, most int) {

@@ -14,7 +14,8 @@ import (
 const contentJSON = "application/json"
 
 // Submit submits a task and returns once it is durable. After a
-// *ConnectionError that was sent it is unknown whether the task was accepted.
+// *ConnectionError that was sent it is unknown whether the task was accepted;
+// with a Key it can be submitted again without harm.
 func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error) {
 	if err := checkContext(task); err != nil {
 		return SubmittedTask{}, err
@@ -24,7 +25,7 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 		return SubmittedTask{}, err
 	}
 	return call[SubmittedTask](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.SubmitTaskWithBody(ctx, contentJSON, bytes.NewReader(body))
+		return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body))
 	})
 }
 

@@ -16,6 +16,7 @@ type Config struct {
 	Rescue  string // "": every 3 s
 	Promote string // "": every 10 s
 	Vacuum  string // "": every 2 s
+	Expire  string // "": every minute
 	Forget  string // "": every hour
 
 	Log *slog.Logger
@@ -46,6 +47,7 @@ func New(s *store.Store, cfg Config) *Governor {
 		{"rescue", or(cfg.Rescue, "@every 3s"), g.rescue},
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
 		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
+		{"expire-keys", or(cfg.Expire, "@every 1m"), g.expireKeys},
 		{"forget", or(cfg.Forget, "@every 1h"), s.ForgetNodes},
 	}
 	return g

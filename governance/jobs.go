@@ -47,6 +47,18 @@ func servedStages(o store.Overview) []string {
 	return served
 }
 
+// expireKeys deletes idempotency keys whose windows are over.
+func (g *Governor) expireKeys(ctx context.Context) (int, error) {
+	var sum int
+	var errs []error
+	for tenant := range g.store.Catalog.Tenants() {
+		n, err := untilDone(func() (int, error) { return g.store.ExpireKeys(ctx, tenant) })
+		sum += n
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}
+
 // eachType calls do for each type of each tenant, and adds up. One type's failure
 // doesn't keep the others from their turn.
 func (g *Governor) eachType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {

@@ -49,6 +49,7 @@ type Store struct {
 	finals  *finals
 	giveUp  context.CancelFunc // ends the batches under way
 	submits *gatherer[submitItem]
+	keyed   *gatherer[submitItem]
 	settles *gatherer[settleItem]
 	extends *gatherer[extendItem]
 }
@@ -91,6 +92,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())
 	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)
+	s.keyed = newGatherer(writing, submitBatch, submitLinger, s.writeKeyed)
 	s.settles = newGatherer(writing, settleBatch, settleLinger, s.writeSettlements)
 	s.extends = newGatherer(writing, settleBatch, settleLinger, s.writeExtends)
 	return s, s.Catalog.Refresh(ctx)
@@ -103,6 +105,7 @@ const closePatience = 5 * time.Second
 func (s *Store) Close() {
 	defer time.AfterFunc(closePatience, s.giveUp).Stop()
 	s.submits.drain()
+	s.keyed.drain()
 	s.settles.drain()
 	s.extends.drain()
 	s.close()

@@ -25,6 +25,7 @@ type Submitted struct {
 	Stage     string
 	Status    asyncflow.Status
 	OrderTime time.Time
+	Existing  bool // the key stood for this task already
 	Err       error
 }
 
@@ -34,6 +35,7 @@ type submitItem struct {
 	verdict asyncflow.Verdict // where its first token row goes
 	options *string
 	context string
+	key     *submitKey // nil without a key
 	result  *Submitted
 	done    *sync.WaitGroup
 }
@@ -60,9 +62,12 @@ func (s *Store) Submit(ctx context.Context, tenant string, tasks []asyncflow.New
 		for i := range items {
 			items[i].done = &done
 		}
-		s.submits.add(TypeKey{tenant, name}, items...)
+		plain, keyed := splitKeyed(items)
+		s.submits.add(TypeKey{tenant, name}, plain...)
+		s.keyed.add(TypeKey{tenant, name}, keyed...)
 	}
 	done.Wait()
+	s.readExisting(ctx, tenant, results)
 	return results
 }
 
@@ -86,7 +91,7 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 			status = asyncflow.StatusWaiting
 		}
 		results[i] = Submitted{ID: id, Stage: t.Stages[0].Name, Status: status, OrderTime: order}
-		items[n] = submitItem{id: id.Number, options: optionsText(tasks[i].Options), context: string(tasks[i].Context), result: &results[i],
+		items[n] = submitItem{key: keyOf(tasks[i], now), id: id.Number, options: optionsText(tasks[i].Options), context: string(tasks[i].Context), result: &results[i],
 			verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}}
 	}
 	return items, nil
@@ -189,22 +194,25 @@ func taskInsert(t *Type, sql string, items []submitItem, now time.Time) (string,
 // insertAgain inserts those items of a batch that an earlier try has not.
 func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, now time.Time) error {
 	return pgx.BeginFunc(ctx, s.hot, func(tx pgx.Tx) error {
-		sql, args := taskInsert(t, insertTaskAgainSQL, items, now)
-		rows, err := tx.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		slices.Sort(ids)
-		fresh := slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool {
-			_, found := slices.BinarySearch(ids, item.id)
-			return !found
-		})
-		b := &pgx.Batch{}
-		tokensOf(fresh, now).queue(b, t)
-		return tx.SendBatch(ctx, b).Close()
+		_, err := insertFresh(ctx, tx, t, items, now)
+		return err
 	})
+}
+
+// insertFresh inserts those items that are not there yet, and returns the least
+// order_time among their ready rows.
+func insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now time.Time) (time.Time, error) {
+	sql, args := taskInsert(t, insertTaskAgainSQL, items, now)
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return time.Time{}, err
+	}
+	inserted := map[int64]bool{}
+	if err := collectIDs(rows, inserted); err != nil || len(inserted) == 0 {
+		return time.Time{}, err
+	}
+	ts := tokensOf(slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !inserted[item.id] }), now)
+	b := &pgx.Batch{}
+	ts.queue(b, t)
+	return ts.earliest, tx.SendBatch(ctx, b).Close()
 }

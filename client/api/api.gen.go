@@ -260,6 +260,15 @@ type NewTask struct {
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
 
+	// Key An idempotency key of your choice. While its window lasts, the same key again is answered with the first
+	// task of this type that had it.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// KeyWindow A Go-style duration.
+	//
+	// Example: 30s
+	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
+
 	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
 	//
 	// Example: 60
@@ -321,6 +330,9 @@ type SubmittedBatch struct {
 
 // SubmittedTask defines model for SubmittedTask.
 type SubmittedTask struct {
+	// Existing True where the key stood for this task already.
+	Existing bool `json:"existing,omitempty,omitzero"`
+
 	// Id Type, position and number of the task.
 	Id string `json:"id"`
 
@@ -360,6 +372,9 @@ type Task struct {
 	// FinishedAt Once it is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
 	Id         string    `json:"id"`
+
+	// Key The idempotency key that it was submitted with.
+	Key string `json:"key,omitempty,omitzero"`
 
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
@@ -478,6 +493,12 @@ type ListTasksParams struct {
 
 	// Cursor The next_cursor of the page before.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// SubmitTaskParams defines parameters for SubmitTask.
+type SubmitTaskParams struct {
+	// IdempotencyKey The same as key in the body.
+	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetTaskParams defines parameters for GetTask.
@@ -744,7 +765,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-	SubmitTaskWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SubmitTask Submit a task
 	//
@@ -753,7 +774,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-	SubmitTask(ctx context.Context, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	SubmitTask(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SubmitTasksWithBody Submit up to 1,000 tasks
 	//
@@ -1161,8 +1182,8 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-func (c *Client) SubmitTaskWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSubmitTaskRequestWithBody(c.Server, contentType, body)
+func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubmitTaskRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1180,8 +1201,8 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, contentType string, bod
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-func (c *Client) SubmitTask(ctx context.Context, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSubmitTaskRequest(c.Server, body)
+func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubmitTaskRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1911,18 +1932,18 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 }
 
 // NewSubmitTaskRequest calls the generic SubmitTask builder with application/json body
-func NewSubmitTaskRequest(server string, body SubmitTaskJSONRequestBody) (*http.Request, error) {
+func NewSubmitTaskRequest(server string, params *SubmitTaskParams, body SubmitTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewSubmitTaskRequestWithBody(server, "application/json", bodyReader)
+	return NewSubmitTaskRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewSubmitTaskRequestWithBody constructs an http.Request for the SubmitTask method, with any body, and a specified content type
-func NewSubmitTaskRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewSubmitTaskRequestWithBody(server string, params *SubmitTaskParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -1946,6 +1967,19 @@ func NewSubmitTaskRequestWithBody(server string, contentType string, body io.Rea
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Idempotency-Key", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -2310,7 +2344,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-	SubmitTaskWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error)
+	SubmitTaskWithBodyWithResponse(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error)
 
 	// SubmitTaskWithResponse Submit a task
 	//
@@ -2319,7 +2353,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-	SubmitTaskWithResponse(ctx context.Context, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error)
+	SubmitTaskWithResponse(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error)
 
 	// SubmitTasksWithBodyWithResponse Submit up to 1,000 tasks
 	//
@@ -3122,10 +3156,17 @@ func (r ListTasksResponse) ContentType() string {
 type SubmitTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubmittedTask
 	// JSON201 the response for an HTTP 201 `application/json` response
 	JSON201 *SubmittedTask
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SubmitTaskResponse) GetJSON200() *SubmittedTask {
+	return r.JSON200
 }
 
 // GetJSON201 returns the response for an HTTP 201 `application/json` response
@@ -3622,8 +3663,8 @@ func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params 
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error) {
-	rsp, err := c.SubmitTaskWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context, params *SubmitTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error) {
+	rsp, err := c.SubmitTaskWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -3637,8 +3678,8 @@ func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
-func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error) {
-	rsp, err := c.SubmitTask(ctx, body, reqEditors...)
+func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, params *SubmitTaskParams, body SubmitTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTaskResponse, error) {
+	rsp, err := c.SubmitTask(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -4246,6 +4287,13 @@ func ParseSubmitTaskResponse(rsp *http.Response) (*SubmitTaskResponse, error) {
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubmittedTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
 		var dest SubmittedTask
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

@@ -19,6 +19,7 @@ type tasksSubmitCmd struct {
 	Delay       time.Duration `placeholder:"TIME" xor:"when" help:"Not before this long from now, such as 5m."`
 	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Not before this time, in RFC 3339."`
 	MaxAttempts int           `placeholder:"N" help:"Attempts of each stage, 1 to 100. Default: the stage's."`
+	Key         string        `placeholder:"KEY" help:"Idempotency key: the same key again gives the first task."`
 	Wait        bool          `help:"Wait for the task's end and show it; the exit code tells the end."`
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
@@ -76,12 +77,14 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 
 // check refuses flags that don't go together.
 func (c *tasksSubmitCmd) check() error {
-	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0
+	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 || c.Key != ""
 	switch {
 	case c.File == "" && c.Type == "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task type, or a file with --file")
 	case c.File != "" && c.Context != "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "a context and --file exclude each other: each line has a context")
+	case c.File != "" && c.Key != "":
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "--key and --file exclude each other: a key is for one task")
 	case c.File != "" && c.Wait:
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "--wait and --file exclude each other")
 	case c.File != "" && c.Type == "" && options:
@@ -117,7 +120,7 @@ func (c *tasksSubmitCmd) task() (client.NewTask, error) {
 
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
-	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	t := client.NewTask{Type: c.Type, Key: c.Key, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
 	if c.Priority != 0 {
 		t.Priority = client.Priority{c.Priority}
 	}

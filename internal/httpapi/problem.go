@@ -21,6 +21,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeForbidden:       http.StatusForbidden,
 	asyncflow.CodeNotFound:        http.StatusNotFound,
 	asyncflow.CodeConflict:        http.StatusConflict,
+	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	asyncflow.CodeUnavailable:     http.StatusServiceUnavailable,
 	asyncflow.CodeInternal:        http.StatusInternalServerError,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -67,7 +68,7 @@ type ServerInterface interface {
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
 	// SubmitTask Submit a task
 	// (POST /v1/tasks)
-	SubmitTask(c *fiber.Ctx) error
+	SubmitTask(c *fiber.Ctx, params SubmitTaskParams) error
 	// SubmitTasks Submit up to 1,000 tasks
 	// (POST /v1/tasks/batch)
 	SubmitTasks(c *fiber.Ctx) error
@@ -551,8 +552,33 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 // SubmitTask operation middleware
 func (siw *ServerInterfaceWrapper) SubmitTask(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SubmitTaskParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SubmitTask(c)
+		return siw.Handler.SubmitTask(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1207,11 +1233,21 @@ func (response ListTasksdefaultApplicationProblemPlusJSONResponse) VisitListTask
 }
 
 type SubmitTaskRequestObject struct {
-	Body *SubmitTaskJSONRequestBody
+	Params SubmitTaskParams
+	Body   *SubmitTaskJSONRequestBody
 }
 
 type SubmitTaskResponseObject interface {
 	VisitSubmitTaskResponse(ctx *fiber.Ctx) error
+}
+
+type SubmitTask200JSONResponse SubmittedTask
+
+func (response SubmitTask200JSONResponse) VisitSubmitTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
 }
 
 type SubmitTask201JSONResponse SubmittedTask
@@ -1901,8 +1937,10 @@ func (sh *strictHandler) ListTasks(ctx *fiber.Ctx, params ListTasksParams) error
 }
 
 // SubmitTask operation middleware
-func (sh *strictHandler) SubmitTask(ctx *fiber.Ctx) error {
+func (sh *strictHandler) SubmitTask(ctx *fiber.Ctx, params SubmitTaskParams) error {
 	var request SubmitTaskRequestObject
+
+	request.Params = params
 
 	var body SubmitTaskJSONRequestBody
 	var err error

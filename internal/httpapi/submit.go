@@ -13,12 +13,21 @@ import (
 // SubmitTask accepts one task.
 func (s *Server) SubmitTask(ctx context.Context, r SubmitTaskRequestObject) (SubmitTaskResponseObject, error) {
 	task := taskIn(*r.Body)
+	switch header := r.Params.IdempotencyKey; {
+	case header != "" && task.Options.Key != "" && header != task.Options.Key:
+		return nil, asyncflow.InvalidField("Idempotency-Key", "is another than key in the body")
+	case header != "":
+		task.Options.Key = header
+	}
 	if err := task.Validate(s.cfg.Store.Clock.Now(), s.cfg.MaxContext); err != nil {
 		return nil, err
 	}
 	result := s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, []asyncflow.NewTask{task})[0]
 	if result.Err != nil {
 		return nil, result.Err
+	}
+	if result.Existing {
+		return SubmitTask200JSONResponse(submittedOut(result)), nil
 	}
 	return SubmitTask201JSONResponse(submittedOut(result)), nil
 }
@@ -82,7 +91,8 @@ func (s *Server) logFault(err error) {
 }
 
 func taskIn(t NewTask) asyncflow.NewTask {
-	task := asyncflow.NewTask{Type: t.Type, Context: t.Context, RunAt: t.RunAt, Delay: t.Delay, Options: asyncflow.Options{Priority: t.Priority}}
+	task := asyncflow.NewTask{Type: t.Type, Context: t.Context, RunAt: t.RunAt, Delay: t.Delay, KeyWindow: t.KeyWindow,
+		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key}}
 	if t.Retry.MaxAttempts != 0 || len(t.Retry.Interval) != 0 {
 		task.Options.Retry = &t.Retry
 	}
@@ -90,5 +100,5 @@ func taskIn(t NewTask) asyncflow.NewTask {
 }
 
 func submittedOut(r store.Submitted) SubmittedTask {
-	return SubmittedTask{Id: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime}
+	return SubmittedTask{Id: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime, Existing: r.Existing}
 }

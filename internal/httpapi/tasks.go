@@ -122,7 +122,7 @@ func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) 
 
 func (s *Server) taskOut(tenant string, t store.Task) Task {
 	out := Task{Id: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
-		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, WaitsFor: TaskWaitsFor(t.WaitsFor),
+		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, Key: t.Options.Key, WaitsFor: TaskWaitsFor(t.WaitsFor),
 		OrderTime: t.OrderTime, Deadline: t.Deadline, Error: t.Error, CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
 		Context: t.Context, Result: t.Result}
 	if t.Progress != nil {

@@ -33,11 +33,23 @@ CREATE TABLE endpoints (
 );
 CREATE INDEX ON endpoints (type, stage);
 
+-- A key's first task, until the key expires. hash is SHA-256 of the context.
+CREATE TABLE idempotency_keys (
+  type       text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  key        text        NOT NULL,
+  id         bigint      NOT NULL,
+  hash       bytea       NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (type, key)
+);
+CREATE INDEX ON idempotency_keys (expires_at);
+
 -- Always empty: a foreign key to it seals a table against inserts.
 CREATE TABLE sealed (id bigint PRIMARY KEY);
 
 -- +goose Down
 DROP TABLE sealed;
+DROP TABLE idempotency_keys;
 DROP TABLE endpoints;
 DROP TABLE rolls;
 DROP TABLE task_types;
