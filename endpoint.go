@@ -2,6 +2,8 @@ package asyncflow
 
 import (
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -41,6 +43,10 @@ func checkURL(out *problems, raw string, allowHTTP bool) {
 		out.add("url", "is %d bytes long; the limit is %d", len(raw), MaxURLLength)
 	case err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
 		out.add("url", "must be an absolute https URL such as https://worker.example.com/resize")
+	case strings.ContainsAny(raw, " \t"):
+		out.add("url", "must not hold spaces")
+	case !validPort(u):
+		out.add("url", "has the port %q; it must be 1 to 65535", u.Port())
 	case u.Scheme == "http" && !allowHTTP:
 		out.add("url", "must be https: plain http is off (the operator's --allow-http)")
 	case u.User != nil:
@@ -48,4 +54,12 @@ func checkURL(out *problems, raw string, allowHTTP bool) {
 	case u.Fragment != "":
 		out.add("url", "must not hold a fragment")
 	}
+}
+
+func validPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0
 }

@@ -33,6 +33,9 @@ const answerOverhead = 16 << 10
 // maxOutput bytes; not much more of its body is read. A 2xx that can't be understood is a failed attempt: the worker
 // meant to say something that got lost.
 func readAnswer(r *http.Response, maxOutput int) asyncflow.Outcome {
+	if r.StatusCode < 200 { // 101: the body would be the bare connection, without an end
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode, Error: describe(r, nil)}
+	}
 	body, err := readBody(r.Body, maxOutput+answerOverhead)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
 	switch {

@@ -85,6 +85,7 @@ func (s *Sender) exchange(ctx context.Context, d asyncflow.Delivery) asyncflow.O
 		return failed(reason(ctx, err, d.Timeout))
 	}
 	defer resp.Body.Close()
+	defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
 	o := readAnswer(resp, s.cfg.MaxOutput)
 	if ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status >= 200 && o.Status < 300 {
 		return failed(reason(ctx, ctx.Err(), d.Timeout)) // the answer broke off because time was up

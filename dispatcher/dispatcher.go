@@ -113,6 +113,9 @@ func (d *Dispatcher) leaseLoop(ctx, sending context.Context) error {
 const (
 	contendedPause = 20 * time.Millisecond
 	failurePause   = time.Second
+
+	// leaseTime bounds one lease against a database that doesn't answer.
+	leaseTime = 10 * time.Second
 )
 
 // leaseOnce leases from one type and starts the attempts.
@@ -126,7 +129,9 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	if n == 0 {
 		return // stopping
 	}
-	leases, next, err := d.store.Lease(context.WithoutCancel(ctx), t, n)
+	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
+	leases, next, err := d.store.Lease(leasing, t, n)
+	cancel()
 	d.slots.give(n - len(leases))
 	t = d.latest(ctx, t, leases)
 	for _, l := range leases {

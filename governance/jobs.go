@@ -76,13 +76,13 @@ func (g *Governor) eachType(ctx context.Context, do func(store.Overview) (int, e
 	return sum, errors.Join(errs...)
 }
 
-// untilDone repeats a step until it finds nothing to do, and adds up.
+// untilDone repeats a step for as long as it finds a full batch to do, and adds up.
 func untilDone(step func() (int, error)) (int, error) {
 	var sum int
 	for {
 		n, err := step()
 		sum += n
-		if err != nil || n == 0 {
+		if err != nil || n < store.GovernBatch {
 			return sum, err
 		}
 	}

@@ -11,6 +11,9 @@ import (
 // clockEvery is how often the offset is measured.
 const clockEvery = 5 * time.Second
 
+// slowSample is the round trip above which a measurement is left out.
+const slowSample = time.Second
+
 // Clock tells the database's time without asking for it: it keeps the offset
 // from clock_timestamp() to this process' monotonic clock. What the node's wall
 // clock says plays no part.
@@ -39,6 +42,9 @@ func (c *Clock) refresh(ctx context.Context) error {
 		return wrap(err, "Clock.refresh")
 	}
 	after := time.Since(c.start)
+	if after-before > slowSample && c.offset.Load() != 0 {
+		return nil // too coarse; the last one is better
+	}
 	c.offset.Store(now.UnixNano() - int64(before+after)/2)
 	return nil
 }

@@ -44,7 +44,7 @@ func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]async
 // Endpoint returns one endpoint; CodeNotFound when there is none.
 func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
 	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
-		FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id::text = $1`, id)
+		FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid`, id)
 	if err != nil {
 		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
 	}
@@ -58,7 +58,7 @@ func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endp
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
 func (s *Store) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id::text = $1`, id)
+		tag, err := tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid`, id)
 		if err == nil && tag.RowsAffected() == 0 {
 			return unknownEndpoint(id)
 		}

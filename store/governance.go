@@ -69,8 +69,8 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-// governBatch is the most rows that one transaction of governance moves.
-const governBatch = 1000
+// GovernBatch is the most rows that one transaction of governance moves.
+const GovernBatch = 1000
 
 // exclusively runs do in a transaction that holds the lock of a job, so that no
 // two nodes do the same at once; a node that is stopped holds it for 5 s at most.

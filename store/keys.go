@@ -205,7 +205,7 @@ func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c WHERE k.ctid = c.t`, now, governBatch)
+			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c WHERE k.ctid = c.t`, now, GovernBatch)
 		n = int(tag.RowsAffected())
 		return err
 	})

@@ -17,6 +17,9 @@ const (
 	blockLife  = time.Second
 	blockLeast = 16
 	blockMost  = 20000
+
+	// refillTime bounds the wait for a block: all submits of the type wait with it.
+	refillTime = 5 * time.Second
 )
 
 type numbers struct {
@@ -71,8 +74,8 @@ func (ns *numbers) block(key TypeKey) *block {
 }
 
 // refill takes a block: twice the last one when that one was used up within its
-// life, half of it when not. Its commit may be lost in a crash of the server only
-// together with every task that used it, so it need not be waited for.
+// life, half of it when not. It is durable before the first of its numbers is used:
+// after a crash of the server another node must not get them again.
 func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) error {
 	if time.Since(b.taken) < blockLife {
 		b.size *= 2
@@ -80,13 +83,15 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 		b.size /= 2
 	}
 	b.size = max(min(b.size, blockMost), blockLeast, need)
+	ctx, cancel := context.WithTimeout(ctx, refillTime)
+	defer cancel()
 	var first int64
-	batch := &pgx.Batch{}
-	batch.Queue(`SET LOCAL synchronous_commit = off`)
-	batch.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
-		WHERE type = $1 AND position = $2 RETURNING next_number - $3`, t.Name, t.End, b.size).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&first) })
-	if err := ns.store.hot.SendBatch(ctx, batch).Close(); err != nil {
+	err := ns.store.hot.QueryRow(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
+		WHERE type = $1 AND position = $2 RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
+	if err == pgx.ErrNoRows || sqlState(err) == "42P01" {
+		return unknownType(t.Name) // deleted meanwhile
+	}
+	if err != nil {
 		return wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
 	}
 	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()

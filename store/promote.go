@@ -11,7 +11,7 @@ import (
 
 // Promote moves waiting tasks that are due soon to ready, and those that waited
 // for an endpoint in one of the stages that have one again. It returns how many
-// there were: governBatch at most.
+// there were: GovernBatch at most.
 func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, error) {
 	ts := &tokens{}
 	err := s.exclusively(ctx, "promote", func(tx pgx.Tx, now time.Time) error {
@@ -21,7 +21,7 @@ func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, err
 			  WHERE until <= $1 OR until = 'infinity' AND reason = 'endpoint' AND stage = ANY ($2)
 			  ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED)
 			DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time`), now.Add(asyncflow.Soon), served, governBatch)
+			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time`), now.Add(asyncflow.Soon), served, GovernBatch)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 
 // Rescue ends leases of a type that have run out: each gets a journal row, and
 // the verdict says whether the task is tried again. It returns how many there
-// were: governBatch at most.
+// were: GovernBatch at most.
 func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *tokens
@@ -44,7 +44,7 @@ func takeExpired(ctx context.Context, tx pgx.Tx, t *Type, now time.Time) ([]asyn
 		WITH c AS MATERIALIZED (
 		  SELECT ctid AS t FROM {lease} WHERE until < $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, governBatch)
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, GovernBatch)
 	if err != nil {
 		return nil, err
 	}

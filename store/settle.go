@@ -129,6 +129,14 @@ func (s *Store) announceSettled(key TypeKey, items []settleItem, ended map[int64
 	}
 }
 
+func (s *Store) announceOne(key TypeKey, item settleItem) {
+	if item.Verdict.Final() != "" {
+		s.finals.tell(key, item.Lease.ID.Number)
+		return
+	}
+	s.Wakeups.Announce(key, item.Verdict.OrderTime)
+}
+
 // explainStale finds out about settlements whose lease was gone. When the journal
 // has the same outcome for that seq, it is this very settlement whose COMMIT
 // answer was lost, or the same report again.
@@ -142,6 +150,9 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, e
 		}
 		written, err := s.Written(ctx, t, item.Lease.ID, item.Lease.Seq)
 		results[i] = Settled{Stale: written != item.Outcome.Kind, Written: written, Err: err}
+		if written == item.Outcome.Kind { // the news may not have gone out
+			s.announceOne(t.Key(), item)
+		}
 	}
 }
 

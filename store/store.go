@@ -111,11 +111,20 @@ func (s *Store) Close() {
 	s.close()
 }
 
+// close closes the connections, but doesn't wait for long for those in use.
 func (s *Store) close() {
-	for _, p := range []*pgxpool.Pool{s.pool, s.hot} {
-		if p != nil {
-			p.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for _, p := range []*pgxpool.Pool{s.pool, s.hot} {
+			if p != nil {
+				p.Close()
+			}
 		}
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience):
 	}
 }
 

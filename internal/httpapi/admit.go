@@ -15,6 +15,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
 )
 
 type principalKey struct{}
@@ -25,22 +26,35 @@ func principalOf(ctx context.Context) auth.Principal {
 	return p
 }
 
-type bearerKey struct{}
+type completionKey struct{}
 
-// bearerOf returns the bearer credential of a call that is not a JWT.
-func bearerOf(ctx context.Context) string {
-	token, _ := ctx.Value(bearerKey{}).(string)
-	return token
+// completionOf returns what the verified completion token of a call vouches for.
+func completionOf(ctx context.Context) callbacks.Completion {
+	c, _ := ctx.Value(completionKey{}).(callbacks.Completion)
+	return c
 }
 
+// requestTime bounds what a request may take, besides the wait that it asks for:
+// a database that doesn't answer must not hold callers for ever.
+const requestTime = 30 * time.Second
+
 // admit lets a request pass to its handler when its caller may make it and it
-// keeps to the contract.
+// keeps to the contract. What the contract doesn't know reaches no handler.
 func (s *Server) admit(c *fiber.Ctx) error {
 	o, values := s.contract.find(c.Method(), c.Path())
 	if o == nil {
-		return c.Next() // to fiber's 404 or 405
+		return s.unknownRoute(c)
 	}
-	ctx, err := s.identify(c, o)
+	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" { // a small body could become a huge one
+		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
+	}
+	ctx, cancel := context.WithTimeout(c.UserContext(), requestTime+asyncflow.MaxWait)
+	defer cancel()
+	if o.id != "getTask" {
+		ctx, cancel = context.WithTimeout(ctx, requestTime)
+		defer cancel()
+	}
+	ctx, err := s.identify(ctx, c, o, values)
 	if err != nil {
 		return err
 	}
@@ -51,9 +65,16 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	return c.Next()
 }
 
+func (s *Server) unknownRoute(c *fiber.Ctx) error {
+	if methods := s.contract.methods(c.Path()); len(methods) > 0 {
+		c.Set(fiber.HeaderAllow, strings.Join(methods, ", "))
+		return fiber.ErrMethodNotAllowed
+	}
+	return fiber.ErrNotFound
+}
+
 // identify proves who calls, and that the call is within its scopes.
-func (s *Server) identify(c *fiber.Ctx, o *operation) (context.Context, error) {
-	ctx := c.UserContext()
+func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *operation, values map[string]string) (context.Context, error) {
 	if o.access == accessOpen {
 		return ctx, nil
 	}
@@ -62,7 +83,7 @@ func (s *Server) identify(c *fiber.Ctx, o *operation) (context.Context, error) {
 		return nil, err
 	}
 	if o.access == accessCompletion {
-		return context.WithValue(ctx, bearerKey{}, token), nil
+		return s.identifyWorker(ctx, token, values["id"])
 	}
 	p, err := s.cfg.Verifier.Verify(token, time.Now())
 	if err != nil {
@@ -72,6 +93,16 @@ func (s *Server) identify(c *fiber.Ctx, o *operation) (context.Context, error) {
 		return nil, err
 	}
 	return context.WithValue(ctx, principalKey{}, p), s.checkTenant(ctx, p.Tenant)
+}
+
+// identifyWorker proves that a worker was given the delivery that it reports on.
+func (s *Server) identifyWorker(ctx context.Context, token, rawID string) (context.Context, error) {
+	id, err := asyncflow.ParseTaskID(rawID)
+	if err != nil {
+		return nil, err
+	}
+	completion, err := s.cfg.Keys.VerifyCompletion(token, id)
+	return context.WithValue(ctx, completionKey{}, completion), err
 }
 
 // checkTenant refuses a tenant that doesn't exist, whatever its token says.
@@ -106,7 +137,7 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 		c.Request().SetBodyString("{}")
 	}
 	if o.bulk {
-		return nil
+		return o.checkQuery(c)
 	}
 	return s.contract.check(c, o, values, c.Body())
 }
@@ -118,12 +149,12 @@ func isJSON(contentType string) bool {
 
 // check returns what the contract has against a request, as the offending fields.
 func (ct *contract) check(c *fiber.Ctx, o *operation, values map[string]string, body []byte) error {
+	if err := o.checkQuery(c); err != nil {
+		return err
+	}
 	query, err := url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return asyncflow.InvalidField("query", "can't be read")
-	}
-	if name := o.unknownParameter(query); name != "" {
-		return asyncflow.InvalidField(name, "is not a parameter of this call")
 	}
 	req := &http.Request{Method: c.Method(), URL: &url.URL{Path: c.Path(), RawQuery: query.Encode()}, Header: http.Header{},
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}
@@ -144,12 +175,24 @@ func (ct *contract) check(c *fiber.Ctx, o *operation, values map[string]string, 
 	return out
 }
 
-// unknownParameter returns a query parameter that the operation doesn't have, or "".
-func (o *operation) unknownParameter(query url.Values) string {
-	for name := range query {
+// checkQuery refuses query parameters that the operation doesn't have, and any that
+// is given twice.
+func (o *operation) checkQuery(c *fiber.Ctx) error {
+	raw := c.Request().URI().QueryString()
+	if len(raw) == 0 {
+		return nil
+	}
+	query, err := url.ParseQuery(string(raw))
+	if err != nil {
+		return asyncflow.InvalidField("query", "can't be read")
+	}
+	for name, values := range query {
 		if o.route.Operation.Parameters.GetByInAndName("query", name) == nil {
-			return name
+			return asyncflow.InvalidField(name, "is not a parameter of this call")
+		}
+		if len(values) > 1 {
+			return asyncflow.InvalidField(name, "is given %d times", len(values))
 		}
 	}
-	return ""
+	return nil
 }

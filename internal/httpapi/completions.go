@@ -23,7 +23,7 @@ func (s *Server) CompleteTask(ctx context.Context, r CompleteTaskRequestObject) 
 		}
 		o.Output = r.Body.Output
 	}
-	status, err := s.report(ctx, r.Id, o)
+	status, err := s.report(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *Server) FailTask(ctx context.Context, r FailTaskRequestObject) (FailTas
 	if r.Body.Retryable != nil && !*r.Body.Retryable {
 		o.Kind = asyncflow.OutcomeRejected
 	}
-	status, err := s.report(ctx, r.Id, o)
+	status, err := s.report(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +46,8 @@ func (s *Server) FailTask(ctx context.Context, r FailTaskRequestObject) (FailTas
 // report settles the attempt that the completion token vouches for and returns
 // where the task stands then. The same report again changes nothing and is well;
 // any other report for an attempt that is over is CodeConflict.
-func (s *Server) report(ctx context.Context, rawID string, o asyncflow.Outcome) (asyncflow.Status, error) {
-	a, err := s.attemptOf(ctx, rawID)
+func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Status, error) {
+	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -70,16 +70,9 @@ type attempt struct {
 }
 
 // attemptOf returns the attempt that the call's token vouches for.
-func (s *Server) attemptOf(ctx context.Context, rawID string) (attempt, error) {
-	id, err := asyncflow.ParseTaskID(rawID)
-	if err != nil {
-		return attempt{}, err
-	}
-	c, err := s.cfg.Keys.VerifyCompletion(bearerOf(ctx), id)
-	if err != nil {
-		return attempt{}, err
-	}
-	t, err := s.cfg.Store.Catalog.Fresh(ctx, c.Tenant, id.Type)
+func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
+	c := completionOf(ctx)
+	t, err := s.cfg.Store.Catalog.Fresh(ctx, c.Tenant, c.Task.Type)
 	return attempt{c, t}, err
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -83,6 +84,9 @@ func (o *operation) readAccess(op *openapi3.Operation) error {
 // find returns the operation of a request and the values of its path, or nil.
 func (c *contract) find(method, path string) (*operation, map[string]string) {
 	segments := strings.Split(path, "/")
+	if method == http.MethodHead { // answered as GET, without the body
+		method = http.MethodGet
+	}
 	for _, o := range c.operations {
 		if o.route.Method != method || len(o.segments) != len(segments) {
 			continue
@@ -92,6 +96,17 @@ func (c *contract) find(method, path string) (*operation, map[string]string) {
 		}
 	}
 	return nil, nil
+}
+
+// methods returns which methods a path takes.
+func (c *contract) methods(path string) []string {
+	var all []string
+	for _, o := range c.operations {
+		if found, _ := c.find(o.route.Method, path); found != nil && !slices.Contains(all, o.route.Method) {
+			all = append(all, o.route.Method)
+		}
+	}
+	return all
 }
 
 func (o *operation) match(segments []string) (map[string]string, bool) {

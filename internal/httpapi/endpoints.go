@@ -48,7 +48,11 @@ func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject
 
 // GetEndpoint returns one endpoint.
 func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (GetEndpointResponseObject, error) {
-	e, err := s.cfg.Store.Endpoint(ctx, principalOf(ctx).Tenant, r.Id)
+	id, err := endpointID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.cfg.Store.Endpoint(ctx, principalOf(ctx).Tenant, id)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +61,23 @@ func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (G
 
 // DeleteEndpoint deletes an endpoint.
 func (s *Server) DeleteEndpoint(ctx context.Context, r DeleteEndpointRequestObject) (DeleteEndpointResponseObject, error) {
-	if err := s.cfg.Store.DeleteEndpoint(ctx, principalOf(ctx).Tenant, r.Id); err != nil {
+	id, err := endpointID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Store.DeleteEndpoint(ctx, principalOf(ctx).Tenant, id); err != nil {
 		return nil, err
 	}
 	return DeleteEndpoint204Response{}, nil
+}
+
+// endpointID reads the id in a path; nothing else than a UUID names an endpoint.
+func endpointID(raw string) (string, error) {
+	id, err := uuid.Parse(raw)
+	if err != nil {
+		return "", asyncflow.Errorf(asyncflow.CodeNotFound, "there is no endpoint %q", raw)
+	}
+	return id.String(), nil
 }
 
 func endpointOut(e asyncflow.Endpoint) Endpoint {

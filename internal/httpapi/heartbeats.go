@@ -11,8 +11,8 @@ import (
 
 // Heartbeat moves the end of an attempt's lease to max_processing_time from now. An
 // attempt that is over is CodeConflict: the worker should stop.
-func (s *Server) Heartbeat(ctx context.Context, r HeartbeatRequestObject) (HeartbeatResponseObject, error) {
-	a, err := s.attemptOf(ctx, r.Id)
+func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (HeartbeatResponseObject, error) {
+	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Server) extend(a attempt, l asyncflow.Lease, deadline time.Time) (bool,
 
 // ReportProgress keeps how far a worker says it is.
 func (s *Server) ReportProgress(ctx context.Context, r ReportProgressRequestObject) (ReportProgressResponseObject, error) {
-	a, err := s.attemptOf(ctx, r.Id)
+	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,8 @@ func New(cfg Config) (*Server, error) {
 	s.app = fiber.New(fiber.Config{
 		AppName:               "asyncflow",
 		DisableStartupMessage: true,
+		CaseSensitive:         true, // one spelling for each path, as the contract has it
+		StrictRouting:         true,
 		Immutable:             true, // strings of a request outlive its handler
 		BodyLimit:             cfg.MaxBody + bodyHeadroom,
 		ReadTimeout:           readTimeout,
