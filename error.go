@@ -19,7 +19,8 @@ const (
 	CodeConflict        Code = "conflict"          // the thing is in a state that doesn't allow this
 	CodeKeyReused       Code = "key_reused"        // the idempotency key belongs to a task with another context
 	CodeTooLarge        Code = "too_large"         // a body, context or batch over its limit
-	CodeUnavailable     Code = "unavailable"       // can't be done now; safe to try again
+	CodeUnavailable     Code = "unavailable"       // can't be done now; nothing was changed
+	CodeUncertain       Code = "uncertain"         // the database went away: nobody knows whether it was done
 	CodeInternal        Code = "internal"          // a fault of ours; details are in the log only
 )
 

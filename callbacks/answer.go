@@ -1,6 +1,8 @@
 package callbacks
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,8 +76,14 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 		return
 	}
 	var a answer
-	if err := json.Unmarshal(body, &a); err != nil {
-		o.Error = "the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + err.Error()
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields() // an "ouput" would be lost in silence
+	if err := d.Decode(&a); err != nil {
+		o.Error = "the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err)
+		return
+	}
+	if d.More() {
+		o.Error = "the answer has something after its JSON object"
 		return
 	}
 	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
@@ -95,6 +103,15 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	default:
 		o.Error = fmt.Sprintf(`the answer's outcome is %q; it must be "done", "retry" or "fail"`, cut(a.Outcome, 100))
 	}
+}
+
+// plain says in words for workers why a document can't be read.
+func plain(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(wrong.Field, "it"), wrong.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 func checkOutput(output json.RawMessage, most int) error {

@@ -86,7 +86,8 @@ func Uncertain(err error) bool {
 	case err == nil:
 		return false
 	case errors.As(err, &answer):
-		return answer.Status >= 500 && answer.Status != http.StatusServiceUnavailable
+		return answer.Problem.Code == string(asyncflow.CodeUncertain) ||
+			answer.Status >= 500 && answer.Status != http.StatusServiceUnavailable
 	case errors.As(err, &connection):
 		return !connection.NotSent()
 	}

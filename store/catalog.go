@@ -15,7 +15,7 @@ import (
 type Type struct {
 	Tenant string
 	asyncflow.TaskType
-	Begin, End int // positions of the oldest live and the open roll
+	First, Begin, End int // positions of the oldest, the oldest live, and the open roll
 
 	endpoints map[string][]asyncflow.Endpoint // by stage
 	tables    *tables
@@ -159,15 +159,15 @@ func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Ty
 }
 
 func (c *Catalog) readPositions(ctx context.Context, tenant string, types map[string]*Type) error {
-	rows, err := c.store.pool.Query(ctx, `SELECT name, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
+	rows, err := c.store.pool.Query(ctx, `SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
 	if err != nil {
 		return err
 	}
 	var name string
-	var begin, end int
-	_, err = pgx.ForEachRow(rows, []any{&name, &begin, &end}, func() error {
+	var p positions
+	_, err = pgx.ForEachRow(rows, []any{&name, &p.first, &p.begin, &p.end}, func() error {
 		if t := types[name]; t != nil {
-			t.Begin, t.End = begin, end
+			t.First, t.Begin, t.End = p.first, p.begin, p.end
 		}
 		return nil
 	})

@@ -25,7 +25,7 @@ func sqlState(err error) string {
 // the same data would be refused again.
 func isDataError(err error) bool {
 	state := sqlState(err)
-	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") || state == "54001" || state == "54000"
+	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") && state != "23505" || state == "54001" || state == "54000"
 }
 
 // wrap adds the operation to a database error. What the database can't do now is

@@ -13,3 +13,6 @@ const (
 
 // Fill returns a statement with the type's table names in it.
 func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
+
+// ForgetNumbers has the next submits take new blocks of numbers.
+func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }

@@ -112,7 +112,7 @@ func keyedError(err error, key TypeKey) error {
 	case isDataError(err):
 		return asyncflow.InvalidField("context", "was refused by Postgres: %v", err)
 	}
-	return wrap(err, "Submit(%q, %q)", key.Tenant, key.Type)
+	return uncertain(err, key)
 }
 
 // tryKeyed is one transaction. It sets each item's result.

@@ -37,7 +37,7 @@ func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 		return nil, err
 	}
 	var all []Task
-	for p := t.End; p >= 1 && len(all) < f.Limit; p-- {
+	for p := t.End; p >= t.First && len(all) < f.Limit; p-- {
 		more, err := s.tasksOf(ctx, t, p, f, f.Limit-len(all))
 		if err != nil {
 			return nil, wrap(err, "Tasks(%q, %q)", tenant, f.Type)

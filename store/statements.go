@@ -8,8 +8,8 @@ package store
 // insertTaskSQL adds the immutable rows of new tasks.
 const insertTaskSQL = `
 INSERT INTO {task} (id, created_at, order_time, options, context)
-SELECT id, $2, order_time, options::json, context::json
-FROM unnest($1::bigint[], $3::timestamptz[], $4::text[], $5::text[]) AS u (id, order_time, options, context)`
+SELECT id, created_at, order_time, options::json, context::json
+FROM unnest($1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[]) AS u (id, created_at, order_time, options, context)`
 
 // insertTaskAgainSQL repeats an insert whose commit is unknown, and tells which
 // rows it had not put there.

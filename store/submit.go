@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ type Submitted struct {
 type submitItem struct {
 	id      int64
 	verdict asyncflow.Verdict // where its first token row goes
+	created time.Time
 	options *string
 	context string
 	key     *submitKey // nil without a key
@@ -77,7 +79,7 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.numbers.take(ctx, t, len(indexes))
+	ids, err := s.takeNumbers(ctx, t, len(indexes))
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +93,22 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 			status = asyncflow.StatusWaiting
 		}
 		results[i] = Submitted{ID: id, Stage: t.Stages[0].Name, Status: status, OrderTime: order}
-		items[n] = submitItem{key: keyOf(tasks[i], now), id: id.Number, options: optionsText(tasks[i].Options), context: string(tasks[i].Context), result: &results[i],
+		items[n] = submitItem{key: keyOf(tasks[i], now), id: id.Number, created: now, options: optionsText(tasks[i].Options), context: string(tasks[i].Context), result: &results[i],
 			verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}}
 	}
 	return items, nil
+}
+
+// takeNumbers takes ids, trying again for a while when the database is away.
+func (s *Store) takeNumbers(ctx context.Context, t *Type, n int) (ids []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, submitPatience)
+	defer cancel()
+	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }
+	err = s.persistUntil(ctx, "take numbers", t.Key(), final, func() (err error) {
+		ids, err = s.numbers.take(ctx, t, n)
+		return err
+	})
+	return ids, err
 }
 
 // optionsText returns the options as they are stored; nil when there are none.
@@ -136,9 +150,19 @@ func (s *Store) insertTasks(ctx context.Context, key TypeKey, items []submitItem
 		items[0].result.Err = asyncflow.InvalidField("context", "was refused by Postgres: %v", err)
 	default:
 		for _, item := range items {
-			item.result.Err = wrap(err, "Submit(%q, %q)", key.Tenant, key.Type)
+			item.result.Err = uncertain(err, key)
 		}
 	}
+}
+
+// uncertain says that it is not known whether a task was accepted, where that is so.
+func uncertain(err error, key TypeKey) error {
+	err = wrap(err, "Submit(%q, %q)", key.Tenant, key.Type)
+	if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
+		return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
+			Message: "the database went away: it is not known whether the task was accepted"}
+	}
+	return err
 }
 
 // insertBatch inserts a batch, trying again when the database failed: the ids
@@ -152,10 +176,10 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 	now := s.Clock.Now()
 	ts := tokensOf(items, now)
 	b := &pgx.Batch{} // without BEGIN a batch is one transaction and one round trip
-	queueTasks(b, t, items, now)
+	queueTasks(b, t, items)
 	ts.queue(b, t)
 	err = s.hot.SendBatch(ctx, b).Close()
-	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && sqlState(err) != "42P01" && ctx.Err() == nil; pause *= 2 {
+	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isOurs(err) && sqlState(err) != "42P01" && ctx.Err() == nil; pause *= 2 {
 		s.log.Warn("submit failed, trying again", "tenant", key.Tenant, "type", key.Type, "tasks", len(items), "error", err)
 		sleep(ctx, min(pause, time.Second))
 		err = s.insertAgain(ctx, t, items, now)
@@ -166,6 +190,12 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 	return ts.earliest, err
 }
 
+// isOurs tells an error that is no database's.
+func isOurs(err error) bool {
+	var known *asyncflow.Error
+	return errors.As(err, &known)
+}
+
 func tokensOf(items []submitItem, now time.Time) *tokens {
 	ts := &tokens{}
 	for _, item := range items {
@@ -174,21 +204,22 @@ func tokensOf(items []submitItem, now time.Time) *tokens {
 	return ts
 }
 
-func queueTasks(b *pgx.Batch, t *Type, items []submitItem, now time.Time) *pgx.QueuedQuery {
-	sql, args := taskInsert(t, insertTaskSQL, items, now)
-	return b.Queue(sql, args...)
+func queueTasks(b *pgx.Batch, t *Type, items []submitItem) {
+	sql, args := taskInsert(t, insertTaskSQL, items)
+	b.Queue(sql, args...)
 }
 
-func taskInsert(t *Type, sql string, items []submitItem, now time.Time) (string, []any) {
+func taskInsert(t *Type, sql string, items []submitItem) (string, []any) {
 	ids := make([]int64, len(items))
+	created := make([]time.Time, len(items))
 	orders := make([]time.Time, len(items))
 	options := make([]*string, len(items))
 	contexts := make([]string, len(items))
 	for i, item := range items {
-		ids[i], orders[i], options[i], contexts[i] = item.id, item.verdict.OrderTime, item.options, item.context
+		ids[i], created[i], orders[i], options[i], contexts[i] = item.id, item.created, item.verdict.OrderTime, item.options, item.context
 	}
 	position := asyncflow.TaskID{Number: items[0].id}.Position()
-	return t.tables.at(position, sql), []any{ids, now, orders, options, contexts}
+	return t.tables.at(position, sql), []any{ids, created, orders, options, contexts}
 }
 
 // insertAgain inserts those items of a batch that an earlier try has not.
@@ -202,17 +233,44 @@ func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, no
 // insertFresh inserts those items that are not there yet, and returns the least
 // order_time among their ready rows.
 func insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now time.Time) (time.Time, error) {
-	sql, args := taskInsert(t, insertTaskAgainSQL, items, now)
+	sql, args := taskInsert(t, insertTaskAgainSQL, items)
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return time.Time{}, err
 	}
 	inserted := map[int64]bool{}
-	if err := collectIDs(rows, inserted); err != nil || len(inserted) == 0 {
+	if err := collectIDs(rows, inserted); err != nil {
+		return time.Time{}, err
+	}
+	if err := checkOwn(ctx, tx, t, items, inserted); err != nil || len(inserted) == 0 {
 		return time.Time{}, err
 	}
 	ts := tokensOf(slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !inserted[item.id] }), now)
 	b := &pgx.Batch{}
 	ts.queue(b, t)
 	return ts.earliest, tx.SendBatch(ctx, b).Close()
+}
+
+// checkOwn makes sure that the rows which were there already are those of these very
+// items: an id that named another task would lose this one.
+func checkOwn(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, inserted map[int64]bool) error {
+	var ids []int64
+	var created []time.Time
+	for _, item := range items {
+		if !inserted[item.id] {
+			ids, created = append(ids, item.id), append(created, item.created)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var own int
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	err := tx.QueryRow(ctx, t.tables.at(position, `
+		SELECT count(*) FROM {task} t JOIN unnest($1::bigint[], $2::timestamptz[]) AS u (id, created_at)
+		ON t.id = u.id AND t.created_at = u.created_at`), ids, created).Scan(&own)
+	if err == nil && own < len(ids) {
+		err = asyncflow.Errorf(asyncflow.CodeInternal, "%d ids of %s are those of other tasks", len(ids)-own, t.Name)
+	}
+	return err
 }

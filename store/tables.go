@@ -104,13 +104,13 @@ CREATE TABLE {ready} (
 CREATE INDEX ON {ready} (order_time, id)`, position)
 }
 
-// drop returns the statements that drop all tables of a task type.
-func (t *tables) drop(begin, end int) []string {
+// drop returns the statement that drops all tables of a task type.
+func (t *tables) drop(at positions) string {
 	names := []string{t.lease, t.wait}
-	for p := begin; p <= end; p++ {
+	for p := at.first; p <= at.end; p++ {
 		names = append(names, t.task(p), t.journal(p), t.ready(p))
 	}
-	return []string{"DROP TABLE IF EXISTS " + strings.Join(names, ", ")}
+	return "DROP TABLE IF EXISTS " + strings.Join(names, ", ")
 }
 
 // at returns a statement with the names of the tables at a position filled in

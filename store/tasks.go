@@ -65,7 +65,7 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 // typeOf returns the type of a task, if its roll exists.
 func (s *Store) typeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
-	if err == nil && id.Position() <= t.End {
+	if err == nil && id.Position() >= t.First && id.Position() <= t.End {
 		return t, nil
 	}
 	if err == nil || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {

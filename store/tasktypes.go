@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,16 +56,20 @@ func (s *Store) PutTaskType(ctx context.Context, tenant string, t asyncflow.Task
 
 func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
 	schema := quote(schemaOf(tenant))
-	_, err := tx.Exec(ctx, `INSERT INTO `+schema+`.task_types (name, version, spec, created_at, updated_at)
-		VALUES ($1, 1, $2, $3, $3)`, t.Name, string(spec), now)
+	var position int
+	err := tx.QueryRow(ctx, `
+		INSERT INTO `+schema+`.task_types (name, version, spec, first_pos, begin_pos, end_pos, created_at, updated_at)
+		SELECT $1, 1, $2, p, p, p, $3, $3
+		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types WHERE name = $1) r
+		RETURNING end_pos`, t.Name, string(spec), now).Scan(&position)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO `+schema+`.rolls (type, position, opened_at) VALUES ($1, 1, $2)`, t.Name, now); err != nil {
+	if _, err := tx.Exec(ctx, `INSERT INTO `+schema+`.rolls (type, position, opened_at) VALUES ($1, $2, $3)`, t.Name, position, now); err != nil {
 		return err
 	}
 	names := newTables(tenant, t.Name)
-	for _, ddl := range append(names.createType(), names.createRoll(1)...) {
+	for _, ddl := range append(names.createType(), names.createRoll(position)...) {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return err
 		}
@@ -83,7 +88,15 @@ func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t as
 	if len(removed) == 0 {
 		return nil
 	}
-	stage, err := liveStage(ctx, tx, tenant, t.Name, removed)
+	at, err := readPositions(ctx, tx, tenant, t.Name)
+	if err != nil {
+		return err
+	}
+	names := newTables(tenant, t.Name)
+	if err := names.stop(ctx, tx, at); err != nil {
+		return err
+	}
+	stage, err := names.liveStage(ctx, tx, at, removed)
 	if err != nil || stage == "" {
 		return err
 	}
@@ -91,66 +104,90 @@ func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t as
 		Fields: []asyncflow.FieldError{{Field: "stages", Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
 }
 
-// liveStage returns one of the stages in which a live task stands, or "".
-func liveStage(ctx context.Context, tx pgx.Tx, tenant, name string, stages []string) (string, error) {
-	begin, end, err := positions(ctx, tx, tenant, name)
-	if err != nil {
-		return "", err
-	}
-	names := newTables(tenant, name)
-	tokens := []string{names.lease, names.wait}
-	for p := begin; p <= end; p++ {
-		tokens = append(tokens, names.ready(p))
-	}
-	for _, table := range tokens {
-		var stage string
-		err := tx.QueryRow(ctx, `SELECT stage FROM `+table+` WHERE stage = ANY ($1) LIMIT 1`, stages).Scan(&stage)
-		if err != pgx.ErrNoRows {
-			return stage, err
-		}
-	}
-	return "", nil
+// positions are those of a type's rolls.
+type positions struct{ first, begin, end int }
+
+func readPositions(ctx context.Context, tx pgx.Tx, tenant, name string) (p positions, err error) {
+	err = tx.QueryRow(ctx, `SELECT first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name).
+		Scan(&p.first, &p.begin, &p.end)
+	return p, err
 }
 
-func positions(ctx context.Context, tx pgx.Tx, tenant, name string) (begin, end int, err error) {
-	err = tx.QueryRow(ctx, `SELECT begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name).Scan(&begin, &end)
-	return begin, end, err
+// stop keeps the token rows of a type where they are until the transaction ends:
+// nothing is submitted, leased or settled meanwhile; it waits.
+func (t *tables) stop(ctx context.Context, tx pgx.Tx, at positions) error {
+	all := t.tokenTables(at)
+	for p := at.begin; p <= at.end; p++ {
+		all = append(all, t.task(p))
+	}
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `LOCK TABLE `+strings.Join(all, ", ")+` IN SHARE ROW EXCLUSIVE MODE`)
+	return err
+}
+
+// tokenTables are the tables in which live tasks have a row.
+func (t *tables) tokenTables(at positions) []string {
+	var all []string
+	for p := at.begin; p <= at.end; p++ {
+		all = append(all, t.ready(p))
+	}
+	return append(all, t.lease, t.wait)
+}
+
+// liveStage returns a stage in which a live task stands, or "": one of those given,
+// or (nil) any. Call stop before: a task may be on its way from one table to another.
+func (t *tables) liveStage(ctx context.Context, tx pgx.Tx, at positions, stages []string) (stage string, err error) {
+	var selects []string
+	for _, table := range t.tokenTables(at) {
+		selects = append(selects, `(SELECT stage FROM `+table+` WHERE $1::text[] IS NULL OR stage = ANY ($1) LIMIT 1)`)
+	}
+	err = tx.QueryRow(ctx, strings.Join(selects, " UNION ALL ")+" LIMIT 1", stages).Scan(&stage)
+	if err == pgx.ErrNoRows {
+		err = nil
+	}
+	return stage, err
 }
 
 // DeleteTaskType drops a task type with its tables and endpoints. While live
 // tasks exist it is refused: CodeConflict.
 func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
-		t, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE")
-		if err != nil {
+		if _, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE"); err != nil {
 			return err
 		}
-		begin, end, err := positions(ctx, tx, tenant, name)
+		at, err := readPositions(ctx, tx, tenant, name)
 		if err != nil {
 			return err
 		}
 		names := newTables(tenant, name)
-		for p := begin; p <= end; p++ { // no submit may come between the look and the drop
-			if _, err := tx.Exec(ctx, `LOCK TABLE `+names.task(p)+` IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-				return err
-			}
+		if err := names.stop(ctx, tx, at); err != nil {
+			return err
 		}
-		stage, err := liveStage(ctx, tx, tenant, name, t.StageNames())
+		stage, err := names.liveStage(ctx, tx, at, nil)
 		if err != nil {
 			return err
 		}
 		if stage != "" {
 			return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
 		}
-		for _, ddl := range names.drop(begin, end) {
-			if _, err := tx.Exec(ctx, ddl); err != nil {
-				return err
-			}
-		}
-		_, err = tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name)
-		return err
+		return names.retire(ctx, tx, at)
 	})
 	return wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
+}
+
+// retire drops a type's tables and rows, and keeps how far its positions went.
+func (t *tables) retire(ctx context.Context, tx pgx.Tx, at positions) error {
+	if _, err := tx.Exec(ctx, t.drop(at)); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO `+t.qualify("retired_types")+` (name, end_pos) VALUES ($1, $2)
+		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, t.name, at.end); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("task_types")+` WHERE name = $1`, t.name)
+	return err
 }
 
 // TaskType returns one task type; CodeNotFound when there is none.

@@ -138,7 +138,10 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 			b.tally.fail(lines, err)
 			break
 		}
-		time.Sleep(pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 	}
 	b.tally.advance(c.size)
 }

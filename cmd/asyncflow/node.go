@@ -199,7 +199,11 @@ func (n *node) run(ctx context.Context, ready func()) error {
 
 // listen opens the port of the API. Its error says what to do.
 func listen(address string) (net.Listener, error) {
-	if _, _, err := net.SplitHostPort(address); err != nil {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
 		return nil, usageError(asyncflow.InvalidField("the address", "is %q; it must look like :8080 or 127.0.0.1:8080", address))
 	}
 	l, err := net.Listen("tcp", address)

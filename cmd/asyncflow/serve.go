@@ -123,6 +123,9 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if len(c.Secret) < callbacks.MinSecretBytes {
 		return nodeConfig{}, asyncflow.InvalidField("ASYNCFLOW_SECRET", "is %d bytes; it must be at least %d", len(c.Secret), callbacks.MinSecretBytes)
 	}
+	if err := c.checkNumbers(); err != nil {
+		return nodeConfig{}, err
+	}
 	public, err := c.publicURL()
 	if err != nil {
 		return nodeConfig{}, err
@@ -143,6 +146,32 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 		cfg.dispatcher.Poll = c.Poll
 	}
 	return cfg, nil
+}
+
+// checkNumbers refuses limits that can't be.
+func (c *serveCmd) checkNumbers() error {
+	for _, f := range []struct {
+		name        string
+		value       int
+		least, most int
+	}{
+		{"--concurrency", c.Concurrency, 1, 100_000},
+		{"--pool", c.Pool, 2, 10_000},
+		{"--hot-pool", c.HotPool, 2, 10_000},
+		{"--max-context", c.MaxContext, 1, 64 << 20},
+		{"--max-body", c.MaxBody, 1, 1 << 30},
+	} {
+		if f.value < f.least || f.value > f.most {
+			return asyncflow.InvalidField(f.name, "is %d; it must be %d to %d", f.value, f.least, f.most)
+		}
+	}
+	if c.Grace <= 0 || c.Grace > time.Hour {
+		return asyncflow.InvalidField("--grace", "is %s; it must be above 0s, and 1h at most", c.Grace)
+	}
+	if c.Poll < 10*time.Millisecond || c.Poll > time.Hour {
+		return asyncflow.InvalidField("--poll", "is %s; it must be 10ms to 1h", c.Poll)
+	}
+	return nil
 }
 
 // publicURL returns the URL that workers are told, without a slash at its end; ""

@@ -20,8 +20,8 @@ const readyTimeout = 2 * time.Second
 func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponseObject, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := s.cfg.Store.Ping(ctx); err != nil {
-		return nil, err
+	if err := s.cfg.Store.Ping(ctx); err != nil { // where the database is, is not for everybody
+		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "the database can't be reached, or its schema is not current", Err: err}
 	}
 	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
 }

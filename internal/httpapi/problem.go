@@ -24,6 +24,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	asyncflow.CodeUnavailable:     http.StatusServiceUnavailable,
+	asyncflow.CodeUncertain:       http.StatusServiceUnavailable,
 	asyncflow.CodeInternal:        http.StatusInternalServerError,
 }
 

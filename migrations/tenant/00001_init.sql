@@ -1,16 +1,24 @@
 -- +goose Up
 
 -- spec is the document that was applied. Ready rows are written to end_pos and
--- leased from begin_pos on.
+-- leased from begin_pos on; the oldest tables that are kept are those of first_pos.
 CREATE TABLE task_types (
   name       text        PRIMARY KEY,
   version    int         NOT NULL,
   spec       json        NOT NULL,
-  begin_pos  int         NOT NULL DEFAULT 1,
-  end_pos    int         NOT NULL DEFAULT 1,
+  first_pos  int         NOT NULL,
+  begin_pos  int         NOT NULL,
+  end_pos    int         NOT NULL,
   created_at timestamptz NOT NULL,
   updated_at timestamptz NOT NULL,
-  CHECK (begin_pos >= 1 AND end_pos >= begin_pos)
+  CHECK (first_pos >= 1 AND begin_pos >= first_pos AND end_pos >= begin_pos)
+);
+
+-- The last position of task types that were deleted. One that is made again goes on
+-- after it, so that no id ever names two tasks.
+CREATE TABLE retired_types (
+  name    text PRIMARY KEY,
+  end_pos int  NOT NULL
 );
 
 -- One row a roll. Task numbers are allotted from next_number in blocks.
@@ -52,4 +60,5 @@ DROP TABLE sealed;
 DROP TABLE idempotency_keys;
 DROP TABLE endpoints;
 DROP TABLE rolls;
+DROP TABLE retired_types;
 DROP TABLE task_types;
