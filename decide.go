@@ -10,8 +10,11 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	switch {
 	case o.Kind == OutcomeReleased:
 		return Verdict{Kind: Return, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime}
-	case o.Kind == OutcomeRejected || stage < 0: // a stage that is no more has no policy
+	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
+	case stage < 0: // it was removed a moment ago, and this task came too late to be seen: keep it
+		l.OrderTime = now
+		return ParkFor(l, WaitEndpoint)
 	case o.Kind == OutcomeDone && stage == len(t.Stages)-1:
 		return Verdict{Kind: Succeed}
 	case o.Kind == OutcomeDone:

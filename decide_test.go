@@ -17,9 +17,9 @@ func TestDecideKind(t *testing.T) {
 	type row struct{ onward, last, gone asyncflow.VerdictKind } // gone: the type has no such stage any more
 	const again = asyncflow.Retry                               // while attempts are left, else Fail
 	table := map[asyncflow.OutcomeKind]row{
-		asyncflow.OutcomeDone:     {asyncflow.Advance, asyncflow.Succeed, asyncflow.Fail},
-		asyncflow.OutcomeFailed:   {again, again, asyncflow.Fail},
-		asyncflow.OutcomeLost:     {again, again, asyncflow.Fail},
+		asyncflow.OutcomeDone:     {asyncflow.Advance, asyncflow.Succeed, asyncflow.Park},
+		asyncflow.OutcomeFailed:   {again, again, asyncflow.Park},
+		asyncflow.OutcomeLost:     {again, again, asyncflow.Park},
 		asyncflow.OutcomeRejected: {asyncflow.Fail, asyncflow.Fail, asyncflow.Fail},
 		asyncflow.OutcomeReleased: {asyncflow.Return, asyncflow.Return, asyncflow.Return},
 	}

@@ -101,7 +101,7 @@ func failed(err error) asyncflow.Outcome {
 func reason(ctx context.Context, err error, timeout time.Duration) error {
 	switch {
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork), errors.Is(err, ssrf.ErrProhibitedPort):
-		return errors.New("the endpoint's address is in a network that deliveries must not reach") // which one is nobody's business
+		return errors.New("the endpoint's address is in a network that deliveries must not reach (the operator's --allow-private-networks)") // which one is nobody's business
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errors.New("no answer within " + timeout.String())
 	case ctx.Err() != nil:

@@ -13,7 +13,8 @@ import (
 func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l asyncflow.Lease) {
 	stage := t.StageIndex(l.Stage)
 	if stage < 0 {
-		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "the task type has no stage " + l.Stage + " any more"})
+		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the task type has no stage " + l.Stage + " any more"},
+			asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 		return
 	}
 	delivery, ok := d.delivery(t, t.Stages[stage], l)

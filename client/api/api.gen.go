@@ -151,7 +151,7 @@ type Completion struct {
 	Output JSON `json:"output,omitempty,omitzero"`
 }
 
-// Duration A Go-style duration.
+// Duration A Go-style duration, such as 30s or 1h30m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -186,7 +186,7 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
@@ -255,7 +255,7 @@ type NewTask struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
 	Context JSON `json:"context"`
 
-	// Delay A Go-style duration.
+	// Delay A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
@@ -264,7 +264,7 @@ type NewTask struct {
 	// task of this type that had it.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
@@ -429,7 +429,7 @@ type TaskType struct {
 	// Example: thumbnails
 	Name Name `json:"name"`
 
-	// ScheduleInterval A Go-style duration.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	ScheduleInterval Duration  `json:"schedule_interval"`
@@ -448,7 +448,7 @@ type TaskTypeList struct {
 
 // TaskTypeSpec defines model for TaskTypeSpec.
 type TaskTypeSpec struct {
-	// ScheduleInterval A Go-style duration.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`

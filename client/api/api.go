@@ -2,10 +2,7 @@
 // generated from openapi.yaml. Package client makes them comfortable.
 package api
 
-import (
-	"bytes"
-	"encoding/json"
-)
+import "encoding/json"
 
 //go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config gen.yaml ../../openapi.yaml
 
@@ -26,11 +23,4 @@ func (i *BatchItem) UnmarshalJSON(b []byte) error {
 		i.Raw = append(i.Raw, b...)
 	}
 	return nil
-}
-
-// Decode reads a JSON document and refuses fields that its type doesn't know.
-func Decode(doc []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.DisallowUnknownFields()
-	return d.Decode(into)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
@@ -30,6 +31,9 @@ type devCmd struct {
 	PgBin      string `type:"path" help:"Where Postgres' initdb and postgres are. Default: the usual places."`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
 	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
+
+	Concurrency int        `default:"512" help:"The most tasks that are under way at once."`
+	LogLevel    slog.Level `default:"info" help:"debug, info (a line for each attempt), warn (those that failed) or error."`
 }
 
 // Help is shown by asyncflow dev --help.
@@ -47,7 +51,10 @@ const devTenant = "dev"
 
 // Run runs until it is told to stop.
 func (c *devCmd) Run(ctx context.Context, g *globals) error {
-	log := devLog(g)
+	if c.Concurrency < 1 {
+		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1", c.Concurrency))
+	}
+	log := devLog(g, c.LogLevel)
 	if c.Data == "" {
 		dir, err := devpg.DefaultDataDir()
 		if err != nil {
@@ -83,10 +90,11 @@ func stopPostgres(pg *devpg.Server, log *slog.Logger) {
 }
 
 // devLog returns a log that is made for reading in a terminal.
-func devLog(g *globals) *slog.Logger {
+func devLog(g *globals, level slog.Level) *slog.Logger {
 	f, ok := g.stderr.(*os.File)
 	return slog.New(tint.NewTextHandler(g.stderr, &tint.Options{
 		TimeFormat: "15:04:05.000",
+		Level:      level,
 		NoColor:    !ok || !isatty.IsTerminal(f.Fd()) || os.Getenv("NO_COLOR") != "",
 	}))
 }
@@ -182,9 +190,10 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 func (d *dev) node() nodeConfig {
 	return nodeConfig{
 		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), auth: d.auth(), grace: 5 * time.Second, log: d.log,
-		store:     store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
-		callbacks: callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
-		api:       httpapi.Config{Version: version, AllowHTTP: true},
+		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
+		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
+		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
+		api:        httpapi.Config{Version: version, AllowHTTP: true},
 	}
 }
 

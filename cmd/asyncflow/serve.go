@@ -130,9 +130,11 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
-	tokens, err := c.Signing.config()
-	if err != nil {
-		return nodeConfig{}, err
+	var tokens auth.Config
+	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
+		if tokens, err = c.Signing.config(); err != nil {
+			return nodeConfig{}, err
+		}
 	}
 	cfg := nodeConfig{
 		roles: c.Roles, secret: []byte(c.Secret), auth: tokens, grace: c.Grace, log: log,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -45,7 +46,11 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	for i, t := range tasks {
 		rows[i] = []string{t.Id, string(t.Status), t.Stage, strconv.Itoa(t.Attempt), timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
 	}
-	return g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows)
+	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil || cursor == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
+	return err
 }
 
 // collect returns the tasks and the cursor of what follows them.

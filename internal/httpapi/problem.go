@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/gofiber/fiber/v2"
@@ -99,7 +100,20 @@ func (s *Server) explain(c *fiber.Ctx, err error) error {
 			return found
 		}
 	}
-	return asyncflow.InvalidField("body", "%s", web.Message)
+	return bodyError(web.Message)
+}
+
+// bodyError names the field that a decoder complains of, where it names one.
+func bodyError(message string) error {
+	message = strings.TrimPrefix(message, "json: ")
+	if rest, ok := strings.CutPrefix(message, `unknown field "`); ok {
+		return asyncflow.InvalidField(strings.TrimSuffix(rest, `"`), "is not a known field")
+	}
+	if rest, ok := strings.CutPrefix(message, `field "`); ok {
+		name, what, _ := strings.Cut(rest, `" `)
+		return asyncflow.InvalidField(name, "%s", what)
+	}
+	return asyncflow.InvalidField("body", "%s", message)
 }
 
 // explainTask says what the contract has against one task of a batch.
@@ -112,5 +126,5 @@ func (ct *contract) explainTask(raw []byte, decodeErr error) error {
 	if fields := violations(err, ""); len(fields) > 0 {
 		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
 	}
-	return asyncflow.InvalidField("body", "%v", decodeErr)
+	return bodyError(decodeErr.Error())
 }

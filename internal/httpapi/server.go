@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -86,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:           idleTimeout,
 		ReadBufferSize:        16 << 10, // bounds the header
 		ErrorHandler:          s.writeError,
-		JSONDecoder:           decode,
+		JSONDecoder:           api.Decode,
 		JSONEncoder:           encode,
 	})
 	s.app.Use(fiberrecover.New(fiberrecover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
@@ -107,19 +106,6 @@ func (s *Server) Shutdown(timeout time.Duration) error {
 
 func (s *Server) logPanic(c *fiber.Ctx, e any) {
 	s.log.Error("panic in a request", "method", c.Method(), "path", c.Path(), "panic", e)
-}
-
-// decode reads a JSON document, refusing unknown fields and anything after it.
-func decode(doc []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is something after the JSON document")
-	}
-	return nil
 }
 
 // encode writes JSON for programs and people: without escapes for HTML.

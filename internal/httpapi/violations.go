@@ -100,6 +100,10 @@ func schemaMessage(e *openapi3.SchemaError) string {
 	switch {
 	case e.SchemaField == "required":
 		return "is required"
+	case e.SchemaField == "oneOf", e.SchemaField == "format", e.SchemaField == "type":
+		return "must be " + kindOf(e.Schema)
+	case e.SchemaField == "minItems" || e.SchemaField == "maxItems":
+		return fmt.Sprintf("must have %d to %s entries", e.Schema.MinItems, most(e.Schema.MaxItems))
 	case e.SchemaField == "pattern" && e.Schema.Description != "":
 		text, _ := e.Value.(string)
 		return fmt.Sprintf("is %q; it must be: %s", text, lowerFirst(strings.TrimSpace(e.Schema.Description)))
@@ -107,4 +111,44 @@ func schemaMessage(e *openapi3.SchemaError) string {
 	return e.Reason
 }
 
-func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+func lowerFirst(s string) string { return strings.TrimSuffix(strings.ToLower(s[:1])+s[1:], ".") }
+
+// kindOf says in words what a value must be.
+func kindOf(s *openapi3.Schema) string {
+	switch {
+	case s.Format == "date-time":
+		return "a time such as 2026-11-21T10:00:00Z"
+	case len(s.OneOf) > 0:
+		kinds := make([]string, len(s.OneOf))
+		for i, one := range s.OneOf {
+			kinds[i] = kindOf(one.Value)
+		}
+		return strings.Join(kinds, ", or ")
+	case s.Type.Is("array") && s.Items != nil:
+		return "an array, each entry " + kindOf(s.Items.Value)
+	case s.Type.Is("array"):
+		return "an array"
+	case s.Type.Is("object"):
+		return "an object"
+	case s.Type.Is("integer"):
+		return "a whole number" + rangeOf(s)
+	case s.Type == nil || len(*s.Type) == 0:
+		return "a JSON value"
+	}
+	return "a " + (*s.Type)[0] + rangeOf(s)
+}
+
+// rangeOf returns " of 0 to 9" where a schema has both bounds.
+func rangeOf(s *openapi3.Schema) string {
+	if s.Min == nil || s.Max == nil {
+		return ""
+	}
+	return fmt.Sprintf(" of %v to %v", int64(*s.Min), int64(*s.Max))
+}
+
+func most(n *uint64) string {
+	if n == nil {
+		return "any number of"
+	}
+	return fmt.Sprint(*n)
+}
