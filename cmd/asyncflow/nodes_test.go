@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,35 +130,71 @@ func TestKilledProcess(t *testing.T) {
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	spec := oneStage()
 	w.pipe(t, p.client(), spec)
-	var acknowledged []string
+	acknowledged := &ledger{contexts: map[string]string{}}
 	for range 5 {
-		acknowledged = append(acknowledged, submitUntilKilled(t, p)...)
+		submitUntilKilled(t, p, acknowledged)
 		p = startNode(t, url)
 	}
-	require.Greater(t, len(acknowledged), 50, "too few to mean anything")
-	awaitAll(t, p.client(), acknowledged, 60*time.Second)
+	acknowledged.check(t, p.client(), 50)
+}
+
+// ledger is what a client knows: which id it got for which context.
+type ledger struct {
+	mu       sync.Mutex
+	number   int
+	contexts map[string]string
+	twice    []string // ids that were given to two tasks
+}
+
+// submit submits a task with a context of its own, and returns how many were
+// acknowledged so far.
+func (l *ledger) submit(c *client.Client) (int, error) {
+	l.mu.Lock()
+	l.number++
+	doc := []byte(fmt.Sprint(l.number))
+	l.mu.Unlock()
+	task, err := c.Submit(context.Background(), client.NewTask{Type: "pipe", Context: doc})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		return len(l.contexts), err
+	}
+	if _, known := l.contexts[task.Id]; known {
+		l.twice = append(l.twice, task.Id)
+	}
+	l.contexts[task.Id] = string(doc)
+	return len(l.contexts), nil
+}
+
+// check waits until all that was acknowledged has succeeded, and sees that each id
+// means the task that it was given to.
+func (l *ledger) check(t *testing.T, c *client.Client, least int) {
+	t.Helper()
+	require.Greater(t, len(l.contexts), least, "too few to mean anything")
+	require.Empty(t, l.twice)
+	awaitAll(t, c, slices.Collect(maps.Keys(l.contexts)), 60*time.Second)
+	for id, want := range l.contexts {
+		task, err := c.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, want, string(task.Context), id)
+	}
 }
 
 // submitUntilKilled submits from several goroutines, kills the process after some
-// answers, and returns the ids that were acknowledged.
-func submitUntilKilled(t *testing.T, p *process) []string {
+// answers, and enters what was acknowledged.
+func submitUntilKilled(t *testing.T, p *process, acknowledged *ledger) {
 	t.Helper()
 	c := p.client()
-	var mu sync.Mutex
-	var ids []string
+	enough := len(acknowledged.contexts) + 20
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for {
-				task, err := c.Submit(context.Background(), client.NewTask{Type: "pipe", Context: []byte(`1`)})
+				n, err := acknowledged.submit(c)
 				if err != nil {
 					return
 				}
-				mu.Lock()
-				ids = append(ids, task.Id)
-				kill := len(ids) == 20
-				mu.Unlock()
-				if kill {
+				if n >= enough {
 					p.cmd.Process.Kill()
 				}
 			}
@@ -164,7 +202,6 @@ func submitUntilKilled(t *testing.T, p *process) []string {
 	}
 	wg.Wait()
 	<-p.exited
-	return ids
 }
 
 // What was answered with 201 is done, though Postgres is killed under load.
@@ -176,12 +213,14 @@ func TestKilledPostgres(t *testing.T) {
 	require.NoError(t, prepareDatabase(t.Context(), url))
 	p := startNode(t, url)
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
-	w.pipe(t, p.client(), oneStage())
-	var mu sync.Mutex
-	var acknowledged []string
+	api := p.client()
+	w.pipe(t, api, oneStage())
+	acknowledged := &ledger{contexts: map[string]string{}}
+	var count atomic.Int64
 	enough := make(chan struct{})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
+	var once sync.Once
 	for range 4 {
 		wg.Go(func() {
 			for {
@@ -190,32 +229,25 @@ func TestKilledPostgres(t *testing.T) {
 					return
 				default:
 				}
-				task, err := p.client().Submit(context.Background(), client.NewTask{Type: "pipe", Context: []byte(`1`)})
+				n, err := acknowledged.submit(api)
 				if err != nil {
 					continue // not acknowledged
 				}
-				mu.Lock()
-				if acknowledged = append(acknowledged, task.Id); len(acknowledged) == 100 {
-					close(enough)
+				count.Store(int64(n))
+				if n >= 100 {
+					once.Do(func() { close(enough) })
 				}
-				mu.Unlock()
 			}
 		})
 	}
 	<-enough
 	require.NoError(t, pg.Kill())
 	pgtest.Server(t, pg.Config())
-	mu.Lock()
-	before := len(acknowledged)
-	mu.Unlock()
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(acknowledged) > before+50
-	}, 30*time.Second, 10*time.Millisecond, "the node goes on by itself")
+	before := count.Load()
+	require.Eventually(t, func() bool { return count.Load() > before+50 }, 30*time.Second, 10*time.Millisecond, "the node goes on by itself")
 	close(stop)
 	wg.Wait()
-	awaitAll(t, p.client(), acknowledged, 60*time.Second)
+	acknowledged.check(t, api, 100)
 }
 
 // SIGTERM under load: the process ends well, and no attempt is lost by it.
