@@ -11,16 +11,16 @@ import (
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	for doc, wrong := range map[string]string{
-		`{"type":"a","context":{"type":1,"type":2}}`:  "", // a context's keys are its own
-		`{"type":"a","context":"\"type\":1,\"type\""}`: "",
+		`{"type":"a","context":{"type":1,"type":2}}`:         "", // a context's keys are its own
+		`{"type":"a","context":"\"type\":1,\"type\""}`:       "",
 		"{\"type\" : \"a\",\n \"context\"\t: [{\"key\":1}]}": "",
-		`{"\u0074ype":"a","context":1}`:                "",
-		`{"type":"a","context":1,"kez":1}`:             `unknown field "kez"`,
-		`{"Type":"a","context":1}`:                     `unknown field "Type"`,
-		`{"type":"a","context":1,"type":"b"}`:          `field "type" is given twice`,
-		`{"type":"a","\u0074ype":"b","context":1}`:     `field "type" is given twice`,
-		`{"type":"a"} {}`:                              "something after",
-		`{"type":"a"`:                                  "unexpected EOF",
+		`{"\u0074ype":"a","context":1}`:                      "",
+		`{"type":"a","context":1,"kez":1}`:                   `unknown field "kez"`,
+		`{"Type":"a","context":1}`:                           `unknown field "Type"`,
+		`{"type":"a","context":1,"type":"b"}`:                `field "type" is given twice`,
+		`{"type":"a","\u0074ype":"b","context":1}`:           `field "type" is given twice`,
+		`{"type":"a"} {}`:                                    "something after",
+		`{"type":"a"`:                                        "unexpected EOF",
 	} {
 		var task NewTask
 		err := Decode([]byte(doc), &task)
