@@ -10,6 +10,8 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	switch {
 	case o.Kind == OutcomeReleased:
 		return Verdict{Kind: Return, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime}
+	case o.Kind == OutcomeCancelled:
+		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
 	case stage < 0: // it was removed a moment ago, and this task came too late to be seen: keep it

@@ -22,6 +22,8 @@ func TestDecideKind(t *testing.T) {
 		asyncflow.OutcomeLost:     {again, again, asyncflow.Park},
 		asyncflow.OutcomeRejected: {asyncflow.Fail, asyncflow.Fail, asyncflow.Fail},
 		asyncflow.OutcomeReleased: {asyncflow.Return, asyncflow.Return, asyncflow.Return},
+
+		asyncflow.OutcomeCancelled: {asyncflow.Cancel, asyncflow.Cancel, asyncflow.Cancel},
 	}
 	overrides := []struct {
 		retry       *asyncflow.RetryPolicy
@@ -55,7 +57,7 @@ func TestDecideKind(t *testing.T) {
 
 // requireWhole checks that a final verdict says nothing of a next attempt.
 func requireWhole(t *testing.T, v asyncflow.Verdict, message string) {
-	if v.Kind == asyncflow.Succeed || v.Kind == asyncflow.Fail {
+	if v.Kind == asyncflow.Succeed || v.Kind == asyncflow.Fail || v.Kind == asyncflow.Cancel {
 		require.Equal(t, asyncflow.Verdict{Kind: v.Kind}, v, message)
 		require.True(t, v.Final().Final(), message)
 		return
@@ -129,6 +131,7 @@ func TestFinal(t *testing.T) {
 	for kind, want := range map[asyncflow.VerdictKind]asyncflow.Status{
 		asyncflow.Succeed: asyncflow.StatusSucceeded,
 		asyncflow.Fail:    asyncflow.StatusFailed,
+		asyncflow.Cancel:  asyncflow.StatusCancelled,
 		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Await: "", asyncflow.Return: "",
 	} {
 		require.Equal(t, want, asyncflow.Verdict{Kind: kind}.Final(), kind)
@@ -139,8 +142,8 @@ func TestFinal(t *testing.T) {
 			final = append(final, s)
 		}
 	}
-	require.Equal(t, []asyncflow.Status{asyncflow.StatusSucceeded, asyncflow.StatusFailed}, final)
-	require.Len(t, asyncflow.Statuses, 5)
+	require.Equal(t, []asyncflow.Status{asyncflow.StatusSucceeded, asyncflow.StatusFailed, asyncflow.StatusCancelled}, final)
+	require.Len(t, asyncflow.Statuses, 6)
 }
 
 func TestMaxAttempts(t *testing.T) {

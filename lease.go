@@ -29,7 +29,9 @@ const (
 	OutcomeRejected OutcomeKind = "rejected" // the worker says not to try again
 	OutcomeLost     OutcomeKind = "lost"     // the lease ran out without a word: node or worker is gone
 	OutcomeReleased OutcomeKind = "released" // given back unsent: no attempt was made
-	OutcomeAccepted OutcomeKind = "accepted" // 202: the completion comes later; never in the journal
+
+	OutcomeCancelled OutcomeKind = "cancelled" // cancelled by a caller, at whatever place, or by the worker
+	OutcomeAccepted  OutcomeKind = "accepted"  // 202: the completion comes later; never in the journal
 )
 
 // Outcome is what the wire said about one attempt.
@@ -51,6 +53,7 @@ const (
 	Succeed VerdictKind = "succeed" // final
 	Retry   VerdictKind = "retry"   // the same stage again, at OrderTime
 	Fail    VerdictKind = "fail"    // final
+	Cancel  VerdictKind = "cancel"  // final
 	Park    VerdictKind = "park"    // wait until what held it back is gone
 	Await   VerdictKind = "await"   // answered with 202: the lease stands until the completion
 	Return  VerdictKind = "return"  // back to where it stood, as if never leased
@@ -81,6 +84,8 @@ func (v Verdict) Final() Status {
 		return StatusSucceeded
 	case Fail:
 		return StatusFailed
+	case Cancel:
+		return StatusCancelled
 	}
 	return ""
 }

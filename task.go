@@ -18,13 +18,16 @@ const (
 	StatusRunning   Status = "running"   // in lease: an attempt is under way; its settlement or rescue moves it on
 	StatusSucceeded Status = "succeeded" // final: passed its last stage
 	StatusFailed    Status = "failed"    // final: no attempts left, or the worker said not to retry
+	StatusCancelled Status = "cancelled" // final: somebody cancelled it, or the worker did
 )
 
 // Statuses are all of them, in the order of a task's life.
-var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed}
+var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed, StatusCancelled}
 
 // Final tells whether nothing moves a task of this status any more.
-func (s Status) Final() bool { return s == StatusSucceeded || s == StatusFailed }
+func (s Status) Final() bool {
+	return s == StatusSucceeded || s == StatusFailed || s == StatusCancelled
+}
 
 // Limits of what a client may submit.
 const (

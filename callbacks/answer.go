@@ -20,7 +20,7 @@ import (
 // answer is the optional body of a worker's 2xx response.
 type answer struct {
 	Output     json.RawMessage    `json:"output"`
-	Outcome    string             `json:"outcome"` // "", "done", "retry" or "fail"
+	Outcome    string             `json:"outcome"` // "", "done", "retry", "fail" or "cancel"
 	Error      string             `json:"error"`
 	RetryAfter asyncflow.Duration `json:"retry_after"`
 }
@@ -99,9 +99,11 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 		}
 	case "fail":
 		o.Kind = asyncflow.OutcomeRejected
+	case "cancel":
+		o.Kind = asyncflow.OutcomeCancelled
 	case "retry":
 	default:
-		o.Error = fmt.Sprintf(`the answer's outcome is %q; it must be "done", "retry" or "fail"`, cut(a.Outcome, 100))
+		o.Error = fmt.Sprintf(`the answer's outcome is %q; it must be "done", "retry", "fail" or "cancel"`, cut(a.Outcome, 100))
 	}
 }
 

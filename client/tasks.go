@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 const contentJSON = "application/json"
@@ -148,4 +149,15 @@ func checkContext(t NewTask) error {
 		return asyncflow.InvalidField("context", "%v", err)
 	}
 	return nil
+}
+
+// Cancel ends a task that is not final and returns it; the reason, which may be
+// empty, is kept with it. A task that ended otherwise is CodeConflict.
+func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
+	if err := checkPart("id", id); err != nil {
+		return Task{}, err
+	}
+	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CancelTask(ctx, id, api.Cancellation{Reason: reason})
+	})
 }

@@ -47,4 +47,5 @@ const (
 	StatusRunning   = asyncflow.StatusRunning
 	StatusSucceeded = asyncflow.StatusSucceeded
 	StatusFailed    = asyncflow.StatusFailed
+	StatusCancelled = asyncflow.StatusCancelled
 )

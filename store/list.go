@@ -28,6 +28,7 @@ var candidates = map[asyncflow.Status]string{
 	asyncflow.StatusWaiting:   `{wait} c WHERE true`,
 	asyncflow.StatusSucceeded: `{task} c WHERE true`,
 	asyncflow.StatusFailed:    `{journal} c WHERE c.final <> 'succeeded'`,
+	asyncflow.StatusCancelled: `{journal} c WHERE c.final <> 'succeeded'`,
 }
 
 // Tasks lists tasks of a type, newest first, without their contexts and results.

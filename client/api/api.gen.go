@@ -22,6 +22,7 @@ import (
 
 // Defines values for AttemptFinal.
 const (
+	AttemptFinalCancelled AttemptFinal = "cancelled"
 	AttemptFinalFailed    AttemptFinal = "failed"
 	AttemptFinalSucceeded AttemptFinal = "succeeded"
 )
@@ -29,6 +30,8 @@ const (
 // Valid indicates whether the value is a known member of the AttemptFinal enum.
 func (e AttemptFinal) Valid() bool {
 	switch e {
+	case AttemptFinalCancelled:
+		return true
 	case AttemptFinalFailed:
 		return true
 	case AttemptFinalSucceeded:
@@ -40,16 +43,19 @@ func (e AttemptFinal) Valid() bool {
 
 // Defines values for AttemptOutcome.
 const (
-	AttemptOutcomeDone     AttemptOutcome = "done"
-	AttemptOutcomeFailed   AttemptOutcome = "failed"
-	AttemptOutcomeLost     AttemptOutcome = "lost"
-	AttemptOutcomeRejected AttemptOutcome = "rejected"
-	AttemptOutcomeReleased AttemptOutcome = "released"
+	AttemptOutcomeCancelled AttemptOutcome = "cancelled"
+	AttemptOutcomeDone      AttemptOutcome = "done"
+	AttemptOutcomeFailed    AttemptOutcome = "failed"
+	AttemptOutcomeLost      AttemptOutcome = "lost"
+	AttemptOutcomeRejected  AttemptOutcome = "rejected"
+	AttemptOutcomeReleased  AttemptOutcome = "released"
 )
 
 // Valid indicates whether the value is a known member of the AttemptOutcome enum.
 func (e AttemptOutcome) Valid() bool {
 	switch e {
+	case AttemptOutcomeCancelled:
+		return true
 	case AttemptOutcomeDone:
 		return true
 	case AttemptOutcomeFailed:
@@ -106,7 +112,7 @@ type Attempt struct {
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-	// released: given back without an attempt.
+	// released: given back without an attempt; cancelled: by a caller or by the worker.
 	Outcome AttemptOutcome `json:"outcome"`
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
@@ -124,7 +130,7 @@ type Attempt struct {
 type AttemptFinal string
 
 // AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-// released: given back without an attempt.
+// released: given back without an attempt; cancelled: by a caller or by the worker.
 type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
@@ -141,8 +147,14 @@ type BatchResult struct {
 // CallbackResult defines model for CallbackResult.
 type CallbackResult struct {
 	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
-	// attempt is under way; succeeded and failed are final.
+	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
+}
+
+// Cancellation defines model for Cancellation.
+type Cancellation struct {
+	// Reason Why. Shown with the task and in its journal.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // Completion defines model for Completion.
@@ -207,11 +219,11 @@ type Health struct {
 
 // HeartbeatResult defines model for HeartbeatResult.
 type HeartbeatResult struct {
-	// Deadline When the attempt is given up now.
-	Deadline time.Time `json:"deadline"`
+	// Deadline When the attempt is given up now, while it is running.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
 	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
-	// attempt is under way; succeeded and failed are final.
+	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 }
 
@@ -320,7 +332,7 @@ type RetryPolicy = asyncflow.RetryPolicy
 type Stage = asyncflow.Stage
 
 // Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
-// attempt is under way; succeeded and failed are final.
+// attempt is under way; succeeded, failed and cancelled are final.
 type Status = asyncflow.Status
 
 // SubmittedBatch defines model for SubmittedBatch.
@@ -345,7 +357,7 @@ type SubmittedTask struct {
 	Stage Name `json:"stage"`
 
 	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
-	// attempt is under way; succeeded and failed are final.
+	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -397,7 +409,7 @@ type Task struct {
 	Stage string `json:"stage,omitempty,omitzero"`
 
 	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
-	// attempt is under way; succeeded and failed are final.
+	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -527,6 +539,9 @@ type SubmitTaskJSONRequestBody = NewTask
 
 // SubmitTasksJSONRequestBody defines body for SubmitTasks for application/json ContentType.
 type SubmitTasksJSONRequestBody = NewTaskBatch
+
+// CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
+type CancelTaskJSONRequestBody = Cancellation
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -658,7 +673,7 @@ type ClientInterface interface {
 	// Heartbeat Say that the work of a delivery goes on
 	//
 	// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-	// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+	// good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
 	Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -807,6 +822,26 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
 	ListAttempts(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTaskWithBody Cancel a task that is not final
+	//
+	// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+	// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+	CancelTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTask Cancel a task that is not final
+	//
+	// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+	// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+	CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Health Whether the process is alive
@@ -935,7 +970,7 @@ func (c *Client) FailTask(ctx context.Context, id TaskID, body FailTaskJSONReque
 // Heartbeat Say that the work of a delivery goes on
 //
 // The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+// good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
 //
 // Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
 func (c *Client) Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1275,6 +1310,46 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
 func (c *Client) ListAttempts(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAttemptsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTaskWithBody Cancel a task that is not final
+//
+// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+func (c *Client) CancelTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTaskRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTask Cancel a task that is not final
+//
+// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTaskRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2115,6 +2190,53 @@ func NewListAttemptsRequest(server string, id TaskID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewCancelTaskRequest calls the generic CancelTask builder with application/json body
+func NewCancelTaskRequest(server string, id TaskID, body CancelTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelTaskRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewCancelTaskRequestWithBody constructs an http.Request for the CancelTask method, with any body, and a specified content type
+func NewCancelTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -2221,7 +2343,7 @@ type ClientWithResponsesInterface interface {
 	// HeartbeatWithResponse Say that the work of a delivery goes on
 	//
 	// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-	// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+	// good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2390,6 +2512,26 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
 	ListAttemptsWithResponse(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*ListAttemptsResponse, error)
+
+	// CancelTaskWithBodyWithResponse Cancel a task that is not final
+	//
+	// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+	// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+	CancelTaskWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// CancelTaskWithResponse Cancel a task that is not final
+	//
+	// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+	// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+	CancelTaskWithResponse(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
 }
 
 type HealthResponse struct {
@@ -3352,6 +3494,54 @@ func (r ListAttemptsResponse) ContentType() string {
 	return ""
 }
 
+type CancelTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Task
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CancelTaskResponse) GetJSON200() *Task {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // HealthWithResponse Whether the process is alive
 //
 // Returns a wrapper object for the known response body format(s).
@@ -3456,7 +3646,7 @@ func (c *ClientWithResponses) FailTaskWithResponse(ctx context.Context, id TaskI
 // HeartbeatWithResponse Say that the work of a delivery goes on
 //
 // The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-// good for as long as the attempt goes on. 409 tells that the attempt is over: stop the work.
+// good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3744,6 +3934,38 @@ func (c *ClientWithResponses) ListAttemptsWithResponse(ctx context.Context, id T
 		return nil, err
 	}
 	return ParseListAttemptsResponse(rsp)
+}
+
+// CancelTaskWithBodyWithResponse Cancel a task that is not final
+//
+// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+func (c *ClientWithResponses) CancelTaskWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error) {
+	rsp, err := c.CancelTaskWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTaskResponse(rsp)
+}
+
+// CancelTaskWithResponse Cancel a task that is not final
+//
+// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
+// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
+func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error) {
+	rsp, err := c.CancelTask(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTaskResponse(rsp)
 }
 
 // ParseHealthResponse parses an HTTP response from a HealthWithResponse call
@@ -4395,6 +4617,39 @@ func ParseListAttemptsResponse(rsp *http.Response) (*ListAttemptsResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest AttemptList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelTaskResponse parses an HTTP response from a CancelTaskWithResponse call
+func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Task
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
@@ -319,4 +321,35 @@ func TestCompletionThatNeverComes(t *testing.T) {
 	require.Len(t, attempts, 2)
 	assert.EqualValues(t, "lost", attempts[0].Outcome)
 	assert.Equal(t, 2, attempts[1].Attempt)
+}
+
+// A cancelled task is delivered no more, and a cancel of one under way reaches the
+// worker by its heartbeat.
+func TestCancelFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	beats := make(chan string, 10)
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		rw.WriteHeader(http.StatusAccepted)
+		beats <- d.Callback.URL + " " + d.Callback.Token
+	})
+	w.pipe(t, p.client(), oneStage())
+	id := submitMany(t, p.client(), 1)[0]
+	url, token, _ := strings.Cut(<-beats, " ")
+	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	r := runCLI(t, env, "tasks", "cancel", id, "--reason", "withdrawn")
+	require.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "cancelled")
+	assert.Contains(t, r.stdout, "withdrawn")
+	req, err := http.NewRequest("POST", url+"/heartbeat", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var beat api.HeartbeatResult
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&beat))
+	assert.Equal(t, asyncflow.StatusCancelled, beat.Status)
+	assert.Equal(t, exitTaskFailed, runCLI(t, env, "tasks", "get", id, "--wait", "5s").code)
+	assert.Len(t, w.deliveries(), 1)
 }

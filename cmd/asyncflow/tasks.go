@@ -17,6 +17,7 @@ type tasksCmd struct {
 	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
+	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final."`
 }
 
 type tasksGetCmd struct {
@@ -61,7 +62,7 @@ func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) 
 	switch task.Status {
 	case client.StatusSucceeded:
 		return nil
-	case client.StatusFailed:
+	case client.StatusFailed, client.StatusCancelled:
 		return silent(exitTaskFailed)
 	}
 	return &codedError{exitNotFinal, fmt.Errorf("task %s is %s: not final within %v", task.Id, task.Status, d)}
@@ -123,4 +124,28 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt), string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Error}
 	}
 	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ERROR", rows)
+}
+
+type tasksCancelCmd struct {
+	ID     string `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Reason string `placeholder:"TEXT" help:"Why; it is kept with the task."`
+}
+
+// Help is shown by asyncflow tasks cancel --help.
+func (c *tasksCancelCmd) Help() string {
+	return `An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and what it reports
+counts no more.
+
+Example:
+
+    asyncflow tasks cancel thumbnails.1.42 --reason "the order was withdrawn"`
+}
+
+// Run cancels a task and shows it.
+func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
+	task, err := g.client().Cancel(ctx, c.ID, c.Reason)
+	if err != nil {
+		return err
+	}
+	return g.printTask(task)
 }

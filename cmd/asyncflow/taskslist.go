@@ -15,7 +15,7 @@ const pageSize = 500
 
 type tasksListCmd struct {
 	Type   string `required:"" placeholder:"NAME" help:"Task type."`
-	Status string `enum:"waiting,pending,running,succeeded,failed," default:"" help:"Only these: waiting, pending, running, succeeded or failed."`
+	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:"" help:"Only these: waiting, pending, running, succeeded, failed or cancelled."`
 	Since  moment `placeholder:"TIME" help:"Only those submitted at or after this time: RFC 3339, or a duration before now such as 1h."`
 	Until  moment `placeholder:"TIME" help:"Only those submitted before this time."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`

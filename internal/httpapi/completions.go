@@ -132,6 +132,9 @@ func (s *Server) statusOf(ctx context.Context, a attempt, err error) (asyncflow.
 	return task.Status, err
 }
 
+// errCancelled tells a worker that its task was cancelled.
+var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: the task was cancelled")
+
 // over says that an attempt is over, how it ended, and where the task stands.
 func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
 	status, err := s.statusOf(ctx, a, nil)
@@ -140,6 +143,8 @@ func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeK
 		return err
 	case written == asyncflow.OutcomeLost:
 		return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: its lease ran out; the task is %s", status)
+	case written == asyncflow.OutcomeCancelled:
+		return errCancelled
 	case written == "":
 		return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt does not hold the task's lease; the task is %s", status)
 	}

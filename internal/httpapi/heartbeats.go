@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -30,7 +31,10 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.ended(ctx, a)
+	if err = s.ended(ctx, a); errors.Is(err, errCancelled) {
+		return Heartbeat200JSONResponse{Status: asyncflow.StatusCancelled}, nil
+	}
+	return nil, err
 }
 
 // extend waits until the lease's new end is durable, and tells whether it stands.

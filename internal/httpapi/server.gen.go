@@ -78,6 +78,9 @@ type ServerInterface interface {
 	// ListAttempts List the attempts of a task
 	// (GET /v1/tasks/{id}/attempts)
 	ListAttempts(c *fiber.Ctx, id TaskID) error
+	// CancelTask Cancel a task that is not final
+	// (POST /v1/tasks/{id}/cancel)
+	CancelTask(c *fiber.Ctx, id TaskID) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -684,6 +687,35 @@ func (siw *ServerInterfaceWrapper) ListAttempts(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// CancelTask operation middleware
+func (siw *ServerInterfaceWrapper) CancelTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CancelTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -730,6 +762,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/tasks/batch", wrapper.SubmitTasks)
 
 	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
+
+	router.Post(options.BaseURL+"/v1/tasks/:id/cancel", wrapper.CancelTask)
 
 	router.Get(options.BaseURL+"/v1/tasks/:id/attempts", wrapper.ListAttempts)
 
@@ -1359,6 +1393,36 @@ func (response ListAttemptsdefaultApplicationProblemPlusJSONResponse) VisitListA
 	return ctx.JSON(&response.Body)
 }
 
+type CancelTaskRequestObject struct {
+	Id   TaskID `json:"id"`
+	Body *CancelTaskJSONRequestBody
+}
+
+type CancelTaskResponseObject interface {
+	VisitCancelTaskResponse(ctx *fiber.Ctx) error
+}
+
+type CancelTask200JSONResponse Task
+
+func (response CancelTask200JSONResponse) VisitCancelTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type CancelTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// Health Whether the process is alive
@@ -1421,6 +1485,9 @@ type StrictServerInterface interface {
 	// ListAttempts List the attempts of a task
 	// (GET /v1/tasks/{id}/attempts)
 	ListAttempts(ctx context.Context, request ListAttemptsRequestObject) (ListAttemptsResponseObject, error)
+	// CancelTask Cancel a task that is not final
+	// (POST /v1/tasks/{id}/cancel)
+	CancelTask(ctx context.Context, request CancelTaskRequestObject) (CancelTaskResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -2063,6 +2130,50 @@ func (sh *strictHandler) ListAttempts(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(ListAttemptsResponseObject); ok {
 		if err := validResponse.VisitListAttemptsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CancelTask operation middleware
+func (sh *strictHandler) CancelTask(ctx *fiber.Ctx, id TaskID) error {
+	var request CancelTaskRequestObject
+
+	request.Id = id
+
+	var body CancelTaskJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelTask(ctx.UserContext(), request.(CancelTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelTaskResponseObject); ok {
+		if err := validResponse.VisitCancelTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

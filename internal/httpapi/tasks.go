@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"strconv"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -96,6 +98,23 @@ func readCursor(cursor string) (int64, error) {
 		return 0, asyncflow.InvalidField("cursor", "is not a next_cursor of this list")
 	}
 	return number, nil
+}
+
+// CancelTask ends a task that is not final.
+func (s *Server) CancelTask(ctx context.Context, r CancelTaskRequestObject) (CancelTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	reason := "cancelled by " + cmp.Or(principalOf(ctx).Subject, "a caller")
+	if r.Body != nil && r.Body.Reason != "" {
+		reason = callbacks.Clean(r.Body.Reason, callbacks.MaxErrorBytes)
+	}
+	task, err := s.cfg.Store.Cancel(ctx, principalOf(ctx).Tenant, id, reason)
+	if err != nil {
+		return nil, err
+	}
+	return CancelTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
 }
 
 // ListAttempts returns the journal of a task.
