@@ -21,7 +21,7 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Succeed}
 	case o.Kind == OutcomeDone:
 		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
-			OrderTime: enterOrder(t, stage+1, l.Options, now)}
+			OrderTime: EnterOrder(t, stage+1, l.Options, now)}
 	}
 	pause, again := policyOf(t.Stages[stage], l.Options).Next(l.Attempt, o.RetryAfter)
 	if !again {

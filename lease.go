@@ -30,6 +30,7 @@ const (
 	OutcomeLost     OutcomeKind = "lost"     // the lease ran out without a word: node or worker is gone
 	OutcomeReleased OutcomeKind = "released" // given back unsent: no attempt was made
 
+	OutcomeRedriven  OutcomeKind = "redriven"  // a failed or cancelled task was set going again
 	OutcomeCancelled OutcomeKind = "cancelled" // cancelled by a caller, at whatever place, or by the worker
 	OutcomeAccepted  OutcomeKind = "accepted"  // 202: the completion comes later; never in the journal
 )

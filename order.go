@@ -17,12 +17,12 @@ func SubmitOrder(t TaskType, n NewTask, now time.Time) time.Time {
 	case n.RunAt.After(now):
 		return n.RunAt
 	default:
-		return enterOrder(t, 0, n.Options, now)
+		return EnterOrder(t, 0, n.Options, now)
 	}
 }
 
-// enterOrder returns the order_time of a task that enters a stage now.
-func enterOrder(t TaskType, stage int, o Options, now time.Time) time.Time {
+// EnterOrder returns the order_time of a task that enters a stage now.
+func EnterOrder(t TaskType, stage int, o Options, now time.Time) time.Time {
 	if head, ok := o.Priority.ForStage(stage); ok {
 		return now.Add(-head)
 	}

@@ -100,6 +100,13 @@ func (t NewTask) checkKey(out *problems) {
 	}
 }
 
+// CheckContext tells what is wrong with a context, which may have most bytes.
+func CheckContext(context json.RawMessage, most int) error {
+	var out problems
+	checkContext(&out, context, most)
+	return out.err()
+}
+
 func checkContext(out *problems, context json.RawMessage, most int) {
 	if len(context) > most {
 		out.tooLarge = true

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"iter"
 	"net/http"
 	"strconv"
@@ -159,5 +160,16 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	}
 	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.CancelTask(ctx, id, api.Cancellation{Reason: reason})
+	})
+}
+
+// Redrive sets a failed or cancelled task going again and returns it. stage "" is
+// where it ended; context nil is what that stage was sent with before.
+func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMessage) (Task, error) {
+	if err := checkPart("id", id); err != nil {
+		return Task{}, err
+	}
+	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RedriveTask(ctx, id, api.Redrive{Stage: stage, Context: doc})
 	})
 }

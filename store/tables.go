@@ -82,7 +82,7 @@ CREATE TABLE {journal} (
   at        timestamptz NOT NULL,
   stage     text        NOT NULL,
   attempt   smallint    NOT NULL CHECK (attempt > 0),
-  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released', 'cancelled')),
+  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released', 'cancelled', 'redriven')),
   final     text        CHECK (final IN ('succeeded', 'failed', 'cancelled')),
   endpoint  text,
   duration  real,

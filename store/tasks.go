@@ -123,7 +123,7 @@ func pendingPlace(t *Type, stage string, attempt int, outcome asyncflow.OutcomeK
 	switch outcome {
 	case "":
 		return t.Stages[0].Name, 1
-	case asyncflow.OutcomeReleased:
+	case asyncflow.OutcomeReleased, asyncflow.OutcomeRedriven:
 		return stage, attempt
 	case asyncflow.OutcomeDone:
 		if i := t.StageIndex(stage); i >= 0 && i+1 < len(t.Stages) {

@@ -47,6 +47,7 @@ const (
 	AttemptOutcomeDone      AttemptOutcome = "done"
 	AttemptOutcomeFailed    AttemptOutcome = "failed"
 	AttemptOutcomeLost      AttemptOutcome = "lost"
+	AttemptOutcomeRedriven  AttemptOutcome = "redriven"
 	AttemptOutcomeRejected  AttemptOutcome = "rejected"
 	AttemptOutcomeReleased  AttemptOutcome = "released"
 )
@@ -61,6 +62,8 @@ func (e AttemptOutcome) Valid() bool {
 	case AttemptOutcomeFailed:
 		return true
 	case AttemptOutcomeLost:
+		return true
+	case AttemptOutcomeRedriven:
 		return true
 	case AttemptOutcomeRejected:
 		return true
@@ -112,7 +115,8 @@ type Attempt struct {
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-	// released: given back without an attempt; cancelled: by a caller or by the worker.
+	// released: given back without an attempt; cancelled: by a caller or by the worker;
+	// redriven: set going again, its output is what the stage is sent with.
 	Outcome AttemptOutcome `json:"outcome"`
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
@@ -130,7 +134,8 @@ type Attempt struct {
 type AttemptFinal string
 
 // AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-// released: given back without an attempt; cancelled: by a caller or by the worker.
+// released: given back without an attempt; cancelled: by a caller or by the worker;
+// redriven: set going again, its output is what the stage is sent with.
 type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
@@ -323,6 +328,15 @@ type Problem struct {
 type Progress struct {
 	Note    string `json:"note,omitempty,omitzero"`
 	Percent int    `json:"percent"`
+}
+
+// Redrive defines model for Redrive.
+type Redrive struct {
+	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
+	Context JSON `json:"context,omitempty,omitzero"`
+
+	// Stage Go on with this stage: where the task ended (if left out), or an earlier one.
+	Stage string `json:"stage,omitempty,omitzero"`
 }
 
 // RetryPolicy How often a stage is attempted, and the pauses in between.
@@ -542,6 +556,9 @@ type SubmitTasksJSONRequestBody = NewTaskBatch
 
 // CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
 type CancelTaskJSONRequestBody = Cancellation
+
+// RedriveTaskJSONRequestBody defines body for RedriveTask for application/json ContentType.
+type RedriveTaskJSONRequestBody = Redrive
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -842,6 +859,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 	CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveTaskWithBody Set a failed or cancelled task going again
+	//
+	// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+	RedriveTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveTask Set a failed or cancelled task going again
+	//
+	// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+	RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Health Whether the process is alive
@@ -1350,6 +1385,44 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, id TaskID, contentType 
 // Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveTaskWithBody Set a failed or cancelled task going again
+//
+// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveTaskRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveTask Set a failed or cancelled task going again
+//
+// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveTaskRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2237,6 +2310,53 @@ func NewCancelTaskRequestWithBody(server string, id TaskID, contentType string, 
 	return req, nil
 }
 
+// NewRedriveTaskRequest calls the generic RedriveTask builder with application/json body
+func NewRedriveTaskRequest(server string, id TaskID, body RedriveTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedriveTaskRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewRedriveTaskRequestWithBody constructs an http.Request for the RedriveTask method, with any body, and a specified content type
+func NewRedriveTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/redrive", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -2532,6 +2652,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 	CancelTaskWithResponse(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// RedriveTaskWithBodyWithResponse Set a failed or cancelled task going again
+	//
+	// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+	RedriveTaskWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedriveTaskResponse, error)
+
+	// RedriveTaskWithResponse Set a failed or cancelled task going again
+	//
+	// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+	RedriveTaskWithResponse(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveTaskResponse, error)
 }
 
 type HealthResponse struct {
@@ -3542,6 +3680,54 @@ func (r CancelTaskResponse) ContentType() string {
 	return ""
 }
 
+type RedriveTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Task
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RedriveTaskResponse) GetJSON200() *Task {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedriveTaskResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedriveTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedriveTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedriveTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedriveTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // HealthWithResponse Whether the process is alive
 //
 // Returns a wrapper object for the known response body format(s).
@@ -3966,6 +4152,36 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, id Tas
 		return nil, err
 	}
 	return ParseCancelTaskResponse(rsp)
+}
+
+// RedriveTaskWithBodyWithResponse Set a failed or cancelled task going again
+//
+// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+func (c *ClientWithResponses) RedriveTaskWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedriveTaskResponse, error) {
+	rsp, err := c.RedriveTaskWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveTaskResponse(rsp)
+}
+
+// RedriveTaskWithResponse Set a failed or cancelled task going again
+//
+// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
+func (c *ClientWithResponses) RedriveTaskWithResponse(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveTaskResponse, error) {
+	rsp, err := c.RedriveTask(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveTaskResponse(rsp)
 }
 
 // ParseHealthResponse parses an HTTP response from a HealthWithResponse call
@@ -4643,6 +4859,39 @@ func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
 	}
 
 	response := &CancelTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Task
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedriveTaskResponse parses an HTTP response from a RedriveTaskWithResponse call
+func ParseRedriveTaskResponse(rsp *http.Response) (*RedriveTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedriveTaskResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}

@@ -18,6 +18,7 @@ type tasksCmd struct {
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final."`
+	Redrive  tasksRedriveCmd  `cmd:"" help:"Set a failed or cancelled task going again."`
 }
 
 type tasksGetCmd struct {
@@ -144,6 +145,24 @@ Example:
 // Run cancels a task and shows it.
 func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 	task, err := g.client().Cancel(ctx, c.ID, c.Reason)
+	if err != nil {
+		return err
+	}
+	return g.printTask(task)
+}
+
+type tasksRedriveCmd struct {
+	ID      string `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Stage   string `placeholder:"NAME" help:"Go on with this stage: where it ended, or an earlier one."`
+	Context string `placeholder:"JSON" help:"Send this instead of what the stage was sent with before."`
+}
+
+// Run redrives a task and shows it.
+func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
+	if c.Context != "" && !json.Valid([]byte(c.Context)) {
+		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
+	}
+	task, err := g.client().Redrive(ctx, c.ID, c.Stage, json.RawMessage(c.Context))
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,9 @@ type ServerInterface interface {
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(c *fiber.Ctx, id TaskID) error
+	// RedriveTask Set a failed or cancelled task going again
+	// (POST /v1/tasks/{id}/redrive)
+	RedriveTask(c *fiber.Ctx, id TaskID) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -716,6 +719,35 @@ func (siw *ServerInterfaceWrapper) CancelTask(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// RedriveTask operation middleware
+func (siw *ServerInterfaceWrapper) RedriveTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RedriveTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -764,6 +796,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/cancel", wrapper.CancelTask)
+
+	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
 
 	router.Get(options.BaseURL+"/v1/tasks/:id/attempts", wrapper.ListAttempts)
 
@@ -1423,6 +1457,36 @@ func (response CancelTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelT
 	return ctx.JSON(&response.Body)
 }
 
+type RedriveTaskRequestObject struct {
+	Id   TaskID `json:"id"`
+	Body *RedriveTaskJSONRequestBody
+}
+
+type RedriveTaskResponseObject interface {
+	VisitRedriveTaskResponse(ctx *fiber.Ctx) error
+}
+
+type RedriveTask200JSONResponse Task
+
+func (response RedriveTask200JSONResponse) VisitRedriveTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RedriveTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RedriveTaskdefaultApplicationProblemPlusJSONResponse) VisitRedriveTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// Health Whether the process is alive
@@ -1488,6 +1552,9 @@ type StrictServerInterface interface {
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(ctx context.Context, request CancelTaskRequestObject) (CancelTaskResponseObject, error)
+	// RedriveTask Set a failed or cancelled task going again
+	// (POST /v1/tasks/{id}/redrive)
+	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -2174,6 +2241,50 @@ func (sh *strictHandler) CancelTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(CancelTaskResponseObject); ok {
 		if err := validResponse.VisitCancelTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RedriveTask operation middleware
+func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
+	var request RedriveTaskRequestObject
+
+	request.Id = id
+
+	var body RedriveTaskJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RedriveTask(ctx.UserContext(), request.(RedriveTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RedriveTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RedriveTaskResponseObject); ok {
+		if err := validResponse.VisitRedriveTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -117,6 +117,28 @@ func (s *Server) CancelTask(ctx context.Context, r CancelTaskRequestObject) (Can
 	return CancelTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
 }
 
+// RedriveTask sets a failed or cancelled task going again.
+func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (RedriveTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	redrive := store.Redrive{}
+	if r.Body != nil {
+		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context}
+	}
+	if redrive.Context != nil {
+		if err := asyncflow.CheckContext(redrive.Context, s.cfg.MaxContext); err != nil {
+			return nil, err
+		}
+	}
+	task, err := s.cfg.Store.Redrive(ctx, principalOf(ctx).Tenant, id, redrive)
+	if err != nil {
+		return nil, err
+	}
+	return RedriveTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
+}
+
 // ListAttempts returns the journal of a task.
 func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) (ListAttemptsResponseObject, error) {
 	id, err := asyncflow.ParseTaskID(r.Id)
