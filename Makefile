@@ -21,6 +21,9 @@ test: ## Run all tests
 race: ## Run all tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
+model: ## Hold the store against a simple model for 1,000 random sequences
+	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=1000
+
 lint: ## Check the format, vet, staticcheck and openapi.yaml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	$(GO) vet ./...

@@ -1,0 +1,264 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// model is what a task should be like after the same steps, kept without a database.
+type model struct {
+	status   asyncflow.Status
+	stage    int
+	attempt  int
+	seq      int                           // of its token row, or of its last journal row if it is final
+	written  map[int]asyncflow.OutcomeKind // how each seq ended
+	leases   []asyncflow.Lease             // all that were ever given out
+	lost     int                           // the seq that was lost last, if nobody has started it again; 0: none
+	lateSeq  map[int]bool                  // seqs that a late report has taken
+	contexts []string                      // what each stage is sent with
+}
+
+const (
+	modelAttempts = 3
+	modelStages   = 2
+)
+
+// machine drives the store and its models through the same steps. The retries of
+// the first stage are due at once, those of the second in ten minutes.
+type machine struct {
+	b     *bundle
+	t     *rapid.T
+	pipe  *store.Type
+	tasks map[asyncflow.TaskID]*model
+	order []asyncflow.TaskID
+}
+
+func (m *machine) any() (asyncflow.TaskID, *model) {
+	if len(m.order) == 0 {
+		m.t.Skip("no task yet")
+	}
+	id := rapid.SampledFrom(m.order).Draw(m.t, "task")
+	return id, m.tasks[id]
+}
+
+func (m *machine) submit(t *rapid.T) {
+	doc := fmt.Sprint(len(m.order))
+	task := asyncflow.NewTask{Type: m.pipe.Name, Context: json.RawMessage(doc)}
+	status := asyncflow.StatusPending
+	if rapid.Bool().Draw(t, "delayed") {
+		task.Delay, status = asyncflow.Duration(time.Hour), asyncflow.StatusWaiting
+	}
+	id := m.b.submit(task)[0].ID
+	m.tasks[id] = &model{status: status, attempt: 1, seq: 1, written: map[int]asyncflow.OutcomeKind{}, lateSeq: map[int]bool{}, contexts: []string{doc, ""}}
+	m.order = append(m.order, id)
+}
+
+// lease takes all that is pending.
+func (m *machine) lease(t *rapid.T) {
+	pending := 0
+	for _, w := range m.tasks {
+		if w.status == asyncflow.StatusPending {
+			pending++
+		}
+	}
+	for deadline := time.Now().Add(5 * time.Second); pending > 0; {
+		require.True(t, time.Now().Before(deadline), "%d tasks are pending and not to be had", pending)
+		for _, l := range m.b.lease(m.pipe, 100) {
+			w := m.tasks[l.ID]
+			require.NotNil(t, w, "%s is none of ours", l.ID)
+			require.Equal(t, asyncflow.StatusPending, w.status, l.ID)
+			require.Equal(t, []any{w.stage, w.attempt, w.seq, w.contexts[w.stage]},
+				[]any{m.pipe.StageIndex(l.Stage), l.Attempt, l.Seq, string(l.Context)}, l.ID)
+			w.status, w.lost = asyncflow.StatusRunning, 0
+			w.leases = append(w.leases, l)
+			pending--
+		}
+	}
+}
+
+// end has the current attempt of a model end.
+func (w *model) end(kind asyncflow.OutcomeKind, output string) {
+	w.written[w.seq] = kind
+	w.seq++
+	switch {
+	case kind == asyncflow.OutcomeReleased:
+		w.status = asyncflow.StatusPending
+	case kind == asyncflow.OutcomeRejected:
+		w.finish(asyncflow.StatusFailed)
+	case kind == asyncflow.OutcomeCancelled:
+		w.finish(asyncflow.StatusCancelled)
+	case kind == asyncflow.OutcomeDone && w.stage == modelStages-1:
+		w.finish(asyncflow.StatusSucceeded)
+	case kind == asyncflow.OutcomeDone:
+		next := w.contexts[w.stage]
+		if output != "" {
+			next = output
+		}
+		w.stage, w.attempt, w.status = w.stage+1, 1, asyncflow.StatusPending
+		w.contexts[w.stage] = next
+	case w.attempt >= modelAttempts:
+		w.finish(asyncflow.StatusFailed)
+	default:
+		w.attempt++
+		w.status = []asyncflow.Status{asyncflow.StatusPending, asyncflow.StatusWaiting}[w.stage]
+	}
+}
+
+func (w *model) finish(status asyncflow.Status) {
+	w.status = status
+	w.seq-- // no token row follows
+}
+
+// settle reports an outcome for any lease ever given out, old ones too.
+func (m *machine) settle(t *rapid.T) {
+	id, w := m.any()
+	if len(w.leases) == 0 {
+		t.Skip("never leased")
+	}
+	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
+	kind := rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
+		asyncflow.OutcomeRejected, asyncflow.OutcomeReleased}).Draw(t, "outcome")
+	o := asyncflow.Outcome{Kind: kind}
+	output := ""
+	if kind == asyncflow.OutcomeDone && rapid.Bool().Draw(t, "with output") {
+		output = fmt.Sprintf(`"%s.%d"`, id, l.Seq)
+		o.Output = json.RawMessage(output)
+	}
+	r := m.b.settle(m.pipe, l, o)
+	require.NoError(t, r.Err)
+	if w.status == asyncflow.StatusRunning && l.Seq == w.seq {
+		require.False(t, r.Stale, "%s seq %d holds the lease", id, l.Seq)
+		w.end(kind, output)
+		return
+	}
+	require.Equal(t, store.Settled{Stale: w.written[l.Seq] != kind, Written: w.written[l.Seq]}, r, "%s seq %d", id, l.Seq)
+}
+
+// expire has a lease run out.
+func (m *machine) expire(t *rapid.T) {
+	id, w := m.any()
+	if w.status != asyncflow.StatusRunning {
+		t.Skip("not running")
+	}
+	_, err := m.b.db.Exec(m.b.t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`, id.Number)
+	require.NoError(t, err)
+	n, err := m.b.Rescue(m.b.t.Context(), m.pipe)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	seq := w.seq
+	w.end(asyncflow.OutcomeLost, "")
+	if !w.status.Final() {
+		w.lost = seq
+	}
+}
+
+// late reports that a lost attempt is done after all.
+func (m *machine) late(t *rapid.T) {
+	id, w := m.any()
+	if len(w.leases) == 0 {
+		t.Skip("never leased")
+	}
+	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	_, taken, err := m.b.SettleLate(m.b.t.Context(), m.pipe, id, l.Seq, o, func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
+		return asyncflow.Decide(m.pipe.TaskType, lost, o, now)
+	})
+	require.NoError(t, err)
+	if w.lateSeq[l.Seq+1] {
+		require.True(t, taken, "the same late report again")
+		return
+	}
+	require.Equal(t, w.lost == l.Seq && w.lost != 0, taken, "%s seq %d, lost %d", id, l.Seq, w.lost)
+	if taken {
+		w.lateSeq[w.seq], w.lost = true, 0
+		w.attempt = l.Attempt
+		w.end(asyncflow.OutcomeDone, "")
+	}
+}
+
+func (m *machine) cancel(t *rapid.T) {
+	id, w := m.any()
+	_, err := m.b.Cancel(m.b.t.Context(), tenant, id, "no more")
+	switch {
+	case w.status == asyncflow.StatusSucceeded || w.status == asyncflow.StatusFailed:
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	default:
+		require.NoError(t, err)
+		if !w.status.Final() {
+			w.lost = 0
+			w.end(asyncflow.OutcomeCancelled, "")
+		}
+	}
+}
+
+func (m *machine) redrive(t *rapid.T) {
+	id, w := m.any()
+	stage := rapid.IntRange(0, w.stage).Draw(t, "stage")
+	_, err := m.b.Redrive(m.b.t.Context(), tenant, id, store.Redrive{Stage: m.pipe.Stages[stage].Name})
+	if w.status != asyncflow.StatusFailed && w.status != asyncflow.StatusCancelled {
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+		return
+	}
+	require.NoError(t, err)
+	w.written[w.seq+1] = asyncflow.OutcomeRedriven
+	w.status, w.stage, w.attempt, w.seq = asyncflow.StatusPending, stage, 1, w.seq+2
+}
+
+// promote has what waits for a time be due.
+func (m *machine) promote(t *rapid.T) {
+	now := m.b.Clock.Now() // in all places that know of it
+	for _, sql := range []string{
+		`UPDATE tenant_acme.task_pipe_1 SET order_time = $1 WHERE id IN (SELECT id FROM tenant_acme.wait_pipe)`,
+		`UPDATE tenant_acme.journal_pipe_1 SET next_time = $1 WHERE id IN (SELECT id FROM tenant_acme.wait_pipe) AND next_time IS NOT NULL`,
+		`UPDATE tenant_acme.wait_pipe SET until = $1, order_time = $1`,
+	} {
+		_, err := m.b.db.Exec(m.b.t.Context(), sql, now)
+		require.NoError(t, err)
+	}
+	want := 0
+	for _, w := range m.tasks {
+		if w.status == asyncflow.StatusWaiting {
+			w.status = asyncflow.StatusPending
+			want++
+		}
+	}
+	n, err := m.b.Promote(m.b.t.Context(), m.pipe, nil)
+	require.NoError(t, err)
+	require.Equal(t, want, n)
+}
+
+// check compares the store with the models, and the one-token-row rule with the
+// tables.
+func (m *machine) check(t *rapid.T) {
+	m.b.checkTokens(m.pipe.Name)
+	for id, w := range m.tasks {
+		task, err := m.b.Task(m.b.t.Context(), tenant, id)
+		require.NoError(t, err)
+		require.Equal(t, []any{w.status, w.stage, w.attempt}, []any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt}, id)
+	}
+}
+
+// Random steps, races among them aside, lead a task where the simple model says.
+func TestModel(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages[1].Retry.Interval = asyncflow.Interval{-600}
+	pipe := b.put(spec)
+	rapid.Check(t, func(rt *rapid.T) {
+		_, err := b.db.Exec(t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1`)
+		require.NoError(t, err)
+		m := &machine{b: b, t: rt, pipe: pipe, tasks: map[asyncflow.TaskID]*model{}}
+		rt.Repeat(map[string]func(*rapid.T){
+			"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle, "expire": m.expire,
+			"late": m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote, "": m.check,
+		})
+	})
+}
