@@ -70,7 +70,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	if err := CheckName(t.Type); err != nil {
 		out.add("type", "%v", err)
 	}
-	checkContext(&out, t.Context, maxContext)
+	checkDocument(&out, "context", t.Context, maxContext)
 	t.Options.Priority.check("priority", &out)
 	if t.Options.Retry != nil {
 		t.Options.Retry.check("retry", &out)
@@ -100,21 +100,22 @@ func (t NewTask) checkKey(out *problems) {
 	}
 }
 
-// CheckContext tells what is wrong with a context, which may have most bytes.
-func CheckContext(context json.RawMessage, most int) error {
+// CheckDocument tells what is wrong with a context or an output, which may have
+// most bytes; field is what the error calls it.
+func CheckDocument(field string, doc json.RawMessage, most int) error {
 	var out problems
-	checkContext(&out, context, most)
+	checkDocument(&out, field, doc, most)
 	return out.err()
 }
 
-func checkContext(out *problems, context json.RawMessage, most int) {
-	if len(context) > most {
+func checkDocument(out *problems, field string, doc json.RawMessage, most int) {
+	if len(doc) > most {
 		out.tooLarge = true
-		out.add("context", "is %d bytes; the limit is %d", len(context), most)
+		out.add(field, "is %d bytes; the limit is %d", len(doc), most)
 		return
 	}
-	if err := CheckJSON(context); err != nil {
-		out.add("context", "%v", err)
+	if err := CheckJSON(doc); err != nil {
+		out.add(field, "%v", err)
 	}
 }
 

@@ -47,20 +47,6 @@ func NewScopes(scopes ...Scope) Scopes {
 	return set
 }
 
-// ParseScopes reads scopes separated by white space, such as "submit read", in
-// any order and number. An unknown scope is an InvalidField "scope", since
-// whoever wrote it expects something of it.
-func ParseScopes(text string) (Scopes, error) {
-	var set Scopes
-	for name := range strings.FieldsSeq(text) {
-		if !Scope(name).Known() {
-			return 0, unknownScope("scope", Scope(name))
-		}
-		set |= Scope(name).bit()
-	}
-	return set, nil
-}
-
 // scopesOfToken reads a scope claim. It leaves out unknown scopes: a token
 // serves other services too, and those of a later version.
 func scopesOfToken(claim string) Scopes {
@@ -85,7 +71,7 @@ func (set Scopes) List() []Scope {
 	return list
 }
 
-// String returns the scopes separated by spaces, as ParseScopes reads them.
+// String returns the scopes separated by spaces, as a scope claim has them.
 func (set Scopes) String() string {
 	list := set.List()
 	names := make([]string, len(list))

@@ -90,7 +90,7 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	switch a.Outcome {
 	case "", "done":
 		if err := checkOutput(a.Output, maxOutput); err != nil {
-			o.Error = "the answer's output " + err.Error()
+			o.Error = err.Error()
 			return
 		}
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
@@ -117,13 +117,10 @@ func plain(err error) string {
 }
 
 func checkOutput(output json.RawMessage, most int) error {
-	switch {
-	case len(output) == 0:
+	if len(output) == 0 {
 		return nil
-	case len(output) > most:
-		return fmt.Errorf("is %d bytes; the limit is %d", len(output), most)
 	}
-	return asyncflow.CheckJSON(output)
+	return asyncflow.CheckDocument("the answer's output", output, most)
 }
 
 // describe says what a failed response was: its status and the start of its body.

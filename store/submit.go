@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,13 +89,10 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 	for n, i := range indexes {
 		id := asyncflow.NewTaskID(name, t.End, ids[n])
 		order := asyncflow.SubmitOrder(t.TaskType, tasks[i], now)
-		status := asyncflow.StatusPending
-		if order.After(now.Add(asyncflow.Soon)) {
-			status = asyncflow.StatusWaiting
-		}
-		results[i] = Submitted{ID: id, Stage: t.Stages[0].Name, Status: status, OrderTime: order}
-		items[n] = submitItem{key: keyOf(tasks[i], now), id: id.Number, created: now, options: optionsText(tasks[i].Options), context: string(tasks[i].Context), result: &results[i],
-			verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}}
+		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}
+		results[i] = Submitted{ID: id, Stage: first.Stage, Status: first.Status(now), OrderTime: order}
+		items[n] = submitItem{id: id.Number, verdict: first, created: now, options: optionsText(tasks[i].Options),
+			context: string(tasks[i].Context), key: keyOf(tasks[i], now), result: &results[i]}
 	}
 	return items, nil
 }
@@ -118,7 +116,7 @@ func optionsText(o asyncflow.Options) *string {
 	}
 	doc, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // numbers only
+		panic(err) // numbers and a string
 	}
 	text := string(doc)
 	return &text
@@ -128,7 +126,7 @@ func optionsText(o asyncflow.Options) *string {
 func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []submitItem) {
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
-	slices.SortFunc(items, func(a, b submitItem) int { return int(a.id - b.id) })
+	slices.SortFunc(items, func(a, b submitItem) int { return cmp.Compare(a.id, b.id) })
 	s.insertTasks(ctx, key, items)
 	for _, item := range items {
 		item.done.Done()

@@ -48,12 +48,12 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" { // a small body could become a huge one
 		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
 	}
-	ctx, cancel := context.WithTimeout(c.UserContext(), requestTime+asyncflow.MaxWait)
-	defer cancel()
-	if o.id != "getTask" {
-		ctx, cancel = context.WithTimeout(ctx, requestTime)
-		defer cancel()
+	limit := requestTime
+	if o.id == "getTask" { // it may be asked to wait
+		limit += asyncflow.MaxWait
 	}
+	ctx, cancel := context.WithTimeout(c.UserContext(), limit)
+	defer cancel()
 	ctx, err := s.identify(ctx, c, o, values)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
 	}
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
-		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: []asyncflow.FieldError{{Field: "Content-Type", Message: "must be application/json"}}}
+		return asyncflow.InvalidField("Content-Type", "must be application/json")
 	}
 	if wanted := o.route.Operation.RequestBody; wanted != nil && len(c.Body()) == 0 {
 		if wanted.Value.Required {
@@ -137,7 +137,8 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 		c.Request().SetBodyString("{}")
 	}
 	if o.bulk {
-		return o.checkQuery(c)
+		_, err := o.readQuery(c)
+		return err
 	}
 	return s.contract.check(c, o, values, c.Body())
 }
@@ -149,12 +150,9 @@ func isJSON(contentType string) bool {
 
 // check returns what the contract has against a request, as the offending fields.
 func (ct *contract) check(c *fiber.Ctx, o *operation, values map[string]string, body []byte) error {
-	if err := o.checkQuery(c); err != nil {
-		return err
-	}
-	query, err := url.ParseQuery(string(c.Request().URI().QueryString()))
+	query, err := o.readQuery(c)
 	if err != nil {
-		return asyncflow.InvalidField("query", "can't be read")
+		return err
 	}
 	req := &http.Request{Method: c.Method(), URL: &url.URL{Path: c.Path(), RawQuery: query.Encode()}, Header: http.Header{},
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}
@@ -175,24 +173,20 @@ func (ct *contract) check(c *fiber.Ctx, o *operation, values map[string]string, 
 	return out
 }
 
-// checkQuery refuses query parameters that the operation doesn't have, and any that
-// is given twice.
-func (o *operation) checkQuery(c *fiber.Ctx) error {
-	raw := c.Request().URI().QueryString()
-	if len(raw) == 0 {
-		return nil
-	}
-	query, err := url.ParseQuery(string(raw))
+// readQuery returns the query parameters. It refuses those that the operation
+// doesn't have, and any that is given twice.
+func (o *operation) readQuery(c *fiber.Ctx) (url.Values, error) {
+	query, err := url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
-		return asyncflow.InvalidField("query", "can't be read")
+		return nil, asyncflow.InvalidField("query", "can't be read")
 	}
 	for name, values := range query {
 		if o.route.Operation.Parameters.GetByInAndName("query", name) == nil {
-			return asyncflow.InvalidField(name, "is not a parameter of this call")
+			return nil, asyncflow.InvalidField(name, "is not a parameter of this call")
 		}
 		if len(values) > 1 {
-			return asyncflow.InvalidField(name, "is given %d times", len(values))
+			return nil, asyncflow.InvalidField(name, "is given %d times", len(values))
 		}
 	}
-	return nil
+	return query, nil
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -14,12 +13,8 @@ import (
 func (s *Server) CompleteTask(ctx context.Context, r CompleteTaskRequestObject) (CompleteTaskResponseObject, error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 	if r.Body != nil && len(r.Body.Output) > 0 && string(r.Body.Output) != "null" {
-		if err := asyncflow.CheckJSON(r.Body.Output); err != nil {
-			return nil, asyncflow.InvalidField("output", "%v", err)
-		}
-		if n := len(r.Body.Output); n > s.cfg.MaxContext {
-			return nil, &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
-				{Field: "output", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxContext)}}}
+		if err := asyncflow.CheckDocument("output", r.Body.Output, s.cfg.MaxContext); err != nil {
+			return nil, err
 		}
 		o.Output = r.Body.Output
 	}
@@ -101,12 +96,16 @@ func (s *Server) reportEnded(ctx context.Context, a attempt, o asyncflow.Outcome
 		return "", err
 	}
 	if written == asyncflow.OutcomeLost && o.Kind != asyncflow.OutcomeFailed { // it is tried again anyway
-		if taken, err := s.reportLate(ctx, a, o); err != nil || taken {
-			return s.statusOf(ctx, a, err)
+		taken, err := s.reportLate(ctx, a, o)
+		if err != nil {
+			return "", err
+		}
+		if taken {
+			return s.statusOf(ctx, a)
 		}
 	}
 	if written == o.Kind {
-		return s.statusOf(ctx, a, nil)
+		return s.statusOf(ctx, a)
 	}
 	return "", s.over(ctx, a, written)
 }
@@ -124,10 +123,7 @@ func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome)
 	return taken, err
 }
 
-func (s *Server) statusOf(ctx context.Context, a attempt, err error) (asyncflow.Status, error) {
-	if err != nil {
-		return "", err
-	}
+func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, error) {
 	task, err := s.cfg.Store.Task(ctx, a.Tenant, a.Task)
 	return task.Status, err
 }
@@ -137,7 +133,7 @@ var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is ove
 
 // over says that an attempt is over, how it ended, and where the task stands.
 func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
-	status, err := s.statusOf(ctx, a, nil)
+	status, err := s.statusOf(ctx, a)
 	switch {
 	case err != nil:
 		return err

@@ -128,7 +128,7 @@ func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (R
 		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context}
 	}
 	if redrive.Context != nil {
-		if err := asyncflow.CheckContext(redrive.Context, s.cfg.MaxContext); err != nil {
+		if err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext); err != nil {
 			return nil, err
 		}
 	}
