@@ -31,6 +31,7 @@ const (
 	OutcomeReleased OutcomeKind = "released" // given back unsent: no attempt was made
 
 	OutcomeRedriven  OutcomeKind = "redriven"  // a failed or cancelled task was set going again
+	OutcomeChanged   OutcomeKind = "changed"   // its priority or time was changed by a caller
 	OutcomeCancelled OutcomeKind = "cancelled" // cancelled by a caller, at whatever place, or by the worker
 	OutcomeAccepted  OutcomeKind = "accepted"  // 202: the completion comes later; never in the journal
 )
@@ -60,13 +61,16 @@ const (
 	Return  VerdictKind = "return"  // back to where it stood, as if never leased
 )
 
-// WaitReason says what a waiting task waits for.
+// WaitReason says what a waiting or pending task waits for.
 type WaitReason string
 
 const (
 	WaitDelay    WaitReason = "delay"    // its run_at
 	WaitRetry    WaitReason = "retry"    // the pause after a failed attempt
 	WaitEndpoint WaitReason = "endpoint" // an endpoint for its stage
+
+	WaitPaused   WaitReason = "paused"   // its task type to be resumed; never stored
+	WaitCapacity WaitReason = "capacity" // a dispatcher with room: it is due; never stored
 )
 
 // Verdict is what follows from an outcome.

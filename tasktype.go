@@ -29,6 +29,8 @@ type TaskType struct {
 	Version int    `json:"-"`
 
 	Stages []Stage `json:"stages"`
+	// Retry is the policy of stages without one of their own.
+	Retry RetryPolicy `json:"retry,omitzero"`
 	// ScheduleLimit is the most tasks that one lease takes.
 	ScheduleLimit int `json:"schedule_limit"`
 	// ScheduleInterval is the least time between two leases on one node; zero:
@@ -63,7 +65,7 @@ func (t TaskType) WithDefaults() TaskType {
 		if s.MaxProcessingTime == 0 {
 			s.MaxProcessingTime = Duration(DefaultProcessingTime)
 		}
-		s.Retry = DefaultRetry.Override(s.Retry)
+		s.Retry = DefaultRetry.Override(t.Retry).Override(s.Retry)
 	}
 	return t
 }
@@ -82,6 +84,7 @@ func (t TaskType) Validate() error {
 		out.add("schedule_limit", "is %d; it must be 1 to %d", t.ScheduleLimit, MaxScheduleLimit)
 	}
 	checkDuration(&out, "schedule_interval", t.ScheduleInterval, 0, MaxScheduleInterval)
+	t.Retry.check("retry", &out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

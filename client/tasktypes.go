@@ -17,7 +17,7 @@ func (c *Client) PutTaskType(ctx context.Context, name string, spec TaskTypeSpec
 		return TaskType{}, err
 	}
 	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PutTaskTypeWithBody(ctx, name, contentJSON, bytes.NewReader(body))
+		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body))
 	})
 }
 

@@ -82,7 +82,7 @@ CREATE TABLE {journal} (
   at        timestamptz NOT NULL,
   stage     text        NOT NULL,
   attempt   smallint    NOT NULL CHECK (attempt > 0),
-  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released', 'cancelled', 'redriven')),
+  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released', 'cancelled', 'redriven', 'changed')),
   final     text        CHECK (final IN ('succeeded', 'failed', 'cancelled')),
   endpoint  text,
   duration  real,
@@ -90,6 +90,7 @@ CREATE TABLE {journal} (
   error     text,
   output    json,
   next_time timestamptz,
+  options   json,
   PRIMARY KEY (id, seq)
 ) WITH ({cold});
 CREATE INDEX ON {journal} (id) WHERE final <> 'succeeded';

@@ -44,6 +44,7 @@ func (e AttemptFinal) Valid() bool {
 // Defines values for AttemptOutcome.
 const (
 	AttemptOutcomeCancelled AttemptOutcome = "cancelled"
+	AttemptOutcomeChanged   AttemptOutcome = "changed"
 	AttemptOutcomeDone      AttemptOutcome = "done"
 	AttemptOutcomeFailed    AttemptOutcome = "failed"
 	AttemptOutcomeLost      AttemptOutcome = "lost"
@@ -56,6 +57,8 @@ const (
 func (e AttemptOutcome) Valid() bool {
 	switch e {
 	case AttemptOutcomeCancelled:
+		return true
+	case AttemptOutcomeChanged:
 		return true
 	case AttemptOutcomeDone:
 		return true
@@ -74,19 +77,106 @@ func (e AttemptOutcome) Valid() bool {
 	}
 }
 
+// Defines values for BulkCancellationStatus.
+const (
+	BulkCancellationStatusPending BulkCancellationStatus = "pending"
+	BulkCancellationStatusRunning BulkCancellationStatus = "running"
+	BulkCancellationStatusWaiting BulkCancellationStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the BulkCancellationStatus enum.
+func (e BulkCancellationStatus) Valid() bool {
+	switch e {
+	case BulkCancellationStatusPending:
+		return true
+	case BulkCancellationStatusRunning:
+		return true
+	case BulkCancellationStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BulkRedriveStatus.
+const (
+	BulkRedriveStatusCancelled BulkRedriveStatus = "cancelled"
+	BulkRedriveStatusFailed    BulkRedriveStatus = "failed"
+)
+
+// Valid indicates whether the value is a known member of the BulkRedriveStatus enum.
+func (e BulkRedriveStatus) Valid() bool {
+	switch e {
+	case BulkRedriveStatusCancelled:
+		return true
+	case BulkRedriveStatusFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OperationKind.
+const (
+	OperationKindCancel  OperationKind = "cancel"
+	OperationKindRedrive OperationKind = "redrive"
+)
+
+// Valid indicates whether the value is a known member of the OperationKind enum.
+func (e OperationKind) Valid() bool {
+	switch e {
+	case OperationKindCancel:
+		return true
+	case OperationKindRedrive:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OperationState.
+const (
+	OperationStateDone    OperationState = "done"
+	OperationStateFailed  OperationState = "failed"
+	OperationStateRunning OperationState = "running"
+	OperationStateStopped OperationState = "stopped"
+)
+
+// Valid indicates whether the value is a known member of the OperationState enum.
+func (e OperationState) Valid() bool {
+	switch e {
+	case OperationStateDone:
+		return true
+	case OperationStateFailed:
+		return true
+	case OperationStateRunning:
+		return true
+	case OperationStateStopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TaskWaitsFor.
 const (
+	TaskWaitsForCapacity TaskWaitsFor = "capacity"
 	TaskWaitsForDelay    TaskWaitsFor = "delay"
 	TaskWaitsForEndpoint TaskWaitsFor = "endpoint"
+	TaskWaitsForPaused   TaskWaitsFor = "paused"
 	TaskWaitsForRetry    TaskWaitsFor = "retry"
 )
 
 // Valid indicates whether the value is a known member of the TaskWaitsFor enum.
 func (e TaskWaitsFor) Valid() bool {
 	switch e {
+	case TaskWaitsForCapacity:
+		return true
 	case TaskWaitsForDelay:
 		return true
 	case TaskWaitsForEndpoint:
+		return true
+	case TaskWaitsForPaused:
 		return true
 	case TaskWaitsForRetry:
 		return true
@@ -106,7 +196,9 @@ type Attempt struct {
 
 	// Endpoint The URL that it was sent to.
 	Endpoint string `json:"endpoint,omitempty,omitzero"`
-	Error    string `json:"error,omitempty,omitzero"`
+
+	// Error Why it failed, with the start of the answer's body.
+	Error string `json:"error,omitempty,omitzero"`
 
 	// Final The final status that it brought.
 	Final AttemptFinal `json:"final,omitempty,omitzero"`
@@ -116,7 +208,7 @@ type Attempt struct {
 
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
 	// released: given back without an attempt; cancelled: by a caller or by the worker;
-	// redriven: set going again, its output is what the stage is sent with.
+	// redriven: set going again, its output is what the stage is sent with; changed: its priority or time was.
 	Outcome AttemptOutcome `json:"outcome"`
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
@@ -135,7 +227,7 @@ type AttemptFinal string
 
 // AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
 // released: given back without an attempt; cancelled: by a caller or by the worker;
-// redriven: set going again, its output is what the stage is sent with.
+// redriven: set going again, its output is what the stage is sent with; changed: its priority or time was.
 type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
@@ -148,6 +240,80 @@ type BatchResult struct {
 	Error Problem       `json:"error,omitempty,omitzero"`
 	Task  SubmittedTask `json:"task,omitempty,omitzero"`
 }
+
+// BulkCancellation defines model for BulkCancellation.
+type BulkCancellation struct {
+	// DryRun Only count them.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text; capitals don't matter.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Pace Tasks a second, at most; left out, as fast as it goes.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Reason Why. Shown with each task and in its journal.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status Only tasks of this status; left out, all that are not final.
+	Status BulkCancellationStatus `json:"status,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
+// BulkCancellationStatus Only tasks of this status; left out, all that are not final.
+type BulkCancellationStatus string
+
+// BulkRedrive defines model for BulkRedrive.
+type BulkRedrive struct {
+	// DryRun Only count them.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text; capitals don't matter.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// FromStage Go on with this stage; left out, each where it ended.
+	FromStage string `json:"from_stage,omitempty,omitzero"`
+
+	// Pace Tasks a second, at most; left out, as fast as it goes.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status Only tasks of this status.
+	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
+// BulkRedriveStatus Only tasks of this status.
+type BulkRedriveStatus string
 
 // CallbackResult defines model for CallbackResult.
 type CallbackResult struct {
@@ -166,6 +332,11 @@ type Cancellation struct {
 type Completion struct {
 	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
 	Output JSON `json:"output,omitempty,omitzero"`
+}
+
+// Count defines model for Count.
+type Count struct {
+	Count int64 `json:"count"`
 }
 
 // Duration A Go-style duration, such as 30s or 1h30m.
@@ -233,7 +404,8 @@ type HeartbeatResult struct {
 }
 
 // Interval The pauses between attempts in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always |n|.
-// A list: one pause after each attempt, the last one repeating.
+// A list: one pause after each attempt, the last one repeating. "poly": k^4 + 15 + rand*30*(k+1) for the k-th
+// retry, counted from 0. Any other text is an expression over attempt, status, error and rand.
 //
 // Example: 3600
 type Interval = asyncflow.Interval
@@ -308,6 +480,52 @@ type NewTaskBatch struct {
 	Tasks []BatchItem `json:"tasks"`
 }
 
+// Operation defines model for Operation.
+type Operation struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Done How many of them it has cancelled or redriven.
+	Done       int64         `json:"done"`
+	Error      string        `json:"error,omitempty,omitzero"`
+	FinishedAt time.Time     `json:"finished_at,omitempty,omitzero"`
+	Id         string        `json:"id"`
+	Kind       OperationKind `json:"kind"`
+
+	// Pace Tasks a second, at most.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Skipped How many had moved on before their turn.
+	Skipped int64 `json:"skipped"`
+
+	// State failed: it can't go on; error says why.
+	State OperationState `json:"state"`
+
+	// Total How many tasks the filter found when it began.
+	Total int64 `json:"total"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+}
+
+// OperationKind defines model for Operation.Kind.
+type OperationKind string
+
+// OperationState failed: it can't go on; error says why.
+type OperationState string
+
+// OperationList defines model for OperationList.
+type OperationList struct {
+	Data []Operation `json:"data"`
+}
+
+// Pause defines model for Pause.
+type Pause struct {
+	// Reason Why. Shown with the task type.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
 //
 // Example: 60
@@ -330,6 +548,19 @@ type Progress struct {
 	Percent int    `json:"percent"`
 }
 
+// Rates In tasks a second, over the last minute.
+type Rates struct {
+	// Attempts Attempts that ended.
+	Attempts float32 `json:"attempts"`
+
+	// Failures Attempts that ended without being done.
+	Failures float32 `json:"failures"`
+
+	// Finished Tasks that became final.
+	Finished  float32 `json:"finished"`
+	Submitted float32 `json:"submitted"`
+}
+
 // Redrive defines model for Redrive.
 type Redrive struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
@@ -339,11 +570,54 @@ type Redrive struct {
 	Stage string `json:"stage,omitempty,omitzero"`
 }
 
+// Resume defines model for Resume.
+type Resume struct {
+	// Ramp A Go-style duration, such as 30s or 1h30m.
+	//
+	// Example: 30s
+	Ramp Duration `json:"ramp,omitempty,omitzero"`
+}
+
 // RetryPolicy How often a stage is attempted, and the pauses in between.
 type RetryPolicy = asyncflow.RetryPolicy
 
 // Stage defines model for Stage.
 type Stage = asyncflow.Stage
+
+// Stats defines model for Stats.
+type Stats struct {
+	// Cancelled Ever; one that was redriven is taken off again.
+	Cancelled int64 `json:"cancelled"`
+
+	// Failed Ever; one that was redriven is taken off again.
+	Failed int64 `json:"failed"`
+
+	// OldestDue Since when the first task in order has been due; absent if none is.
+	OldestDue time.Time `json:"oldest_due,omitempty,omitzero"`
+	Paused    bool      `json:"paused,omitempty,omitzero"`
+	Pending   int64     `json:"pending"`
+
+	// Rates In tasks a second, over the last minute.
+	Rates Rates `json:"rates"`
+
+	// Rolls How many rolls are kept.
+	Rolls   int   `json:"rolls"`
+	Running int64 `json:"running"`
+
+	// Succeeded Ever.
+	Succeeded int64 `json:"succeeded"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type    Name  `json:"type"`
+	Waiting int64 `json:"waiting"`
+}
+
+// StatsList defines model for StatsList.
+type StatsList struct {
+	Data []Stats `json:"data"`
+}
 
 // Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
 // attempt is under way; succeeded, failed and cancelled are final.
@@ -431,11 +705,15 @@ type Task struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// WaitsFor Why it is waiting.
+	// WaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
+	// attempt; endpoint: an endpoint for its stage; paused: its task type is paused; capacity: it is due, and a
+	// dispatcher takes it when it has room.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
-// TaskWaitsFor Why it is waiting.
+// TaskWaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
+// attempt; endpoint: an endpoint for its stage; paused: its task type is paused; capacity: it is due, and a
+// dispatcher takes it when it has room.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.
@@ -444,6 +722,19 @@ type TaskList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+}
+
+// TaskPatch defines model for TaskPatch.
+type TaskPatch struct {
+	Delay *Duration `json:"delay,omitempty"`
+
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	//
+	// Example: 60
+	Priority Priority `json:"priority,omitempty,omitzero"`
+
+	// RunAt Not before this time; at most a year ahead. Excludes delay.
+	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 }
 
 // TaskType defines model for TaskType.
@@ -455,13 +746,28 @@ type TaskType struct {
 	// Example: thumbnails
 	Name Name `json:"name"`
 
+	// PauseReason While it is paused.
+	PauseReason string `json:"pause_reason,omitempty,omitzero"`
+
+	// PausedAt While it is paused.
+	PausedAt time.Time `json:"paused_at,omitempty,omitzero"`
+
+	// RampUntil While it is being ramped up after a resume: when that ends.
+	RampUntil time.Time `json:"ramp_until,omitempty,omitzero"`
+
+	// Retry How often a stage is attempted, and the pauses in between.
+	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
+
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
-	ScheduleInterval Duration  `json:"schedule_interval"`
-	ScheduleLimit    int       `json:"schedule_limit"`
-	Stages           []Stage   `json:"stages"`
-	UpdatedAt        time.Time `json:"updated_at"`
+	ScheduleInterval Duration `json:"schedule_interval"`
+	ScheduleLimit    int      `json:"schedule_limit"`
+
+	// StageMapping Where tasks go on that still stand in a stage that was removed.
+	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`
+	Stages       []Stage         `json:"stages"`
+	UpdatedAt    time.Time       `json:"updated_at"`
 
 	// Version Grows by one with each change.
 	Version int `json:"version"`
@@ -474,6 +780,9 @@ type TaskTypeList struct {
 
 // TaskTypeSpec defines model for TaskTypeSpec.
 type TaskTypeSpec struct {
+	// Retry How often a stage is attempted, and the pauses in between.
+	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
+
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
@@ -482,9 +791,15 @@ type TaskTypeSpec struct {
 	// ScheduleLimit The most tasks that one lease takes.
 	ScheduleLimit int `json:"schedule_limit,omitempty,omitzero"`
 
+	// StageMapping For stages that are removed, the stage that tasks standing in them go on with, at its first attempt.
+	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`
+
 	// Stages The steps, in order.
 	Stages []Stage `json:"stages"`
 }
+
+// OperationID defines model for OperationID.
+type OperationID = string
 
 // TaskID defines model for TaskID.
 type TaskID = string
@@ -500,6 +815,18 @@ type ListEndpointsParams struct {
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 }
 
+// GetStatsParams defines parameters for GetStats.
+type GetStatsParams struct {
+	// Type Only this task type.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+}
+
+// PutTaskTypeParams defines parameters for PutTaskType.
+type PutTaskTypeParams struct {
+	// DryRun Check the document and answer what it would make, but change nothing.
+	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+}
+
 // ListTasksParams defines parameters for ListTasks.
 type ListTasksParams struct {
 	// Type The task type.
@@ -507,6 +834,12 @@ type ListTasksParams struct {
 
 	// Status Only tasks of this status.
 	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// Stage Only tasks that stand, or ended, in this stage.
+	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text; capitals don't matter.
+	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
 	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
@@ -533,6 +866,12 @@ type GetTaskParams struct {
 	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
+// TaskEventsParams defines parameters for TaskEvents.
+type TaskEventsParams struct {
+	// LastEventID The id of the last event received, to go on after it.
+	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
 // CompleteTaskJSONRequestBody defines body for CompleteTask for application/json ContentType.
 type CompleteTaskJSONRequestBody = Completion
 
@@ -548,11 +887,26 @@ type CreateEndpointJSONRequestBody = NewEndpoint
 // PutTaskTypeJSONRequestBody defines body for PutTaskType for application/json ContentType.
 type PutTaskTypeJSONRequestBody = TaskTypeSpec
 
+// PauseTaskTypeJSONRequestBody defines body for PauseTaskType for application/json ContentType.
+type PauseTaskTypeJSONRequestBody = Pause
+
+// ResumeTaskTypeJSONRequestBody defines body for ResumeTaskType for application/json ContentType.
+type ResumeTaskTypeJSONRequestBody = Resume
+
 // SubmitTaskJSONRequestBody defines body for SubmitTask for application/json ContentType.
 type SubmitTaskJSONRequestBody = NewTask
 
 // SubmitTasksJSONRequestBody defines body for SubmitTasks for application/json ContentType.
 type SubmitTasksJSONRequestBody = NewTaskBatch
+
+// CancelTasksJSONRequestBody defines body for CancelTasks for application/json ContentType.
+type CancelTasksJSONRequestBody = BulkCancellation
+
+// RedriveTasksJSONRequestBody defines body for RedriveTasks for application/json ContentType.
+type RedriveTasksJSONRequestBody = BulkRedrive
+
+// PatchTaskJSONRequestBody defines body for PatchTask for application/json ContentType.
+type PatchTaskJSONRequestBody = TaskPatch
 
 // CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
 type CancelTaskJSONRequestBody = Cancellation
@@ -750,6 +1104,28 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListOperations List the operations, newest first
+	//
+	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
+	ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetOperation Get an operation
+	//
+	// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
+	GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StopOperation Stop an operation
+	//
+	// What it has done stays done. One that has ended is left as it is.
+	//
+	// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
+	StopOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStats Count what is waiting, running and done
+	//
+	// Corresponds with GET /v1/stats (the `GetStats` operationId).
+	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTaskTypes List the task types
 	//
 	// Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
@@ -769,21 +1145,63 @@ type ClientInterface interface {
 
 	// PutTaskTypeWithBody Create a task type or make a new version of it
 	//
-	// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+	// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+	// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-	PutTaskTypeWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutTaskTypeWithBody(ctx context.Context, pType Type, params *PutTaskTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutTaskType Create a task type or make a new version of it
 	//
-	// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+	// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+	// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-	PutTaskType(ctx context.Context, pType Type, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutTaskType(ctx context.Context, pType Type, params *PutTaskTypeParams, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseTaskTypeWithBody Pause a task type
+	//
+	// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+	// submits go on. A type that is paused already stays so.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+	PauseTaskTypeWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseTaskType Pause a task type
+	//
+	// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+	// submits go on. A type that is paused already stays so.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+	PauseTaskType(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeTaskTypeWithBody Resume a paused task type
+	//
+	// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+	// A type that isn't paused is left as it is.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+	ResumeTaskTypeWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeTaskType Resume a paused task type
+	//
+	// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+	// A type that isn't paused is left as it is.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+	ResumeTaskType(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks of a type, newest first
 	//
@@ -828,10 +1246,72 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/tasks/batch (the `SubmitTasks` operationId).
 	SubmitTasks(ctx context.Context, body SubmitTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CancelTasksWithBody Cancel all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that were submitted before this call.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+	CancelTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTasks Cancel all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that were submitted before this call.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+	CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveTasksWithBody Redrive all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that ended before this call, each once.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+	RedriveTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveTasks Redrive all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that ended before this call, each once.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+	RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetTask Get a task, waiting for its end if asked to
 	//
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchTaskWithBody Change when a pending or waiting task runs
+	//
+	// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+	// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+	// task is running or final.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+	PatchTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchTask Change when a pending or waiting task runs
+	//
+	// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+	// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+	// task is running or final.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+	PatchTask(ctx context.Context, id TaskID, body PatchTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAttempts List the attempts of a task
 	//
@@ -859,6 +1339,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 	CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TaskEvents Follow a task as a stream of server-sent events
+	//
+	// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
+	// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
+	// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+	//
+	// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
+	TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RedriveTaskWithBody Set a failed or cancelled task going again
 	//
@@ -1145,6 +1634,68 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
+// ListOperations List the operations, newest first
+//
+// Corresponds with GET /v1/operations (the `ListOperations` operationId).
+func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListOperationsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetOperation Get an operation
+//
+// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
+func (c *Client) GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetOperationRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StopOperation Stop an operation
+//
+// What it has done stays done. One that has ended is left as it is.
+//
+// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
+func (c *Client) StopOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStopOperationRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStats Count what is waiting, running and done
+//
+// Corresponds with GET /v1/stats (the `GetStats` operationId).
+func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStatsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListTaskTypes List the task types
 //
 // Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
@@ -1194,13 +1745,14 @@ func (c *Client) GetTaskType(ctx context.Context, pType Type, reqEditors ...Requ
 
 // PutTaskTypeWithBody Create a task type or make a new version of it
 //
-// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-func (c *Client) PutTaskTypeWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutTaskTypeRequestWithBody(c.Server, pType, contentType, body)
+func (c *Client) PutTaskTypeWithBody(ctx context.Context, pType Type, params *PutTaskTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutTaskTypeRequestWithBody(c.Server, pType, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1213,13 +1765,94 @@ func (c *Client) PutTaskTypeWithBody(ctx context.Context, pType Type, contentTyp
 
 // PutTaskType Create a task type or make a new version of it
 //
-// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-func (c *Client) PutTaskType(ctx context.Context, pType Type, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutTaskTypeRequest(c.Server, pType, body)
+func (c *Client) PutTaskType(ctx context.Context, pType Type, params *PutTaskTypeParams, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutTaskTypeRequest(c.Server, pType, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseTaskTypeWithBody Pause a task type
+//
+// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+// submits go on. A type that is paused already stays so.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+func (c *Client) PauseTaskTypeWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseTaskTypeRequestWithBody(c.Server, pType, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseTaskType Pause a task type
+//
+// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+// submits go on. A type that is paused already stays so.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+func (c *Client) PauseTaskType(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseTaskTypeRequest(c.Server, pType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeTaskTypeWithBody Resume a paused task type
+//
+// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+// A type that isn't paused is left as it is.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+func (c *Client) ResumeTaskTypeWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeTaskTypeRequestWithBody(c.Server, pType, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeTaskType Resume a paused task type
+//
+// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+// A type that isn't paused is left as it is.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeTaskTypeRequest(c.Server, pType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1323,11 +1956,133 @@ func (c *Client) SubmitTasks(ctx context.Context, body SubmitTasksJSONRequestBod
 	return c.Client.Do(req)
 }
 
+// CancelTasksWithBody Cancel all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that were submitted before this call.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+func (c *Client) CancelTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTasks Cancel all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that were submitted before this call.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveTasksWithBody Redrive all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that ended before this call, each once.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+func (c *Client) RedriveTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveTasks Redrive all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that ended before this call, each once.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetTask Get a task, waiting for its end if asked to
 //
 // Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchTaskWithBody Change when a pending or waiting task runs
+//
+// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+// task is running or final.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchTaskRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchTask Change when a pending or waiting task runs
+//
+// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+// task is running or final.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+func (c *Client) PatchTask(ctx context.Context, id TaskID, body PatchTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchTaskRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1385,6 +2140,25 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, id TaskID, contentType 
 // Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TaskEvents Follow a task as a stream of server-sent events
+//
+// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
+// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
+// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+//
+// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
+func (c *Client) TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTaskEventsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1847,6 +2621,151 @@ func NewGetEndpointRequest(server string, id string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListOperationsRequest constructs an http.Request for the ListOperations method
+func NewListOperationsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/operations")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetOperationRequest constructs an http.Request for the GetOperation method
+func NewGetOperationRequest(server string, id OperationID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/operations/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewStopOperationRequest constructs an http.Request for the StopOperation method
+func NewStopOperationRequest(server string, id OperationID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/operations/%s/stop", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStatsRequest constructs an http.Request for the GetStats method
+func NewGetStatsRequest(server string, params *GetStatsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListTaskTypesRequest constructs an http.Request for the ListTaskTypes method
 func NewListTaskTypesRequest(server string) (*http.Request, error) {
 	var err error
@@ -1943,18 +2862,18 @@ func NewGetTaskTypeRequest(server string, pType Type) (*http.Request, error) {
 }
 
 // NewPutTaskTypeRequest calls the generic PutTaskType builder with application/json body
-func NewPutTaskTypeRequest(server string, pType Type, body PutTaskTypeJSONRequestBody) (*http.Request, error) {
+func NewPutTaskTypeRequest(server string, pType Type, params *PutTaskTypeParams, body PutTaskTypeJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPutTaskTypeRequestWithBody(server, pType, "application/json", bodyReader)
+	return NewPutTaskTypeRequestWithBody(server, pType, params, "application/json", bodyReader)
 }
 
 // NewPutTaskTypeRequestWithBody constructs an http.Request for the PutTaskType method, with any body, and a specified content type
-func NewPutTaskTypeRequestWithBody(server string, pType Type, contentType string, body io.Reader) (*http.Request, error) {
+func NewPutTaskTypeRequestWithBody(server string, pType Type, params *PutTaskTypeParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -1979,7 +2898,124 @@ func NewPutTaskTypeRequestWithBody(server string, pType Type, contentType string
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewPauseTaskTypeRequest calls the generic PauseTaskType builder with application/json body
+func NewPauseTaskTypeRequest(server string, pType Type, body PauseTaskTypeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPauseTaskTypeRequestWithBody(server, pType, "application/json", bodyReader)
+}
+
+// NewPauseTaskTypeRequestWithBody constructs an http.Request for the PauseTaskType method, with any body, and a specified content type
+func NewPauseTaskTypeRequestWithBody(server string, pType Type, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/task-types/%s/pause", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeTaskTypeRequest calls the generic ResumeTaskType builder with application/json body
+func NewResumeTaskTypeRequest(server string, pType Type, body ResumeTaskTypeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeTaskTypeRequestWithBody(server, pType, "application/json", bodyReader)
+}
+
+// NewResumeTaskTypeRequestWithBody constructs an http.Request for the ResumeTaskType method, with any body, and a specified content type
+func NewResumeTaskTypeRequestWithBody(server string, pType Type, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/task-types/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -2026,6 +3062,22 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "stage", params.Stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "error", params.Error, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -2172,6 +3224,86 @@ func NewSubmitTasksRequestWithBody(server string, contentType string, body io.Re
 	return req, nil
 }
 
+// NewCancelTasksRequest calls the generic CancelTasks builder with application/json body
+func NewCancelTasksRequest(server string, body CancelTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCancelTasksRequestWithBody constructs an http.Request for the CancelTasks method, with any body, and a specified content type
+func NewCancelTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/cancel")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRedriveTasksRequest calls the generic RedriveTasks builder with application/json body
+func NewRedriveTasksRequest(server string, body RedriveTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedriveTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRedriveTasksRequestWithBody constructs an http.Request for the RedriveTasks method, with any body, and a specified content type
+func NewRedriveTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/redrive")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetTaskRequest constructs an http.Request for the GetTask method
 func NewGetTaskRequest(server string, id TaskID, params *GetTaskParams) (*http.Request, error) {
 	var err error
@@ -2225,6 +3357,53 @@ func NewGetTaskRequest(server string, id TaskID, params *GetTaskParams) (*http.R
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewPatchTaskRequest calls the generic PatchTask builder with application/json body
+func NewPatchTaskRequest(server string, id TaskID, body PatchTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPatchTaskRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewPatchTaskRequestWithBody constructs an http.Request for the PatchTask method, with any body, and a specified content type
+func NewPatchTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2306,6 +3485,53 @@ func NewCancelTaskRequestWithBody(server string, id TaskID, contentType string, 
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewTaskEventsRequest constructs an http.Request for the TaskEvents method
+func NewTaskEventsRequest(server string, id TaskID, params *TaskEventsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/events", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Last-Event-ID", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -2531,6 +3757,36 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetEndpointResponse, error)
 
+	// ListOperationsWithResponse List the operations, newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
+	ListOperationsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListOperationsResponse, error)
+
+	// GetOperationWithResponse Get an operation
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
+	GetOperationWithResponse(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*GetOperationResponse, error)
+
+	// StopOperationWithResponse Stop an operation
+	//
+	// What it has done stays done. One that has ended is left as it is.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
+	StopOperationWithResponse(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*StopOperationResponse, error)
+
+	// GetStatsWithResponse Count what is waiting, running and done
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/stats (the `GetStats` operationId).
+	GetStatsWithResponse(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*GetStatsResponse, error)
+
 	// ListTaskTypesWithResponse List the task types
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -2556,21 +3812,63 @@ type ClientWithResponsesInterface interface {
 
 	// PutTaskTypeWithBodyWithResponse Create a task type or make a new version of it
 	//
-	// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+	// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+	// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-	PutTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error)
+	PutTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, params *PutTaskTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error)
 
 	// PutTaskTypeWithResponse Create a task type or make a new version of it
 	//
-	// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+	// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+	// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-	PutTaskTypeWithResponse(ctx context.Context, pType Type, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error)
+	PutTaskTypeWithResponse(ctx context.Context, pType Type, params *PutTaskTypeParams, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error)
+
+	// PauseTaskTypeWithBodyWithResponse Pause a task type
+	//
+	// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+	// submits go on. A type that is paused already stays so.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+	PauseTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseTaskTypeResponse, error)
+
+	// PauseTaskTypeWithResponse Pause a task type
+	//
+	// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+	// submits go on. A type that is paused already stays so.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+	PauseTaskTypeWithResponse(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseTaskTypeResponse, error)
+
+	// ResumeTaskTypeWithBodyWithResponse Resume a paused task type
+	//
+	// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+	// A type that isn't paused is left as it is.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+	ResumeTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeTaskTypeResponse, error)
+
+	// ResumeTaskTypeWithResponse Resume a paused task type
+	//
+	// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+	// A type that isn't paused is left as it is.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+	ResumeTaskTypeWithResponse(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeTaskTypeResponse, error)
 
 	// ListTasksWithResponse List tasks of a type, newest first
 	//
@@ -2617,12 +3915,74 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/tasks/batch (the `SubmitTasks` operationId).
 	SubmitTasksWithResponse(ctx context.Context, body SubmitTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitTasksResponse, error)
 
+	// CancelTasksWithBodyWithResponse Cancel all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that were submitted before this call.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+	CancelTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTasksResponse, error)
+
+	// CancelTasksWithResponse Cancel all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that were submitted before this call.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+	CancelTasksWithResponse(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTasksResponse, error)
+
+	// RedriveTasksWithBodyWithResponse Redrive all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that ended before this call, each once.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+	RedriveTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedriveTasksResponse, error)
+
+	// RedriveTasksWithResponse Redrive all tasks that a filter finds
+	//
+	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+	// concerns tasks that ended before this call, each once.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+	RedriveTasksWithResponse(ctx context.Context, body RedriveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveTasksResponse, error)
+
 	// GetTaskWithResponse Get a task, waiting for its end if asked to
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTaskWithResponse(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error)
+
+	// PatchTaskWithBodyWithResponse Change when a pending or waiting task runs
+	//
+	// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+	// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+	// task is running or final.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+	PatchTaskWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchTaskResponse, error)
+
+	// PatchTaskWithResponse Change when a pending or waiting task runs
+	//
+	// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+	// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+	// task is running or final.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+	PatchTaskWithResponse(ctx context.Context, id TaskID, body PatchTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchTaskResponse, error)
 
 	// ListAttemptsWithResponse List the attempts of a task
 	//
@@ -2652,6 +4012,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 	CancelTaskWithResponse(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// TaskEventsWithResponse Follow a task as a stream of server-sent events
+	//
+	// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
+	// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
+	// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
+	TaskEventsWithResponse(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*TaskEventsResponse, error)
 
 	// RedriveTaskWithBodyWithResponse Set a failed or cancelled task going again
 	//
@@ -3193,6 +4564,198 @@ func (r GetEndpointResponse) ContentType() string {
 	return ""
 }
 
+type ListOperationsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OperationList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListOperationsResponse) GetJSON200() *OperationList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListOperationsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListOperationsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListOperationsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListOperationsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListOperationsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetOperationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Operation
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetOperationResponse) GetJSON200() *Operation {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetOperationResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetOperationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetOperationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetOperationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetOperationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type StopOperationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Operation
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r StopOperationResponse) GetJSON200() *Operation {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r StopOperationResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r StopOperationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StopOperationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StopOperationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StopOperationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetStatsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StatsList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStatsResponse) GetJSON200() *StatsList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetStatsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStatsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStatsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStatsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStatsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListTaskTypesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3385,6 +4948,102 @@ func (r PutTaskTypeResponse) ContentType() string {
 	return ""
 }
 
+type PauseTaskTypeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskType
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PauseTaskTypeResponse) GetJSON200() *TaskType {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PauseTaskTypeResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseTaskTypeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseTaskTypeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseTaskTypeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseTaskTypeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeTaskTypeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskType
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeTaskTypeResponse) GetJSON200() *TaskType {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeTaskTypeResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeTaskTypeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeTaskTypeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeTaskTypeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeTaskTypeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListTasksResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3536,6 +5195,116 @@ func (r SubmitTasksResponse) ContentType() string {
 	return ""
 }
 
+type CancelTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Count
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Operation
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CancelTasksResponse) GetJSON200() *Count {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r CancelTasksResponse) GetJSON202() *Operation {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CancelTasksResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedriveTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Count
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Operation
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RedriveTasksResponse) GetJSON200() *Count {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RedriveTasksResponse) GetJSON202() *Operation {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedriveTasksResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedriveTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedriveTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedriveTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedriveTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3578,6 +5347,54 @@ func (r GetTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PatchTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Task
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PatchTaskResponse) GetJSON200() *Task {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PatchTaskResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PatchTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PatchTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PatchTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PatchTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3674,6 +5491,47 @@ func (r CancelTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CancelTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TaskEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TaskEventsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TaskEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TaskEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TaskEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TaskEventsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3948,6 +5806,60 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id st
 	return ParseGetEndpointResponse(rsp)
 }
 
+// ListOperationsWithResponse List the operations, newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/operations (the `ListOperations` operationId).
+func (c *ClientWithResponses) ListOperationsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListOperationsResponse, error) {
+	rsp, err := c.ListOperations(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListOperationsResponse(rsp)
+}
+
+// GetOperationWithResponse Get an operation
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
+func (c *ClientWithResponses) GetOperationWithResponse(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*GetOperationResponse, error) {
+	rsp, err := c.GetOperation(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetOperationResponse(rsp)
+}
+
+// StopOperationWithResponse Stop an operation
+//
+// What it has done stays done. One that has ended is left as it is.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
+func (c *ClientWithResponses) StopOperationWithResponse(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*StopOperationResponse, error) {
+	rsp, err := c.StopOperation(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStopOperationResponse(rsp)
+}
+
+// GetStatsWithResponse Count what is waiting, running and done
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/stats (the `GetStats` operationId).
+func (c *ClientWithResponses) GetStatsWithResponse(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*GetStatsResponse, error) {
+	rsp, err := c.GetStats(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStatsResponse(rsp)
+}
+
 // ListTaskTypesWithResponse List the task types
 //
 // Returns a wrapper object for the known response body format(s).
@@ -3991,13 +5903,14 @@ func (c *ClientWithResponses) GetTaskTypeWithResponse(ctx context.Context, pType
 
 // PutTaskTypeWithBodyWithResponse Create a task type or make a new version of it
 //
-// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-func (c *ClientWithResponses) PutTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error) {
-	rsp, err := c.PutTaskTypeWithBody(ctx, pType, contentType, body, reqEditors...)
+func (c *ClientWithResponses) PutTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, params *PutTaskTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error) {
+	rsp, err := c.PutTaskTypeWithBody(ctx, pType, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -4006,17 +5919,82 @@ func (c *ClientWithResponses) PutTaskTypeWithBodyWithResponse(ctx context.Contex
 
 // PutTaskTypeWithResponse Create a task type or make a new version of it
 //
-// The same document again changes nothing. A stage can't be removed while live tasks stand in it.
+// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
+// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/task-types/{type} (the `PutTaskType` operationId).
-func (c *ClientWithResponses) PutTaskTypeWithResponse(ctx context.Context, pType Type, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error) {
-	rsp, err := c.PutTaskType(ctx, pType, body, reqEditors...)
+func (c *ClientWithResponses) PutTaskTypeWithResponse(ctx context.Context, pType Type, params *PutTaskTypeParams, body PutTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTaskTypeResponse, error) {
+	rsp, err := c.PutTaskType(ctx, pType, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
 	return ParsePutTaskTypeResponse(rsp)
+}
+
+// PauseTaskTypeWithBodyWithResponse Pause a task type
+//
+// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+// submits go on. A type that is paused already stays so.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+func (c *ClientWithResponses) PauseTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseTaskTypeResponse, error) {
+	rsp, err := c.PauseTaskTypeWithBody(ctx, pType, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseTaskTypeResponse(rsp)
+}
+
+// PauseTaskTypeWithResponse Pause a task type
+//
+// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
+// submits go on. A type that is paused already stays so.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
+func (c *ClientWithResponses) PauseTaskTypeWithResponse(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseTaskTypeResponse, error) {
+	rsp, err := c.PauseTaskType(ctx, pType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseTaskTypeResponse(rsp)
+}
+
+// ResumeTaskTypeWithBodyWithResponse Resume a paused task type
+//
+// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+// A type that isn't paused is left as it is.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+func (c *ClientWithResponses) ResumeTaskTypeWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeTaskTypeResponse, error) {
+	rsp, err := c.ResumeTaskTypeWithBody(ctx, pType, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeTaskTypeResponse(rsp)
+}
+
+// ResumeTaskTypeWithResponse Resume a paused task type
+//
+// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
+// A type that isn't paused is left as it is.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
+func (c *ClientWithResponses) ResumeTaskTypeWithResponse(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeTaskTypeResponse, error) {
+	rsp, err := c.ResumeTaskType(ctx, pType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeTaskTypeResponse(rsp)
 }
 
 // ListTasksWithResponse List tasks of a type, newest first
@@ -4094,6 +6072,70 @@ func (c *ClientWithResponses) SubmitTasksWithResponse(ctx context.Context, body 
 	return ParseSubmitTasksResponse(rsp)
 }
 
+// CancelTasksWithBodyWithResponse Cancel all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that were submitted before this call.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+func (c *ClientWithResponses) CancelTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTasksResponse, error) {
+	rsp, err := c.CancelTasksWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTasksResponse(rsp)
+}
+
+// CancelTasksWithResponse Cancel all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that were submitted before this call.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
+func (c *ClientWithResponses) CancelTasksWithResponse(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTasksResponse, error) {
+	rsp, err := c.CancelTasks(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTasksResponse(rsp)
+}
+
+// RedriveTasksWithBodyWithResponse Redrive all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that ended before this call, each once.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+func (c *ClientWithResponses) RedriveTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedriveTasksResponse, error) {
+	rsp, err := c.RedriveTasksWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveTasksResponse(rsp)
+}
+
+// RedriveTasksWithResponse Redrive all tasks that a filter finds
+//
+// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
+// concerns tasks that ended before this call, each once.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
+func (c *ClientWithResponses) RedriveTasksWithResponse(ctx context.Context, body RedriveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveTasksResponse, error) {
+	rsp, err := c.RedriveTasks(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveTasksResponse(rsp)
+}
+
 // GetTaskWithResponse Get a task, waiting for its end if asked to
 //
 // Returns a wrapper object for the known response body format(s).
@@ -4105,6 +6147,40 @@ func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, id TaskID
 		return nil, err
 	}
 	return ParseGetTaskResponse(rsp)
+}
+
+// PatchTaskWithBodyWithResponse Change when a pending or waiting task runs
+//
+// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+// task is running or final.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+func (c *ClientWithResponses) PatchTaskWithBodyWithResponse(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchTaskResponse, error) {
+	rsp, err := c.PatchTaskWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchTaskResponse(rsp)
+}
+
+// PatchTaskWithResponse Change when a pending or waiting task runs
+//
+// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
+// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
+// task is running or final.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
+func (c *ClientWithResponses) PatchTaskWithResponse(ctx context.Context, id TaskID, body PatchTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchTaskResponse, error) {
+	rsp, err := c.PatchTask(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchTaskResponse(rsp)
 }
 
 // ListAttemptsWithResponse List the attempts of a task
@@ -4152,6 +6228,23 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, id Tas
 		return nil, err
 	}
 	return ParseCancelTaskResponse(rsp)
+}
+
+// TaskEventsWithResponse Follow a task as a stream of server-sent events
+//
+// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
+// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
+// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
+func (c *ClientWithResponses) TaskEventsWithResponse(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*TaskEventsResponse, error) {
+	rsp, err := c.TaskEvents(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTaskEventsResponse(rsp)
 }
 
 // RedriveTaskWithBodyWithResponse Set a failed or cancelled task going again
@@ -4543,6 +6636,138 @@ func ParseGetEndpointResponse(rsp *http.Response) (*GetEndpointResponse, error) 
 	return response, nil
 }
 
+// ParseListOperationsResponse parses an HTTP response from a ListOperationsWithResponse call
+func ParseListOperationsResponse(rsp *http.Response) (*ListOperationsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListOperationsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OperationList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetOperationResponse parses an HTTP response from a GetOperationWithResponse call
+func ParseGetOperationResponse(rsp *http.Response) (*GetOperationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetOperationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Operation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseStopOperationResponse parses an HTTP response from a StopOperationWithResponse call
+func ParseStopOperationResponse(rsp *http.Response) (*StopOperationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StopOperationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Operation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStatsResponse parses an HTTP response from a GetStatsWithResponse call
+func ParseGetStatsResponse(rsp *http.Response) (*GetStatsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStatsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StatsList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTaskTypesResponse parses an HTTP response from a ListTaskTypesWithResponse call
 func ParseListTaskTypesResponse(rsp *http.Response) (*ListTaskTypesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -4678,6 +6903,72 @@ func ParsePutTaskTypeResponse(rsp *http.Response) (*PutTaskTypeResponse, error) 
 	return response, nil
 }
 
+// ParsePauseTaskTypeResponse parses an HTTP response from a PauseTaskTypeWithResponse call
+func ParsePauseTaskTypeResponse(rsp *http.Response) (*PauseTaskTypeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseTaskTypeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeTaskTypeResponse parses an HTTP response from a ResumeTaskTypeWithResponse call
+func ParseResumeTaskTypeResponse(rsp *http.Response) (*ResumeTaskTypeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeTaskTypeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTasksResponse parses an HTTP response from a ListTasksWithResponse call
 func ParseListTasksResponse(rsp *http.Response) (*ListTasksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -4784,6 +7075,86 @@ func ParseSubmitTasksResponse(rsp *http.Response) (*SubmitTasksResponse, error) 
 	return response, nil
 }
 
+// ParseCancelTasksResponse parses an HTTP response from a CancelTasksWithResponse call
+func ParseCancelTasksResponse(rsp *http.Response) (*CancelTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Count
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Operation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedriveTasksResponse parses an HTTP response from a RedriveTasksWithResponse call
+func ParseRedriveTasksResponse(rsp *http.Response) (*RedriveTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedriveTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Count
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Operation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetTaskResponse parses an HTTP response from a GetTaskWithResponse call
 func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -4793,6 +7164,39 @@ func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 	}
 
 	response := &GetTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Task
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePatchTaskResponse parses an HTTP response from a PatchTaskWithResponse call
+func ParsePatchTaskResponse(rsp *http.Response) (*PatchTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PatchTaskResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -4871,6 +7275,32 @@ func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseTaskEventsResponse parses an HTTP response from a TaskEventsWithResponse call
+func ParseTaskEventsResponse(rsp *http.Response) (*TaskEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TaskEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

@@ -4,6 +4,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,18 @@ type ServerInterface interface {
 	// GetEndpoint Get an endpoint
 	// (GET /v1/endpoints/{id})
 	GetEndpoint(c *fiber.Ctx, id string) error
+	// ListOperations List the operations, newest first
+	// (GET /v1/operations)
+	ListOperations(c *fiber.Ctx) error
+	// GetOperation Get an operation
+	// (GET /v1/operations/{id})
+	GetOperation(c *fiber.Ctx, id OperationID) error
+	// StopOperation Stop an operation
+	// (POST /v1/operations/{id}/stop)
+	StopOperation(c *fiber.Ctx, id OperationID) error
+	// GetStats Count what is waiting, running and done
+	// (GET /v1/stats)
+	GetStats(c *fiber.Ctx, params GetStatsParams) error
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
 	ListTaskTypes(c *fiber.Ctx) error
@@ -62,7 +75,13 @@ type ServerInterface interface {
 	GetTaskType(c *fiber.Ctx, pType Type) error
 	// PutTaskType Create a task type or make a new version of it
 	// (PUT /v1/task-types/{type})
-	PutTaskType(c *fiber.Ctx, pType Type) error
+	PutTaskType(c *fiber.Ctx, pType Type, params PutTaskTypeParams) error
+	// PauseTaskType Pause a task type
+	// (POST /v1/task-types/{type}/pause)
+	PauseTaskType(c *fiber.Ctx, pType Type) error
+	// ResumeTaskType Resume a paused task type
+	// (POST /v1/task-types/{type}/resume)
+	ResumeTaskType(c *fiber.Ctx, pType Type) error
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
@@ -72,15 +91,27 @@ type ServerInterface interface {
 	// SubmitTasks Submit up to 1,000 tasks
 	// (POST /v1/tasks/batch)
 	SubmitTasks(c *fiber.Ctx) error
+	// CancelTasks Cancel all tasks that a filter finds
+	// (POST /v1/tasks/cancel)
+	CancelTasks(c *fiber.Ctx) error
+	// RedriveTasks Redrive all tasks that a filter finds
+	// (POST /v1/tasks/redrive)
+	RedriveTasks(c *fiber.Ctx) error
 	// GetTask Get a task, waiting for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(c *fiber.Ctx, id TaskID, params GetTaskParams) error
+	// PatchTask Change when a pending or waiting task runs
+	// (PATCH /v1/tasks/{id})
+	PatchTask(c *fiber.Ctx, id TaskID) error
 	// ListAttempts List the attempts of a task
 	// (GET /v1/tasks/{id}/attempts)
 	ListAttempts(c *fiber.Ctx, id TaskID) error
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(c *fiber.Ctx, id TaskID) error
+	// TaskEvents Follow a task as a stream of server-sent events
+	// (GET /v1/tasks/{id}/events)
+	TaskEvents(c *fiber.Ctx, id TaskID, params TaskEventsParams) error
 	// RedriveTask Set a failed or cancelled task going again
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
@@ -378,6 +409,119 @@ func (siw *ServerInterfaceWrapper) GetEndpoint(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListOperations operation middleware
+func (siw *ServerInterfaceWrapper) ListOperations(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListOperations(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetOperation operation middleware
+func (siw *ServerInterfaceWrapper) GetOperation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id OperationID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetOperation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// StopOperation operation middleware
+func (siw *ServerInterfaceWrapper) StopOperation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id OperationID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StopOperation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetStats operation middleware
+func (siw *ServerInterfaceWrapper) GetStats(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetStatsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetStats(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListTaskTypes operation middleware
 func (siw *ServerInterfaceWrapper) ListTaskTypes(c *fiber.Ctx) error {
 
@@ -468,8 +612,82 @@ func (siw *ServerInterfaceWrapper) PutTaskType(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutTaskTypeParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", query, &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter dry_run: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.PutTaskType(c, pType)
+		return siw.Handler.PutTaskType(c, pType, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PauseTaskType operation middleware
+func (siw *ServerInterfaceWrapper) PauseTaskType(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PauseTaskType(c, pType)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ResumeTaskType operation middleware
+func (siw *ServerInterfaceWrapper) ResumeTaskType(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ResumeTaskType(c, pType)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -510,6 +728,20 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "stage" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "stage", query, &params.Stage, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter stage: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "error" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error", query, &params.Error, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter error: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "since" -------------
@@ -616,6 +848,42 @@ func (siw *ServerInterfaceWrapper) SubmitTasks(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// CancelTasks operation middleware
+func (siw *ServerInterfaceWrapper) CancelTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CancelTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RedriveTasks operation middleware
+func (siw *ServerInterfaceWrapper) RedriveTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RedriveTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetTask operation middleware
 func (siw *ServerInterfaceWrapper) GetTask(c *fiber.Ctx) error {
 
@@ -648,6 +916,35 @@ func (siw *ServerInterfaceWrapper) GetTask(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetTask(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PatchTask operation middleware
+func (siw *ServerInterfaceWrapper) PatchTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PatchTask(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -706,6 +1003,57 @@ func (siw *ServerInterfaceWrapper) CancelTask(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.CancelTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// TaskEvents operation middleware
+func (siw *ServerInterfaceWrapper) TaskEvents(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TaskEventsParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID string
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
+		}
+
+		params.LastEventID = LastEventID
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.TaskEvents(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -779,6 +1127,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Put(options.BaseURL+"/v1/task-types/:type", wrapper.PutTaskType)
 
+	router.Post(options.BaseURL+"/v1/task-types/:type/pause", wrapper.PauseTaskType)
+
+	router.Post(options.BaseURL+"/v1/task-types/:type/resume", wrapper.ResumeTaskType)
+
 	router.Get(options.BaseURL+"/v1/endpoints", wrapper.ListEndpoints)
 
 	router.Post(options.BaseURL+"/v1/endpoints", wrapper.CreateEndpoint)
@@ -793,13 +1145,29 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/tasks/batch", wrapper.SubmitTasks)
 
+	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks/redrive", wrapper.RedriveTasks)
+
 	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
+
+	router.Patch(options.BaseURL+"/v1/tasks/:id", wrapper.PatchTask)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/cancel", wrapper.CancelTask)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
 
 	router.Get(options.BaseURL+"/v1/tasks/:id/attempts", wrapper.ListAttempts)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id/events", wrapper.TaskEvents)
+
+	router.Get(options.BaseURL+"/v1/operations", wrapper.ListOperations)
+
+	router.Get(options.BaseURL+"/v1/operations/:id", wrapper.GetOperation)
+
+	router.Post(options.BaseURL+"/v1/operations/:id/stop", wrapper.StopOperation)
+
+	router.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/complete", wrapper.CompleteTask)
 
@@ -1147,6 +1515,121 @@ func (response GetEndpointdefaultApplicationProblemPlusJSONResponse) VisitGetEnd
 	return ctx.JSON(&response.Body)
 }
 
+type ListOperationsRequestObject struct {
+}
+
+type ListOperationsResponseObject interface {
+	VisitListOperationsResponse(ctx *fiber.Ctx) error
+}
+
+type ListOperations200JSONResponse OperationList
+
+func (response ListOperations200JSONResponse) VisitListOperationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListOperationsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListOperationsdefaultApplicationProblemPlusJSONResponse) VisitListOperationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetOperationRequestObject struct {
+	Id OperationID `json:"id"`
+}
+
+type GetOperationResponseObject interface {
+	VisitGetOperationResponse(ctx *fiber.Ctx) error
+}
+
+type GetOperation200JSONResponse Operation
+
+func (response GetOperation200JSONResponse) VisitGetOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetOperationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetOperationdefaultApplicationProblemPlusJSONResponse) VisitGetOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StopOperationRequestObject struct {
+	Id OperationID `json:"id"`
+}
+
+type StopOperationResponseObject interface {
+	VisitStopOperationResponse(ctx *fiber.Ctx) error
+}
+
+type StopOperation200JSONResponse Operation
+
+func (response StopOperation200JSONResponse) VisitStopOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type StopOperationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StopOperationdefaultApplicationProblemPlusJSONResponse) VisitStopOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetStatsRequestObject struct {
+	Params GetStatsParams
+}
+
+type GetStatsResponseObject interface {
+	VisitGetStatsResponse(ctx *fiber.Ctx) error
+}
+
+type GetStats200JSONResponse StatsList
+
+func (response GetStats200JSONResponse) VisitGetStatsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetStatsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetStatsdefaultApplicationProblemPlusJSONResponse) VisitGetStatsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTaskTypesRequestObject struct {
 }
 
@@ -1233,8 +1716,9 @@ func (response GetTaskTypedefaultApplicationProblemPlusJSONResponse) VisitGetTas
 }
 
 type PutTaskTypeRequestObject struct {
-	Type Type `json:"type"`
-	Body *PutTaskTypeJSONRequestBody
+	Type   Type `json:"type"`
+	Params PutTaskTypeParams
+	Body   *PutTaskTypeJSONRequestBody
 }
 
 type PutTaskTypeResponseObject interface {
@@ -1265,6 +1749,66 @@ type PutTaskTypedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PutTaskTypedefaultApplicationProblemPlusJSONResponse) VisitPutTaskTypeResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PauseTaskTypeRequestObject struct {
+	Type Type `json:"type"`
+	Body *PauseTaskTypeJSONRequestBody
+}
+
+type PauseTaskTypeResponseObject interface {
+	VisitPauseTaskTypeResponse(ctx *fiber.Ctx) error
+}
+
+type PauseTaskType200JSONResponse TaskType
+
+func (response PauseTaskType200JSONResponse) VisitPauseTaskTypeResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type PauseTaskTypedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseTaskTypedefaultApplicationProblemPlusJSONResponse) VisitPauseTaskTypeResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ResumeTaskTypeRequestObject struct {
+	Type Type `json:"type"`
+	Body *ResumeTaskTypeJSONRequestBody
+}
+
+type ResumeTaskTypeResponseObject interface {
+	VisitResumeTaskTypeResponse(ctx *fiber.Ctx) error
+}
+
+type ResumeTaskType200JSONResponse TaskType
+
+func (response ResumeTaskType200JSONResponse) VisitResumeTaskTypeResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ResumeTaskTypedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeTaskTypedefaultApplicationProblemPlusJSONResponse) VisitResumeTaskTypeResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1368,6 +1912,82 @@ func (response SubmitTasksdefaultApplicationProblemPlusJSONResponse) VisitSubmit
 	return ctx.JSON(&response.Body)
 }
 
+type CancelTasksRequestObject struct {
+	Body *CancelTasksJSONRequestBody
+}
+
+type CancelTasksResponseObject interface {
+	VisitCancelTasksResponse(ctx *fiber.Ctx) error
+}
+
+type CancelTasks200JSONResponse Count
+
+func (response CancelTasks200JSONResponse) VisitCancelTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type CancelTasks202JSONResponse Operation
+
+func (response CancelTasks202JSONResponse) VisitCancelTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type CancelTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelTasksdefaultApplicationProblemPlusJSONResponse) VisitCancelTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RedriveTasksRequestObject struct {
+	Body *RedriveTasksJSONRequestBody
+}
+
+type RedriveTasksResponseObject interface {
+	VisitRedriveTasksResponse(ctx *fiber.Ctx) error
+}
+
+type RedriveTasks200JSONResponse Count
+
+func (response RedriveTasks200JSONResponse) VisitRedriveTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RedriveTasks202JSONResponse Operation
+
+func (response RedriveTasks202JSONResponse) VisitRedriveTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type RedriveTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RedriveTasksdefaultApplicationProblemPlusJSONResponse) VisitRedriveTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetTaskRequestObject struct {
 	Id     TaskID `json:"id"`
 	Params GetTaskParams
@@ -1392,6 +2012,36 @@ type GetTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetTaskdefaultApplicationProblemPlusJSONResponse) VisitGetTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PatchTaskRequestObject struct {
+	Id   TaskID `json:"id"`
+	Body *PatchTaskJSONRequestBody
+}
+
+type PatchTaskResponseObject interface {
+	VisitPatchTaskResponse(ctx *fiber.Ctx) error
+}
+
+type PatchTask200JSONResponse Task
+
+func (response PatchTask200JSONResponse) VisitPatchTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type PatchTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PatchTaskdefaultApplicationProblemPlusJSONResponse) VisitPatchTaskResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1451,6 +2101,65 @@ type CancelTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CancelTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type TaskEventsRequestObject struct {
+	Id     TaskID `json:"id"`
+	Params TaskEventsParams
+}
+
+type TaskEventsResponseObject interface {
+	VisitTaskEventsResponse(ctx *fiber.Ctx) error
+}
+
+type TaskEvents200TexteventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response TaskEvents200TexteventStreamResponse) VisitTaskEventsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type TaskEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TaskEventsdefaultApplicationProblemPlusJSONResponse) VisitTaskEventsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1522,6 +2231,18 @@ type StrictServerInterface interface {
 	// GetEndpoint Get an endpoint
 	// (GET /v1/endpoints/{id})
 	GetEndpoint(ctx context.Context, request GetEndpointRequestObject) (GetEndpointResponseObject, error)
+	// ListOperations List the operations, newest first
+	// (GET /v1/operations)
+	ListOperations(ctx context.Context, request ListOperationsRequestObject) (ListOperationsResponseObject, error)
+	// GetOperation Get an operation
+	// (GET /v1/operations/{id})
+	GetOperation(ctx context.Context, request GetOperationRequestObject) (GetOperationResponseObject, error)
+	// StopOperation Stop an operation
+	// (POST /v1/operations/{id}/stop)
+	StopOperation(ctx context.Context, request StopOperationRequestObject) (StopOperationResponseObject, error)
+	// GetStats Count what is waiting, running and done
+	// (GET /v1/stats)
+	GetStats(ctx context.Context, request GetStatsRequestObject) (GetStatsResponseObject, error)
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
 	ListTaskTypes(ctx context.Context, request ListTaskTypesRequestObject) (ListTaskTypesResponseObject, error)
@@ -1534,6 +2255,12 @@ type StrictServerInterface interface {
 	// PutTaskType Create a task type or make a new version of it
 	// (PUT /v1/task-types/{type})
 	PutTaskType(ctx context.Context, request PutTaskTypeRequestObject) (PutTaskTypeResponseObject, error)
+	// PauseTaskType Pause a task type
+	// (POST /v1/task-types/{type}/pause)
+	PauseTaskType(ctx context.Context, request PauseTaskTypeRequestObject) (PauseTaskTypeResponseObject, error)
+	// ResumeTaskType Resume a paused task type
+	// (POST /v1/task-types/{type}/resume)
+	ResumeTaskType(ctx context.Context, request ResumeTaskTypeRequestObject) (ResumeTaskTypeResponseObject, error)
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
@@ -1543,15 +2270,27 @@ type StrictServerInterface interface {
 	// SubmitTasks Submit up to 1,000 tasks
 	// (POST /v1/tasks/batch)
 	SubmitTasks(ctx context.Context, request SubmitTasksRequestObject) (SubmitTasksResponseObject, error)
+	// CancelTasks Cancel all tasks that a filter finds
+	// (POST /v1/tasks/cancel)
+	CancelTasks(ctx context.Context, request CancelTasksRequestObject) (CancelTasksResponseObject, error)
+	// RedriveTasks Redrive all tasks that a filter finds
+	// (POST /v1/tasks/redrive)
+	RedriveTasks(ctx context.Context, request RedriveTasksRequestObject) (RedriveTasksResponseObject, error)
 	// GetTask Get a task, waiting for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
+	// PatchTask Change when a pending or waiting task runs
+	// (PATCH /v1/tasks/{id})
+	PatchTask(ctx context.Context, request PatchTaskRequestObject) (PatchTaskResponseObject, error)
 	// ListAttempts List the attempts of a task
 	// (GET /v1/tasks/{id}/attempts)
 	ListAttempts(ctx context.Context, request ListAttemptsRequestObject) (ListAttemptsResponseObject, error)
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(ctx context.Context, request CancelTaskRequestObject) (CancelTaskResponseObject, error)
+	// TaskEvents Follow a task as a stream of server-sent events
+	// (GET /v1/tasks/{id}/events)
+	TaskEvents(ctx context.Context, request TaskEventsRequestObject) (TaskEventsResponseObject, error)
 	// RedriveTask Set a failed or cancelled task going again
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
@@ -1923,6 +2662,112 @@ func (sh *strictHandler) GetEndpoint(ctx *fiber.Ctx, id string) error {
 	return nil
 }
 
+// ListOperations operation middleware
+func (sh *strictHandler) ListOperations(ctx *fiber.Ctx) error {
+	var request ListOperationsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListOperations(ctx.UserContext(), request.(ListOperationsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListOperations")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListOperationsResponseObject); ok {
+		if err := validResponse.VisitListOperationsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetOperation operation middleware
+func (sh *strictHandler) GetOperation(ctx *fiber.Ctx, id OperationID) error {
+	var request GetOperationRequestObject
+
+	request.Id = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetOperation(ctx.UserContext(), request.(GetOperationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetOperation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetOperationResponseObject); ok {
+		if err := validResponse.VisitGetOperationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StopOperation operation middleware
+func (sh *strictHandler) StopOperation(ctx *fiber.Ctx, id OperationID) error {
+	var request StopOperationRequestObject
+
+	request.Id = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.StopOperation(ctx.UserContext(), request.(StopOperationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StopOperation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StopOperationResponseObject); ok {
+		if err := validResponse.VisitStopOperationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetStats operation middleware
+func (sh *strictHandler) GetStats(ctx *fiber.Ctx, params GetStatsParams) error {
+	var request GetStatsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetStats(ctx.UserContext(), request.(GetStatsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetStats")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetStatsResponseObject); ok {
+		if err := validResponse.VisitGetStatsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListTaskTypes operation middleware
 func (sh *strictHandler) ListTaskTypes(ctx *fiber.Ctx) error {
 	var request ListTaskTypesRequestObject
@@ -2003,10 +2848,11 @@ func (sh *strictHandler) GetTaskType(ctx *fiber.Ctx, pType Type) error {
 }
 
 // PutTaskType operation middleware
-func (sh *strictHandler) PutTaskType(ctx *fiber.Ctx, pType Type) error {
+func (sh *strictHandler) PutTaskType(ctx *fiber.Ctx, pType Type, params PutTaskTypeParams) error {
 	var request PutTaskTypeRequestObject
 
 	request.Type = pType
+	request.Params = params
 
 	var body PutTaskTypeJSONRequestBody
 	var err error
@@ -2035,6 +2881,94 @@ func (sh *strictHandler) PutTaskType(ctx *fiber.Ctx, pType Type) error {
 		return err
 	} else if validResponse, ok := response.(PutTaskTypeResponseObject); ok {
 		if err := validResponse.VisitPutTaskTypeResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PauseTaskType operation middleware
+func (sh *strictHandler) PauseTaskType(ctx *fiber.Ctx, pType Type) error {
+	var request PauseTaskTypeRequestObject
+
+	request.Type = pType
+
+	var body PauseTaskTypeJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseTaskType(ctx.UserContext(), request.(PauseTaskTypeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseTaskType")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PauseTaskTypeResponseObject); ok {
+		if err := validResponse.VisitPauseTaskTypeResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeTaskType operation middleware
+func (sh *strictHandler) ResumeTaskType(ctx *fiber.Ctx, pType Type) error {
+	var request ResumeTaskTypeRequestObject
+
+	request.Type = pType
+
+	var body ResumeTaskTypeJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeTaskType(ctx.UserContext(), request.(ResumeTaskTypeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeTaskType")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeTaskTypeResponseObject); ok {
+		if err := validResponse.VisitResumeTaskTypeResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -2150,6 +3084,84 @@ func (sh *strictHandler) SubmitTasks(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// CancelTasks operation middleware
+func (sh *strictHandler) CancelTasks(ctx *fiber.Ctx) error {
+	var request CancelTasksRequestObject
+
+	var body CancelTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelTasks(ctx.UserContext(), request.(CancelTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelTasksResponseObject); ok {
+		if err := validResponse.VisitCancelTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RedriveTasks operation middleware
+func (sh *strictHandler) RedriveTasks(ctx *fiber.Ctx) error {
+	var request RedriveTasksRequestObject
+
+	var body RedriveTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RedriveTasks(ctx.UserContext(), request.(RedriveTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RedriveTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RedriveTasksResponseObject); ok {
+		if err := validResponse.VisitRedriveTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetTask operation middleware
 func (sh *strictHandler) GetTask(ctx *fiber.Ctx, id TaskID, params GetTaskParams) error {
 	var request GetTaskRequestObject
@@ -2170,6 +3182,47 @@ func (sh *strictHandler) GetTask(ctx *fiber.Ctx, id TaskID, params GetTaskParams
 		return err
 	} else if validResponse, ok := response.(GetTaskResponseObject); ok {
 		if err := validResponse.VisitGetTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PatchTask operation middleware
+func (sh *strictHandler) PatchTask(ctx *fiber.Ctx, id TaskID) error {
+	var request PatchTaskRequestObject
+
+	request.Id = id
+
+	var body PatchTaskJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PatchTask(ctx.UserContext(), request.(PatchTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PatchTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PatchTaskResponseObject); ok {
+		if err := validResponse.VisitPatchTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -2241,6 +3294,34 @@ func (sh *strictHandler) CancelTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(CancelTaskResponseObject); ok {
 		if err := validResponse.VisitCancelTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TaskEvents operation middleware
+func (sh *strictHandler) TaskEvents(ctx *fiber.Ctx, id TaskID, params TaskEventsParams) error {
+	var request TaskEventsRequestObject
+
+	request.Id = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.TaskEvents(ctx.UserContext(), request.(TaskEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TaskEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TaskEventsResponseObject); ok {
+		if err := validResponse.VisitTaskEventsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -56,10 +56,10 @@ func (s *Server) DeleteTaskType(ctx context.Context, r DeleteTaskTypeRequestObje
 }
 
 func taskTypeIn(name string, spec TaskTypeSpec) asyncflow.TaskType {
-	return asyncflow.TaskType{Name: name, Stages: spec.Stages, ScheduleLimit: spec.ScheduleLimit, ScheduleInterval: spec.ScheduleInterval}
+	return asyncflow.TaskType{Name: name, Stages: spec.Stages, Retry: spec.Retry, ScheduleLimit: spec.ScheduleLimit, ScheduleInterval: spec.ScheduleInterval}
 }
 
 func taskTypeOut(t store.StoredType) TaskType {
-	return TaskType{Name: t.Name, Version: t.Version, Stages: t.Stages, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval,
+	return TaskType{Name: t.Name, Version: t.Version, Stages: t.Stages, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval,
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
