@@ -14,6 +14,9 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
+	case stage < 0 && t.StageMapping[l.Stage] != "": // whatever came of the attempt, its stage is no more
+		to := t.StageMapping[l.Stage]
+		return Verdict{Kind: Advance, Stage: to, Attempt: 1, OrderTime: EnterOrder(t, t.StageIndex(to), l.Options, now)}
 	case stage < 0: // it was removed a moment ago, and this task came too late to be seen: keep it
 		l.OrderTime = now
 		return ParkFor(l, WaitEndpoint)

@@ -23,8 +23,17 @@ func SubmitOrder(t TaskType, n NewTask, now time.Time) time.Time {
 
 // EnterOrder returns the order_time of a task that enters a stage now.
 func EnterOrder(t TaskType, stage int, o Options, now time.Time) time.Time {
-	if head, ok := o.Priority.ForStage(stage); ok {
-		return now.Add(-head)
+	return now.Add(-headStart(t, stage, o))
+}
+
+// headStart returns the head start of a task in a stage: its own, or else the stage's.
+// A stage that is no more (-1) gives none.
+func headStart(t TaskType, stage int, o Options) time.Duration {
+	if stage < 0 {
+		return 0
 	}
-	return now.Add(-time.Duration(t.Stages[stage].Priority) * time.Second)
+	if head, ok := o.Priority.ForStage(stage); ok {
+		return head
+	}
+	return time.Duration(t.Stages[stage].Priority) * time.Second
 }

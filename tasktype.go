@@ -20,6 +20,8 @@ const (
 	DefaultProcessingTime = time.Hour
 
 	MaxScheduleInterval = 24 * time.Hour
+
+	MaxRamp = 24 * time.Hour // the longest ramp after a resume
 )
 
 // TaskType is a named pipeline of stages with its schedule config. Each change
@@ -36,6 +38,10 @@ type TaskType struct {
 	// ScheduleInterval is the least time between two leases on one node; zero:
 	// lease whenever something is due.
 	ScheduleInterval Duration `json:"schedule_interval"`
+
+	// StageMapping says, for stages that were removed, with which stage tasks go on
+	// that still stand in them.
+	StageMapping map[string]string `json:"-"`
 }
 
 // Stage is one step of a task type.
@@ -85,6 +91,7 @@ func (t TaskType) Validate() error {
 	}
 	checkDuration(&out, "schedule_interval", t.ScheduleInterval, 0, MaxScheduleInterval)
 	t.Retry.check("retry", &out)
+	t.checkMapping(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

@@ -67,7 +67,7 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 				"tenant", t.Tenant, "task", v.Lease.ID.String(), "error", err)
 		}
 		asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o, Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
-		d.release()
+		d.release(t)
 	})
 }
 
@@ -89,11 +89,12 @@ func (d *Dispatcher) finish(t *store.Type, l asyncflow.Lease, o asyncflow.Outcom
 		default:
 			asyncflow.LogAttempt(d.log, t.Tenant, settlement)
 		}
-		d.release()
+		d.release(t)
 	})
 }
 
-func (d *Dispatcher) release() {
+func (d *Dispatcher) release(t *store.Type) {
+	d.held.add(t.Key(), -1)
 	d.slots.give(1)
 	d.attempts.Done()
 }

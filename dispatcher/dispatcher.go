@@ -45,6 +45,7 @@ type Dispatcher struct {
 	log    *slog.Logger
 
 	attempts sync.WaitGroup // leased tasks that are not settled yet
+	held     held           // how many they are, by type
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -59,7 +60,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency)}
+		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}}}
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeAll)
 	return d
@@ -120,19 +121,15 @@ const (
 
 // leaseOnce leases from one type and starts the attempts.
 func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) {
-	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
-	if err != nil {
-		d.agenda.forget(key)
-		return
-	}
-	n := d.slots.take(ctx, t.ScheduleLimit)
+	t, n := d.takeRoom(ctx, key)
 	if n == 0 {
-		return // stopping
+		return
 	}
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
 	leases, next, err := d.store.Lease(leasing, t, n)
 	cancel()
 	d.slots.give(n - len(leases))
+	d.held.add(key, len(leases))
 	t = d.latest(ctx, t, leases)
 	for _, l := range leases {
 		d.attempts.Add(1)
@@ -151,8 +148,43 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
 }
 
-// latest returns the type as it is now: the wait for slots may have been long, and
-// another node may have registered an endpoint this second.
+// takeRoom takes slots for a type and returns it as it is then: the wait for them may
+// have been long. Without any slots there is nothing left to do for the type now.
+func (d *Dispatcher) takeRoom(ctx context.Context, key store.TypeKey) (*store.Type, int) {
+	_, room := d.room(key)
+	if room == 0 {
+		return nil, 0
+	}
+	n := d.slots.take(ctx, room)
+	t, room := d.room(key)
+	d.slots.give(max(0, n-room))
+	return t, min(n, room)
+}
+
+// room returns a type and how many tasks of it may be leased. Without any it is looked
+// at again when it is resumed, or, while it is being ramped up, in a moment.
+func (d *Dispatcher) room(key store.TypeKey) (*store.Type, int) {
+	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		d.agenda.forget(key)
+		return nil, 0
+	}
+	now := d.store.Clock.Now()
+	room := t.Room(d.cfg.Concurrency, now)
+	if room < d.cfg.Concurrency {
+		room = max(0, room-d.held.count(key))
+	}
+	switch {
+	case t.Paused():
+		d.agenda.put(key, time.Time{}, time.Time{})
+	case room == 0:
+		d.agenda.put(key, now.Add(contendedPause), time.Time{})
+	}
+	return t, min(room, t.ScheduleLimit)
+}
+
+// latest returns the type as it is now: another node may have registered an endpoint
+// this second.
 func (d *Dispatcher) latest(ctx context.Context, t *store.Type, leases []asyncflow.Lease) *store.Type {
 	current := func() *store.Type {
 		if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {

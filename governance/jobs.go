@@ -40,7 +40,7 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 func servedStages(o store.Overview) []string {
 	var served []string
 	for _, stage := range o.Held {
-		if len(o.Type.Endpoints(stage)) > 0 {
+		if place, _ := o.Type.Place(stage, 1); len(o.Type.Endpoints(place)) > 0 {
 			served = append(served, stage)
 		}
 	}

@@ -37,7 +37,11 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be cancelled: it has %s", id, task.Status)
 		}
 	}
-	return Task{}, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "the task moves on too fast to be cancelled; try again", RetryAfter: time.Second}
+	return Task{}, movesTooFast()
+}
+
+func movesTooFast() error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "the task moves on too fast; try again", RetryAfter: time.Second}
 }
 
 // tryCancel takes the task's token row from where it is now, if it is still there.
@@ -63,27 +67,40 @@ func (s *Store) tryCancel(ctx context.Context, t *Type, id asyncflow.TaskID, rea
 // lease; pgx.ErrNoRows when it is in none of the places looked at.
 func takeAnyToken(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (l asyncflow.Lease, err error) {
 	l.ID = id
+	err = tx.QueryRow(ctx, t.tables.at(0, `DELETE FROM {lease} WHERE id = $1 RETURNING seq, stage, attempt`), id.Number).
+		Scan(&l.Seq, &l.Stage, &l.Attempt)
+	if err == pgx.ErrNoRows {
+		l, _, err = takeResting(ctx, tx, t, id)
+	}
+	return l, err
+}
+
+// takeResting deletes a task's token row from wait or ready, and returns it as a lease
+// with what it waited for; pgx.ErrNoRows when it is in neither.
+func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (l asyncflow.Lease, reason asyncflow.WaitReason, err error) {
+	l.ID = id
 	take := func(position int, sql string, args ...any) error {
-		return tx.QueryRow(ctx, t.tables.at(position, sql), args...).Scan(&l.Seq, &l.Stage, &l.Attempt)
+		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).Scan(&l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &reason)
+		l.Stage, l.Attempt = t.Place(l.Stage, l.Attempt)
+		return err
 	}
-	if err = take(0, `DELETE FROM {lease} WHERE id = $1 RETURNING seq, stage, attempt`, id.Number); err != pgx.ErrNoRows {
-		return l, err
-	}
-	if err = take(0, `DELETE FROM {wait} WHERE id = $1 RETURNING seq, stage, attempt`, id.Number); err != pgx.ErrNoRows {
-		return l, err
+	err = take(0, `DELETE FROM {wait} WHERE id = $1 RETURNING seq, stage, attempt, order_time, reason`, id.Number)
+	if err != pgx.ErrNoRows {
+		return l, reason, err
 	}
 	var order time.Time // ready has no index by id; the last journal row or the task tells its place
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
 		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.id = t.id ORDER BY j.seq DESC LIMIT 1), t.order_time)
 		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&order)
 	if err != nil {
-		return l, err
+		return l, "", err
 	}
+	err = pgx.ErrNoRows
 	for p := t.Begin; p <= t.End; p++ {
-		err = take(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2 RETURNING seq, stage, attempt`, order, id.Number)
+		err = take(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2 RETURNING seq, stage, attempt, order_time, ''`, order, id.Number)
 		if err != pgx.ErrNoRows {
-			return l, err
+			break
 		}
 	}
-	return l, err
+	return l, "", err
 }

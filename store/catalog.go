@@ -14,7 +14,7 @@ import (
 // Type is a task type as this node knows it: an immutable snapshot.
 type Type struct {
 	Tenant string
-	asyncflow.TaskType
+	StoredType
 	First, Begin, End int // positions of the oldest, the oldest live, and the open roll
 
 	endpoints map[string][]asyncflow.Endpoint // by stage
@@ -143,7 +143,7 @@ func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Ty
 	}
 	types := make(map[string]*Type, len(stored))
 	for _, t := range stored {
-		types[t.Name] = &Type{Tenant: tenant, TaskType: t.TaskType,
+		types[t.Name] = &Type{Tenant: tenant, StoredType: t,
 			endpoints: map[string][]asyncflow.Endpoint{}, tables: newTables(tenant, t.Name)}
 	}
 	if err := c.readPositions(ctx, tenant, types); err != nil {
@@ -168,6 +168,7 @@ func (c *Catalog) readPositions(ctx context.Context, tenant string, types map[st
 	_, err = pgx.ForEachRow(rows, []any{&name, &p.first, &p.begin, &p.end}, func() error {
 		if t := types[name]; t != nil {
 			t.First, t.Begin, t.End = p.first, p.begin, p.end
+			t.tables.live = p
 		}
 		return nil
 	})

@@ -71,3 +71,11 @@ func orNull[V comparable](v V) *V {
 	}
 	return &v
 }
+
+// maxSeq is the highest seq at which callers may still change a task or set it going
+// again: the numbers above it are left for its attempts.
+const maxSeq = 30000
+
+func journalFull(id asyncflow.TaskID) error {
+	return asyncflow.Errorf(asyncflow.CodeConflict, "task %s has been changed or redriven too often: its journal has %d rows", id, maxSeq)
+}

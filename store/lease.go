@@ -72,7 +72,8 @@ func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time, 
 			if err := rows.Scan(&l.ID.Number, &seq, &l.Stage, &attempt, &l.OrderTime); err != nil {
 				return err
 			}
-			l.ID.Type, l.Seq, l.Attempt = t.Name, int(seq), int(attempt)
+			l.ID.Type, l.Seq = t.Name, int(seq)
+			l.Stage, l.Attempt = t.Place(l.Stage, int(attempt))
 			leases = append(leases, l)
 		}
 		return rows.Err()

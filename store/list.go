@@ -66,7 +66,7 @@ ORDER BY t.id DESC LIMIT $6`
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Task, error) {
-		task, err := scanTask(row, t)
+		task, err := scanTask(row, t, s.Clock.Now())
 		task.Context, task.Result = nil, nil
 		return task, err
 	})

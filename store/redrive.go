@@ -55,7 +55,7 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 // CodeConflict if it is not failed or cancelled.
 func lastOf(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (task Task, seq int, err error) {
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''), coalesce(t.options, '{}')
+		SELECT coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''), coalesce({options}, '{}')
 		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.id = $1`), id.Number).Scan(&seq, &task.Status, &task.Stage, &task.Options)
 	switch {
@@ -63,6 +63,8 @@ func lastOf(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (task 
 		err = unknownTask(id)
 	case err == nil && task.Status == asyncflow.StatusSucceeded:
 		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has succeeded: there is nothing to redrive", id)
+	case err == nil && seq > maxSeq:
+		err = journalFull(id)
 	case err == nil && !task.Status.Final():
 		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is not final: it goes on by itself", id)
 	}
@@ -71,9 +73,10 @@ func lastOf(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (task 
 
 // redriveStage returns the index of the stage to go on with.
 func redriveStage(t *Type, task Task, name string) (int, error) {
-	ended := t.StageIndex(task.Stage)
+	place, _ := t.Place(task.Stage, 1)
+	ended := t.StageIndex(place)
 	if name == "" {
-		name = task.Stage
+		name = place
 	}
 	stage := t.StageIndex(name)
 	switch {

@@ -64,7 +64,8 @@ func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lea
 		byID[id.Number] = &leases[i]
 	}
 	for position, ids := range byPosition {
-		rows, err := tx.Query(ctx, t.tables.at(position, `SELECT id, options FROM {task} WHERE id = ANY ($1) AND options IS NOT NULL`), ids)
+		rows, err := tx.Query(ctx, t.tables.at(position, `
+			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t WHERE t.id = ANY ($1)) t WHERE options IS NOT NULL`), ids)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)
 // laterPayloadsSQL reads what later attempts are sent with: the latest output of
 // a stage, else the task's own context.
 const laterPayloadsSQL = `
-SELECT t.id, t.options, coalesce(o.output, t.context)
+SELECT t.id, {options}, coalesce(o.output, t.context)
 FROM {task} t LEFT JOIN LATERAL (
   SELECT j.output FROM {journal} j
   WHERE j.id = t.id AND j.output IS NOT NULL

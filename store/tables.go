@@ -12,6 +12,7 @@ type tables struct {
 	name   string
 	lease  string
 	wait   string
+	live   positions // of the live rolls; not known to a change of the type
 	filled sync.Map // of filledKey to string: statements with the names in them
 }
 
@@ -121,11 +122,24 @@ func (t *tables) at(position int, sql string) string {
 	if full, ok := t.filled.Load(key); ok {
 		return full.(string)
 	}
-	full := strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"), "{hot}", hotTable, "{cold}", coldTable).Replace(sql)
+	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
+	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }
+
+// readies returns the live ready tables as one.
+func (t *tables) readies() string {
+	var selects []string
+	for p := t.live.begin; p <= t.live.end; p++ {
+		selects = append(selects, "SELECT order_time, id, seq, stage, attempt FROM "+t.ready(p))
+	}
+	return "(" + strings.Join(selects, " UNION ALL ") + ")"
+}
+
+// latestOptions are the options of a task t: those of its last change, else its own.
+const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
 
 // expand divides the statements of a DDL text and fills in the names.
 func (t *tables) expand(sql string, position int) []string {

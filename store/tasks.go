@@ -17,7 +17,7 @@ type Task struct {
 	Stage      string // where it stands, or ended
 	Attempt    int    // of that stage: under way, next, or last
 	Options    asyncflow.Options
-	WaitsFor   asyncflow.WaitReason // while waiting
+	WaitsFor   asyncflow.WaitReason // while waiting or pending
 	OrderTime  time.Time            // while waiting or pending
 	Deadline   time.Time            // while running: when its lease runs out
 	CreatedAt  time.Time
@@ -29,20 +29,22 @@ type Task struct {
 }
 
 // stateColumns tell a task's state from where its token row is: in {lease}, in
-// {wait}, nowhere (the last row of its journal is final), else in ready, where
-// its place follows from the task or its last journal row.
+// {wait}, nowhere (the last row of its journal is final), or else in ready, at the
+// place that the task or its last journal row tells.
 const stateColumns = `
-SELECT t.id, t.created_at, t.options, t.context,
+SELECT t.id, t.created_at, {options}, t.context,
   CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END,
-  coalesce(l.stage, w.stage, CASE WHEN j.final IS NOT NULL THEN j.stage END, ''),
-  coalesce(l.attempt, w.attempt, CASE WHEN j.final IS NOT NULL THEN j.attempt END, 0),
-  coalesce(w.reason, ''), coalesce(w.order_time, j.next_time, t.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
-  coalesce(j.stage, ''), coalesce(j.attempt, 0), coalesce(j.outcome, ''), l.progress, coalesce(l.note, '')`
+  coalesce(l.stage, w.stage, r.stage, j.stage, ''), coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
+  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
+  l.progress, coalesce(l.note, '')`
 
 const stateJoins = `
 LEFT JOIN {lease} l ON l.id = t.id
 LEFT JOIN {wait} w ON w.id = t.id
-LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true`
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM {readies} r
+  WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It is one read by
 // primary key, whatever the age of the task.
@@ -55,7 +57,7 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	if err != nil {
 		return Task{}, wrap(err, "Task(%q, %s)", tenant, id)
 	}
-	task, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t) })
+	task, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 	if err == pgx.ErrNoRows {
 		return Task{}, unknownTask(id)
 	}
@@ -78,15 +80,14 @@ func unknownTask(id asyncflow.TaskID) error {
 	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no task %s", id)
 }
 
-func scanTask(row pgx.CollectableRow, t *Type) (task Task, err error) {
+// scanTask reads a row of stateColumns. now is the database's time.
+func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err error) {
 	var order, until, ended *time.Time
 	var options, doc, output []byte
-	var lastStage, lastOutcome string
-	var lastAttempt int
 	var percent *int
 	var note string
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage, &task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &output, &lastStage, &lastAttempt, &lastOutcome, &percent, &note)
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &output, &percent, &note)
 	if err != nil {
 		return task, err
 	}
@@ -105,9 +106,11 @@ func scanTask(row pgx.CollectableRow, t *Type) (task Task, err error) {
 		}
 	case asyncflow.StatusWaiting:
 		task.OrderTime = orZero(order)
+		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 	case asyncflow.StatusPending:
 		task.OrderTime = orZero(order)
-		task.Stage, task.Attempt = pendingPlace(t, lastStage, lastAttempt, asyncflow.OutcomeKind(lastOutcome))
+		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
+		task.WaitsFor = pendingFor(t, task, now)
 	default:
 		task.FinishedAt = orZero(ended)
 		if task.Status == asyncflow.StatusSucceeded {
@@ -117,22 +120,19 @@ func scanTask(row pgx.CollectableRow, t *Type) (task Task, err error) {
 	return task, nil
 }
 
-// pendingPlace tells where a task in ready stands: ready has no index by id, but
-// the last journal row decides it.
-func pendingPlace(t *Type, stage string, attempt int, outcome asyncflow.OutcomeKind) (string, int) {
-	switch outcome {
-	case "":
-		return t.Stages[0].Name, 1
-	case asyncflow.OutcomeReleased, asyncflow.OutcomeRedriven:
-		return stage, attempt
-	case asyncflow.OutcomeDone:
-		if i := t.StageIndex(stage); i >= 0 && i+1 < len(t.Stages) {
-			return t.Stages[i+1].Name, 1
-		}
-		return stage, attempt
-	default:
-		return stage, attempt + 1
+// pendingFor tells why a task in ready is not running.
+func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
+	switch {
+	case t.Paused():
+		return asyncflow.WaitPaused
+	case task.OrderTime.After(now) && task.Attempt > 1:
+		return asyncflow.WaitRetry
+	case task.OrderTime.After(now):
+		return asyncflow.WaitDelay
+	case len(t.Endpoints(task.Stage)) == 0:
+		return asyncflow.WaitEndpoint
 	}
+	return asyncflow.WaitCapacity
 }
 
 // finalPoll is how often a waiting call looks for an end that came about on
@@ -220,7 +220,7 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 func (s *Store) LeaseOf(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (l asyncflow.Lease, stands bool, err error) {
 	var options []byte
 	err = s.pool.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT l.stage, l.attempt, l.leased_at, l.until, t.options
+		SELECT l.stage, l.attempt, l.leased_at, l.until, {options}
 		FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = $1 AND l.seq = $2`), id.Number, seq).
 		Scan(&l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &options)
 	if err == pgx.ErrNoRows {

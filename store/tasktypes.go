@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,46 +13,80 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// StoredType is a task type with its times.
+// StoredType is a task type with its state and its times.
 type StoredType struct {
 	asyncflow.TaskType
+	PauseState
 	CreatedAt, UpdatedAt time.Time
 }
 
 // PutTaskType creates a task type with its tables, or makes a new version of
 // it; the same document again changes nothing. A stage in which live tasks stand
-// can't be removed: CodeConflict.
+// can't be removed without a mapping: CodeConflict.
 func (s *Store) PutTaskType(ctx context.Context, tenant string, t asyncflow.TaskType) (_ StoredType, created bool, err error) {
-	spec, err := json.Marshal(t)
-	if err != nil {
-		return StoredType{}, false, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
-	}
-	now := s.Clock.Now()
+	return s.putTaskType(ctx, tenant, t, false)
+}
+
+// CheckTaskType is PutTaskType for show: it returns what that would return, and
+// changes nothing.
+func (s *Store) CheckTaskType(ctx context.Context, tenant string, t asyncflow.TaskType) (_ StoredType, created bool, err error) {
+	return s.putTaskType(ctx, tenant, t, true)
+}
+
+// errDry ends a transaction that was for show.
+var errDry = errors.New("nothing is to be changed")
+
+func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.TaskType, dry bool) (stored StoredType, created bool, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR UPDATE")
-		switch {
-		case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-			created = true
-			return createTaskType(ctx, tx, tenant, t, spec, now)
-		case err != nil:
-			return err
+		if stored, created, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil && dry {
+			return errDry
 		}
-		if err := checkRemovedStages(ctx, tx, tenant, old.TaskType, t); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
-			SET spec = $2::text::json, version = version + 1, updated_at = $3
-			WHERE name = $1 AND spec::text <> $2::text`, t.Name, string(spec), now)
 		return err
 	})
 	if sqlState(err) == "42P07" || sqlState(err) == "23505" { // another has just created it: change that one
-		return s.PutTaskType(ctx, tenant, t)
+		return s.putTaskType(ctx, tenant, t, dry)
+	}
+	if err == errDry {
+		err = nil
+	}
+	return stored, created, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+}
+
+// writeTaskType creates or changes a task type and returns it as it is then.
+func writeTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, now time.Time) (stored StoredType, created bool, err error) {
+	spec, err := json.Marshal(t)
+	if err != nil {
+		return stored, false, err
+	}
+	old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		created = true
+		err = createTaskType(ctx, tx, tenant, t, spec, now)
+	case err == nil:
+		t = t.After(old.TaskType)
+		if err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t); err != nil {
+			return stored, false, err
+		}
+		err = updateTaskType(ctx, tx, tenant, t, spec, now)
 	}
 	if err != nil {
-		return StoredType{}, false, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+		return stored, false, err
 	}
-	stored, err := s.TaskType(ctx, tenant, t.Name)
+	stored, err = readTaskType(ctx, tx, tenant, t.Name, "")
 	return stored, created, err
+}
+
+func updateTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
+	mapping, err := json.Marshal(t.StageMapping) // its keys come out sorted
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
+		WHERE name = $1 AND (spec::text <> $2::text OR coalesce(stage_mapping::text, '{}') <> $3::text)`,
+		t.Name, string(spec), string(mapping), now)
+	return err
 }
 
 func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
@@ -77,14 +112,10 @@ func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.T
 	return nil
 }
 
-// checkRemovedStages refuses to remove a stage in which live tasks stand.
+// checkRemovedStages refuses to remove a stage in which live tasks stand and that is
+// mapped to none.
 func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType) error {
-	var removed []string
-	for _, name := range old.StageNames() {
-		if t.StageIndex(name) < 0 {
-			removed = append(removed, name)
-		}
-	}
+	removed := t.Homeless(old)
 	if len(removed) == 0 {
 		return nil
 	}
@@ -100,7 +131,7 @@ func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t as
 	if err != nil || stage == "" {
 		return err
 	}
-	return &asyncflow.Error{Code: asyncflow.CodeConflict, Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it", stage),
+	return &asyncflow.Error{Code: asyncflow.CodeConflict, Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; stage_mapping can say where they go on", stage),
 		Fields: []asyncflow.FieldError{{Field: "stages", Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
 }
 
@@ -197,8 +228,7 @@ func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, 
 
 // TaskTypes returns the task types of a tenant by name.
 func (s *Store) TaskTypes(ctx context.Context, tenant string) ([]StoredType, error) {
-	rows, err := s.pool.Query(ctx, `SELECT name, version, spec, created_at, updated_at
-		FROM `+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
+	rows, err := s.pool.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
 	if err != nil {
 		return nil, wrap(err, "TaskTypes(%q)", tenant)
 	}
@@ -212,8 +242,7 @@ type querier interface {
 }
 
 func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (StoredType, error) {
-	rows, err := q.Query(ctx, `SELECT name, version, spec, created_at, updated_at
-		FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 `+lock, name)
+	rows, err := q.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types WHERE name = $1 `+lock, name)
 	if err != nil {
 		return StoredType{}, wrap(err, "readTaskType(%q, %q)", tenant, name)
 	}
@@ -224,11 +253,17 @@ func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (St
 	return t, wrap(err, "readTaskType(%q, %q)", tenant, name)
 }
 
+const taskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at, coalesce(pause_reason, ''),
+	resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at FROM `
+
 func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	var spec []byte
-	if err := row.Scan(&t.Name, &t.Version, &spec, &t.CreatedAt, &t.UpdatedAt); err != nil {
+	var paused, resumed *time.Time
+	var ramp float64
+	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason, &resumed, &ramp, &t.CreatedAt, &t.UpdatedAt); err != nil {
 		return t, err
 	}
+	t.PausedAt, t.ResumedAt, t.Ramp = orZero(paused), orZero(resumed), time.Duration(ramp*float64(time.Second))
 	name, version := t.Name, t.Version
 	err = json.Unmarshal(spec, &t.TaskType)
 	t.Name, t.Version = name, version

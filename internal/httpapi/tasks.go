@@ -117,6 +117,38 @@ func (s *Server) CancelTask(ctx context.Context, r CancelTaskRequestObject) (Can
 	return CancelTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
 }
 
+// PatchTask changes when a task runs that is pending or waiting.
+func (s *Server) PatchTask(ctx context.Context, r PatchTaskRequestObject) (PatchTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := patchIn(*r.Body, s.cfg.Store.Clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	task, err := s.cfg.Store.Change(ctx, principalOf(ctx).Tenant, id, p)
+	if err != nil {
+		return nil, err
+	}
+	return PatchTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
+}
+
+func patchIn(in TaskPatch, now time.Time) (asyncflow.Patch, error) {
+	p := asyncflow.Patch{Priority: in.Priority, RunAt: in.RunAt}
+	if in.Delay != nil {
+		switch delay := in.Delay.Std(); {
+		case !in.RunAt.IsZero():
+			return p, asyncflow.InvalidField("delay", "and run_at exclude each other")
+		case delay < 0 || delay > asyncflow.MaxDelay:
+			return p, asyncflow.InvalidField("delay", "is %s; it must be 0s to %s (a year)", in.Delay, asyncflow.MaxDelay)
+		default:
+			p.RunAt = now.Add(delay)
+		}
+	}
+	return p, p.Validate(now)
+}
+
 // RedriveTask sets a failed or cancelled task going again.
 func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (RedriveTaskResponseObject, error) {
 	id, err := asyncflow.ParseTaskID(r.Id)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -16,7 +17,7 @@ func (s *Server) ListTaskTypes(ctx context.Context, _ ListTaskTypesRequestObject
 	}
 	data := make([]TaskType, len(types))
 	for i, t := range types {
-		data[i] = taskTypeOut(t)
+		data[i] = s.taskTypeOut(t)
 	}
 	return ListTaskTypes200JSONResponse{Data: data}, nil
 }
@@ -27,7 +28,7 @@ func (s *Server) GetTaskType(ctx context.Context, r GetTaskTypeRequestObject) (G
 	if err != nil {
 		return nil, err
 	}
-	return GetTaskType200JSONResponse(taskTypeOut(t)), nil
+	return GetTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 
 // PutTaskType creates a task type or makes a new version of it.
@@ -36,14 +37,18 @@ func (s *Server) PutTaskType(ctx context.Context, r PutTaskTypeRequestObject) (P
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
-	stored, created, err := s.cfg.Store.PutTaskType(ctx, principalOf(ctx).Tenant, t)
+	put := s.cfg.Store.PutTaskType
+	if r.Params.DryRun {
+		put = s.cfg.Store.CheckTaskType
+	}
+	stored, created, err := put(ctx, principalOf(ctx).Tenant, t)
 	switch {
 	case err != nil:
 		return nil, err
 	case created:
-		return PutTaskType201JSONResponse(taskTypeOut(stored)), nil
+		return PutTaskType201JSONResponse(s.taskTypeOut(stored)), nil
 	default:
-		return PutTaskType200JSONResponse(taskTypeOut(stored)), nil
+		return PutTaskType200JSONResponse(s.taskTypeOut(stored)), nil
 	}
 }
 
@@ -56,10 +61,43 @@ func (s *Server) DeleteTaskType(ctx context.Context, r DeleteTaskTypeRequestObje
 }
 
 func taskTypeIn(name string, spec TaskTypeSpec) asyncflow.TaskType {
-	return asyncflow.TaskType{Name: name, Stages: spec.Stages, Retry: spec.Retry, ScheduleLimit: spec.ScheduleLimit, ScheduleInterval: spec.ScheduleInterval}
+	return asyncflow.TaskType{Name: name, Stages: spec.Stages, Retry: spec.Retry, ScheduleLimit: spec.ScheduleLimit,
+		ScheduleInterval: spec.ScheduleInterval, StageMapping: spec.StageMapping}
 }
 
-func taskTypeOut(t store.StoredType) TaskType {
-	return TaskType{Name: t.Name, Version: t.Version, Stages: t.Stages, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval,
-		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+// PauseTaskType has nothing of a task type leased any more.
+func (s *Server) PauseTaskType(ctx context.Context, r PauseTaskTypeRequestObject) (PauseTaskTypeResponseObject, error) {
+	reason := ""
+	if r.Body != nil {
+		reason = callbacks.Clean(r.Body.Reason, callbacks.MaxErrorBytes)
+	}
+	t, err := s.cfg.Store.Pause(ctx, principalOf(ctx).Tenant, r.Type, reason)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("task type paused", "tenant", principalOf(ctx).Tenant, "type", t.Name, "by", principalOf(ctx).Subject, "reason", t.PauseReason)
+	return PauseTaskType200JSONResponse(s.taskTypeOut(t)), nil
+}
+
+// ResumeTaskType has a paused task type leased again.
+func (s *Server) ResumeTaskType(ctx context.Context, r ResumeTaskTypeRequestObject) (ResumeTaskTypeResponseObject, error) {
+	var ramp asyncflow.Duration
+	if r.Body != nil {
+		ramp = r.Body.Ramp
+	}
+	if ramp < 0 || ramp.Std() > asyncflow.MaxRamp {
+		return nil, asyncflow.InvalidField("ramp", "is %s; it must be 0s to %s", ramp, asyncflow.MaxRamp)
+	}
+	t, err := s.cfg.Store.Resume(ctx, principalOf(ctx).Tenant, r.Type, ramp.Std())
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("task type resumed", "tenant", principalOf(ctx).Tenant, "type", t.Name, "by", principalOf(ctx).Subject, "ramp", t.Ramp)
+	return ResumeTaskType200JSONResponse(s.taskTypeOut(t)), nil
+}
+
+func (s *Server) taskTypeOut(t store.StoredType) TaskType {
+	return TaskType{Name: t.Name, Version: t.Version, Stages: t.Stages, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit,
+		ScheduleInterval: t.ScheduleInterval, StageMapping: t.StageMapping, PausedAt: t.PausedAt, PauseReason: t.PauseReason,
+		RampUntil: t.RampUntil(s.cfg.Store.Clock.Now()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }

@@ -1,0 +1,73 @@
+package asyncflow
+
+import "maps"
+
+// Place returns the stage and attempt with which a task goes on whose token row
+// names a stage and attempt: as they are, or, when that stage was removed and
+// mapped to another, the first attempt of that one.
+func (t TaskType) Place(stage string, attempt int) (string, int) {
+	if t.StageIndex(stage) < 0 {
+		if to, ok := t.StageMapping[stage]; ok {
+			return to, 1
+		}
+	}
+	return stage, attempt
+}
+
+// After returns t as it follows on an older version: with the older mappings too, as
+// far as their stages have not come back. A mapping to a stage that is removed by now
+// leads on to where that one is mapped, if it is.
+func (t TaskType) After(old TaskType) TaskType {
+	merged := maps.Clone(old.StageMapping)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	maps.Copy(merged, t.StageMapping)
+	for from, to := range merged {
+		if t.StageIndex(to) < 0 {
+			to = t.StageMapping[to]
+		}
+		merged[from] = to
+	}
+	maps.DeleteFunc(merged, func(from, to string) bool { return t.StageIndex(from) >= 0 || t.StageIndex(to) < 0 })
+	t.StageMapping = merged
+	return t
+}
+
+// Homeless returns the stages in which tasks of an older version may stand and that
+// lead nowhere in t.
+func (t TaskType) Homeless(old TaskType) []string {
+	var names []string
+	for _, name := range old.StageNames() {
+		names = t.appendHomeless(names, name)
+	}
+	for name := range old.StageMapping {
+		names = t.appendHomeless(names, name)
+	}
+	return names
+}
+
+func (t TaskType) appendHomeless(names []string, name string) []string {
+	if stage, _ := t.Place(name, 1); t.StageIndex(stage) < 0 {
+		return append(names, name)
+	}
+	return names
+}
+
+func (t TaskType) checkMapping(out *problems) {
+	if n := len(t.StageMapping); n > MaxStages {
+		out.add("stage_mapping", "has %d entries; the limit is %d", n, MaxStages)
+		return
+	}
+	for from, to := range t.StageMapping {
+		field := "stage_mapping." + from
+		switch {
+		case CheckName(from) != nil:
+			out.add(field, "is not the name of a stage: %v", CheckName(from))
+		case t.StageIndex(from) >= 0:
+			out.add(field, "is for a stage that is not removed")
+		case t.StageIndex(to) < 0:
+			out.add(field, "is %q, which is not a stage", to)
+		}
+	}
+}

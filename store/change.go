@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// errSame ends a transaction that would change nothing.
+var errSame = errors.New("nothing is to be changed")
+
+// Change changes when a pending or waiting task runs, and returns it. A task that is
+// running or final is CodeConflict. What the task has already changes nothing.
+func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch) (Task, error) {
+	t, err := s.typeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	for range cancelTries {
+		changed, err := s.tryChange(ctx, t, id, p)
+		if err != nil {
+			return Task{}, wrap(err, "Change(%q, %s)", tenant, id)
+		}
+		task, err := s.Task(ctx, tenant, id)
+		switch {
+		case err != nil || changed:
+			return task, err
+		case task.Status.Final():
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it has %s", id, task.Status)
+		case task.Status == asyncflow.StatusRunning:
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it is running", id)
+		}
+	}
+	return Task{}, movesTooFast()
+}
+
+// tryChange takes the task's token row from where it rests, if it is still there, and
+// puts it where it belongs after the patch.
+func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p asyncflow.Patch) (changed bool, err error) {
+	ts := &tokens{}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		placed, err := readPlaced(ctx, tx, t, id)
+		if err != nil {
+			return err
+		}
+		l, reason, err := takeResting(ctx, tx, t, id)
+		if err != nil {
+			return err
+		}
+		if l.Seq > maxSeq {
+			return journalFull(id)
+		}
+		l.Options = placed.options
+		now := s.Clock.Now()
+		return writeChange(ctx, tx, t, l, reason, p, placed.at, now, ts)
+	})
+	switch {
+	case err == pgx.ErrNoRows: // it has just moved on, or is final
+		return false, nil
+	case err == errSame:
+		return true, nil
+	}
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	return err == nil, err
+}
+
+// placed is since when a task's token row has its place, and the task's options.
+type placed struct {
+	at      time.Time
+	options asyncflow.Options
+}
+
+func readPlaced(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (p placed, err error) {
+	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
+		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.id = t.id), t.created_at), coalesce({options}, '{}')
+		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&p.at, &p.options)
+	return p, err
+}
+
+// writeChange writes the journal row of a change and the token row that follows.
+func writeChange(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, reason asyncflow.WaitReason, p asyncflow.Patch, at, now time.Time, ts *tokens) error {
+	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt, OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
+	if p.RunAt.IsZero() && reason != "" { // it goes on waiting for that
+		v.Reason = reason
+		if reason == asyncflow.WaitEndpoint {
+			v.Kind = asyncflow.Park
+		}
+	}
+	before, after := optionsText(l.Options), optionsText(p.Options(l.Options))
+	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
+	if sameOptions && v.OrderTime.Equal(l.OrderTime) {
+		return errSame
+	}
+	if sameOptions {
+		after = nil
+	}
+	_, err := tx.Exec(ctx, t.tables.at(l.ID.Position(), `
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options)
+		VALUES ($1, $2, $3, $4, $5, 'changed', $6, $7::text::json)`),
+		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after)
+	if err != nil {
+		return err
+	}
+	ts.add(l.ID.Number, l.Seq+1, v, now)
+	b := &pgx.Batch{}
+	ts.queue(b, t)
+	return tx.SendBatch(ctx, b).Close()
+}

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PauseState tells whether a task type is paused, or is being ramped up.
+type PauseState struct {
+	PausedAt    time.Time // zero: it is not paused
+	PauseReason string
+	ResumedAt   time.Time // zero: it was never paused
+	Ramp        time.Duration
+}
+
+// Paused tells whether nothing is to be leased.
+func (p PauseState) Paused() bool { return !p.PausedAt.IsZero() }
+
+// RampUntil returns when the ramp after the last resume ends; zero: it is over.
+func (p PauseState) RampUntil(now time.Time) time.Time {
+	if end := p.ResumedAt.Add(p.Ramp); end.After(now) && !p.Paused() {
+		return end
+	}
+	return time.Time{}
+}
+
+// Room returns how many attempts a node may have under way that has room for full: the
+// share of the ramp that has passed, one at least; none while paused.
+func (p PauseState) Room(full int, now time.Time) int {
+	switch {
+	case p.Paused():
+		return 0
+	case p.RampUntil(now).IsZero():
+		return full
+	}
+	passed := now.Sub(p.ResumedAt).Seconds() / p.Ramp.Seconds()
+	return max(1, int(math.Ceil(passed*float64(full))))
+}
+
+// Pause has nothing of a task type leased any more, and returns it. One that is paused
+// already keeps its time and reason.
+func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
+	return s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
+		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
+}
+
+// Resume has a paused task type leased again, from little to all over the time of the
+// ramp, and returns it. One that is not paused is left as it is.
+func (s *Store) Resume(ctx context.Context, tenant, name string, ramp time.Duration) (StoredType, error) {
+	return s.setPause(ctx, tenant, name, `SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
+		WHERE name = $1 AND paused_at IS NOT NULL`, s.Clock.Now(), ramp.Seconds())
+}
+
+func (s *Store) setPause(ctx context.Context, tenant, name, set string, args ...any) (t StoredType, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types `+set, append([]any{name}, args...)...); err != nil {
+			return err
+		}
+		t, err = readTaskType(ctx, tx, tenant, name, "")
+		return err
+	})
+	return t, wrap(err, "setPause(%q, %q)", tenant, name)
+}
