@@ -1,0 +1,79 @@
+package dispatcher_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+)
+
+// While a type is paused what runs is finished, what is submitted is kept, and no node
+// leases anything; after the resume all of it is done.
+func TestPause(t *testing.T) {
+	b := setup(t)
+	arrived, finish := make(chan struct{}, 100), make(chan struct{})
+	send := func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		arrived <- struct{}{}
+		<-finish
+		return done
+	}
+	one := b.start("a", dispatcher.Config{}, send)
+	two := b.start("b", dispatcher.Config{}, send)
+	running := one.submit(t, 1)
+	<-arrived
+	_, err := one.Pause(t.Context(), tenant, "pipe", "")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		pipe, err := two.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Paused()
+	}, 10*time.Second, time.Millisecond, "the other node hears of it")
+	waiting := append(one.submit(t, 5), two.submit(t, 5)...)
+	close(finish)
+	require.Eventually(t, func() bool { // its first stage is done, the second one waits
+		task, err := one.Task(t.Context(), tenant, running[0].ID)
+		return err == nil && task.Status == asyncflow.StatusPending && task.WaitsFor == asyncflow.WaitPaused && task.Stage == "second"
+	}, 10*time.Second, time.Millisecond)
+	select { // every wake-up of the submits has been worked off: a paused type is looked at and left
+	case <-arrived:
+		require.Fail(t, "something was leased while the type was paused")
+	case <-time.After(200 * time.Millisecond):
+	}
+	_, err = two.Resume(t.Context(), tenant, "pipe", 0)
+	require.NoError(t, err)
+	one.await(t, append(waiting, running...), asyncflow.StatusSucceeded)
+}
+
+// After a resume with a ramp a node begins with one task at a time, and has more of
+// them as time goes by.
+func TestRamp(t *testing.T) {
+	b := setup(t)
+	var now atomic.Int32
+	arrived, finish := make(chan int32, 1000), make(chan struct{})
+	n := b.start("a", dispatcher.Config{Concurrency: 200}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		arrived <- now.Add(1)
+		<-finish
+		now.Add(-1)
+		return done
+	})
+	_, err := n.Pause(t.Context(), tenant, "pipe", "")
+	require.NoError(t, err)
+	tasks := n.submit(t, 100)
+	const ramp = 10 * time.Second
+	begun := time.Now()
+	_, err = n.Resume(t.Context(), tenant, "pipe", ramp)
+	require.NoError(t, err)
+	for range 4 {
+		under := <-arrived
+		share := float64(time.Since(begun)) / float64(ramp)
+		assert.LessOrEqual(t, float64(under), 200*share+2, "no more than the share of the ramp that has passed, give or take the clock")
+	}
+	assert.Less(t, time.Since(begun), ramp/2, "but they come")
+	close(finish)
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+}
