@@ -152,6 +152,17 @@ func checkContext(t NewTask) error {
 	return nil
 }
 
+// Change changes the priority or the time of a task that is pending or waiting, and
+// returns it. One that is running or final is CodeConflict.
+func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
+	if err := checkPart("id", id); err != nil {
+		return Task{}, err
+	}
+	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PatchTask(ctx, id, patch)
+	})
+}
+
 // Cancel ends a task that is not final and returns it; the reason, which may be
 // empty, is kept with it. A task that ended otherwise is CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {

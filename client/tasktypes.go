@@ -4,11 +4,24 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // PutTaskType creates a task type or makes a new version of it. The same spec
 // again changes nothing: the answer has the version that it had.
 func (c *Client) PutTaskType(ctx context.Context, name string, spec TaskTypeSpec) (TaskType, error) {
+	return c.putTaskType(ctx, name, spec, nil)
+}
+
+// CheckTaskType is PutTaskType for show: it returns what that would return, or its
+// error, and changes nothing.
+func (c *Client) CheckTaskType(ctx context.Context, name string, spec TaskTypeSpec) (TaskType, error) {
+	return c.putTaskType(ctx, name, spec, map[string]string{"dry_run": "true"})
+}
+
+func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec, params map[string]string) (TaskType, error) {
 	if err := checkPart("type", name); err != nil {
 		return TaskType{}, err
 	}
@@ -17,7 +30,7 @@ func (c *Client) PutTaskType(ctx context.Context, name string, spec TaskTypeSpec
 		return TaskType{}, err
 	}
 	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body))
+		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body), query(params))
 	})
 }
 
@@ -36,6 +49,28 @@ func (c *Client) TaskType(ctx context.Context, name string) (TaskType, error) {
 	}
 	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.GetTaskType(ctx, name)
+	})
+}
+
+// PauseTaskType has nothing of a task type sent any more, and returns it. The reason,
+// which may be empty, is shown with it.
+func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskType, error) {
+	if err := checkPart("type", name); err != nil {
+		return TaskType{}, err
+	}
+	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PauseTaskType(ctx, name, api.Pause{Reason: reason})
+	})
+}
+
+// ResumeTaskType has a paused task type sent again, and returns it: from little to all
+// over the time of ramp, or all at once (0).
+func (c *Client) ResumeTaskType(ctx context.Context, name string, ramp time.Duration) (TaskType, error) {
+	if err := checkPart("type", name); err != nil {
+		return TaskType{}, err
+	}
+	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ResumeTaskType(ctx, name, api.Resume{Ramp: Duration(ramp)})
 	})
 }
 

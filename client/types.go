@@ -12,6 +12,7 @@ type (
 	SubmittedTask = api.SubmittedTask
 	Task          = api.Task
 	TaskList      = api.TaskList
+	TaskPatch     = api.TaskPatch
 	Attempt       = api.Attempt
 	AttemptList   = api.AttemptList
 

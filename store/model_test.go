@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 // model is what a task should be like after the same steps, kept without a database.
 type model struct {
 	status   asyncflow.Status
+	before   asyncflow.Status // at the last check
 	stage    int
 	attempt  int
 	seq      int                           // of its token row, or of its last journal row if it is final
@@ -23,6 +25,7 @@ type model struct {
 	leases   []asyncflow.Lease             // all that were ever given out
 	lost     int                           // the seq that was lost last, if nobody has started it again; 0: none
 	lateSeq  map[int]bool                  // seqs that a late report has taken
+	priority int                           // its own; -1: none
 	contexts []string                      // what each stage is sent with
 }
 
@@ -39,6 +42,8 @@ type machine struct {
 	pipe  *store.Type
 	tasks map[asyncflow.TaskID]*model
 	order []asyncflow.TaskID
+
+	paused bool
 }
 
 func (m *machine) any() (asyncflow.TaskID, *model) {
@@ -57,12 +62,17 @@ func (m *machine) submit(t *rapid.T) {
 		task.Delay, status = asyncflow.Duration(time.Hour), asyncflow.StatusWaiting
 	}
 	id := m.b.submit(task)[0].ID
-	m.tasks[id] = &model{status: status, attempt: 1, seq: 1, written: map[int]asyncflow.OutcomeKind{}, lateSeq: map[int]bool{}, contexts: []string{doc, ""}}
+	m.tasks[id] = &model{status: status, attempt: 1, seq: 1, priority: -1, written: map[int]asyncflow.OutcomeKind{}, lateSeq: map[int]bool{}, contexts: []string{doc, ""}}
 	m.order = append(m.order, id)
 }
 
-// lease takes all that is pending.
+// lease takes all that is pending, as a node does: nothing while the type is paused.
 func (m *machine) lease(t *rapid.T) {
+	room := m.pipe.Room(100, m.b.Clock.Now())
+	require.Equal(t, m.paused, room == 0)
+	if m.paused {
+		return
+	}
 	pending := 0
 	for _, w := range m.tasks {
 		if w.status == asyncflow.StatusPending {
@@ -71,7 +81,7 @@ func (m *machine) lease(t *rapid.T) {
 	}
 	for deadline := time.Now().Add(5 * time.Second); pending > 0; {
 		require.True(t, time.Now().Before(deadline), "%d tasks are pending and not to be had", pending)
-		for _, l := range m.b.lease(m.pipe, 100) {
+		for _, l := range m.b.lease(m.pipe, room) {
 			w := m.tasks[l.ID]
 			require.NotNil(t, w, "%s is none of ours", l.ID)
 			require.Equal(t, asyncflow.StatusPending, w.status, l.ID)
@@ -184,6 +194,63 @@ func (m *machine) late(t *rapid.T) {
 	}
 }
 
+// heartbeat extends any lease ever given out: only one that stands.
+func (m *machine) heartbeat(t *rapid.T) {
+	_, w := m.any()
+	if len(w.leases) == 0 {
+		t.Skip("never leased")
+	}
+	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
+	stands := make(chan bool, 1)
+	m.b.Extend(tenant, l, m.b.Clock.Now().Add(time.Hour), func(ok bool, err error) {
+		require.NoError(t, err)
+		stands <- ok
+	})
+	require.Equal(t, w.status == asyncflow.StatusRunning && l.Seq == w.seq, <-stands)
+}
+
+// change gives a task another priority, another time, or both.
+func (m *machine) change(t *rapid.T) {
+	id, w := m.any()
+	when := rapid.SampledFrom([]string{"", "now", "later"}).Draw(t, "when")
+	priority := rapid.IntRange(0, 2).Draw(t, "priority")
+	p := asyncflow.Patch{Priority: asyncflow.Priority{priority}}
+	if when != "" {
+		p.RunAt = m.b.Clock.Now().Add(map[string]time.Duration{"now": 0, "later": time.Hour}[when])
+	}
+	_, err := m.b.Change(m.b.t.Context(), tenant, id, p)
+	if w.status.Final() || w.status == asyncflow.StatusRunning {
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+		return
+	}
+	require.NoError(t, err)
+	if when == "" && priority == w.priority {
+		return // nothing to change
+	}
+	w.priority, w.lost = priority, 0
+	w.written[w.seq] = asyncflow.OutcomeChanged
+	w.seq++
+	w.status = map[string]asyncflow.Status{"": w.status, "now": asyncflow.StatusPending, "later": asyncflow.StatusWaiting}[when]
+}
+
+// pause pauses the type, or resumes it.
+func (m *machine) pause(t *rapid.T) {
+	m.setPaused(!m.paused)
+}
+
+func (m *machine) setPaused(paused bool) {
+	var err error
+	if paused {
+		_, err = m.b.Pause(m.b.t.Context(), tenant, m.pipe.Name, "")
+	} else {
+		_, err = m.b.Resume(m.b.t.Context(), tenant, m.pipe.Name, 0)
+	}
+	require.NoError(m.t, err)
+	m.paused = paused
+	m.pipe, err = m.b.Catalog.Type(tenant, m.pipe.Name)
+	require.NoError(m.t, err)
+}
+
 func (m *machine) cancel(t *rapid.T) {
 	id, w := m.any()
 	_, err := m.b.Cancel(m.b.t.Context(), tenant, id, "no more")
@@ -202,7 +269,16 @@ func (m *machine) cancel(t *rapid.T) {
 func (m *machine) redrive(t *rapid.T) {
 	id, w := m.any()
 	stage := rapid.IntRange(0, w.stage).Draw(t, "stage")
-	_, err := m.b.Redrive(m.b.t.Context(), tenant, id, store.Redrive{Stage: m.pipe.Stages[stage].Name})
+	again := func() error {
+		_, err := m.b.Redrive(m.b.t.Context(), tenant, id, store.Redrive{Stage: m.pipe.Stages[stage].Name})
+		return err
+	}
+	var err error
+	if rapid.Bool().Draw(t, "twice at once") {
+		err = m.onlyOne(again)
+	} else {
+		err = again()
+	}
 	if w.status != asyncflow.StatusFailed && w.status != asyncflow.StatusCancelled {
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
 		return
@@ -210,6 +286,18 @@ func (m *machine) redrive(t *rapid.T) {
 	require.NoError(t, err)
 	w.written[w.seq+1] = asyncflow.OutcomeRedriven
 	w.status, w.stage, w.attempt, w.seq = asyncflow.StatusPending, stage, 1, w.seq+2
+}
+
+// onlyOne does something twice at once; one of the two at most may succeed.
+func (m *machine) onlyOne(do func() error) error {
+	second := make(chan error, 1)
+	go func() { second <- do() }()
+	first, other := do(), <-second
+	if first == nil {
+		require.Equal(m.t, asyncflow.CodeConflict, asyncflow.CodeOf(other), "%v", other)
+		return nil
+	}
+	return other
 }
 
 // promote has what waits for a time be due.
@@ -243,6 +331,12 @@ func (m *machine) check(t *rapid.T) {
 		task, err := m.b.Task(m.b.t.Context(), tenant, id)
 		require.NoError(t, err)
 		require.Equal(t, []any{w.status, w.stage, w.attempt}, []any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt}, id)
+		if w.status != w.before {
+			require.True(t, slices.ContainsFunc(asyncflow.Transitions, func(s asyncflow.Transition) bool {
+				return s.From == w.before && s.To == w.status
+			}), "from %q to %q", w.before, w.status)
+		}
+		w.before = w.status
 	}
 }
 
@@ -253,12 +347,13 @@ func TestModel(t *testing.T) {
 	spec.Stages[1].Retry.Interval = asyncflow.Interval{-600}
 	pipe := b.put(spec)
 	rapid.Check(t, func(rt *rapid.T) {
-		_, err := b.db.Exec(t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1`)
-		require.NoError(t, err)
+		b.clear()
 		m := &machine{b: b, t: rt, pipe: pipe, tasks: map[asyncflow.TaskID]*model{}}
+		m.setPaused(false)
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle, "expire": m.expire,
-			"late": m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote, "": m.check,
+			"late": m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
+			"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
 		})
 	})
 }

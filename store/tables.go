@@ -13,7 +13,7 @@ type tables struct {
 	lease  string
 	wait   string
 	live   positions // of the live rolls; not known to a change of the type
-	filled sync.Map // of filledKey to string: statements with the names in them
+	filled sync.Map  // of filledKey to string: statements with the names in them
 }
 
 type filledKey struct {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/asyncflow/asyncflow/client"
 )
@@ -83,10 +82,7 @@ func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report
 	}
 	for _, e := range doc.Endpoints {
 		done := change{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.Url, Did: "unchanged"}
-		at := slices.IndexFunc(existing, func(o client.Endpoint) bool {
-			return sameEndpoint(e, client.NewEndpoint{Type: o.Type, Stage: o.Stage, Url: o.Url})
-		})
-		if at >= 0 {
+		if at := existingEndpoint(existing, e); at >= 0 {
 			done.ID = existing[at].Id
 			report(done)
 			continue

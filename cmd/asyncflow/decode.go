@@ -85,6 +85,8 @@ func (d *decoder) plain(path string, tree any, text string, replaced bool, into 
 		d.object(path, tree, into)
 	case reflect.Slice:
 		d.list(path, tree, into)
+	case reflect.Map:
+		d.mapping(path, tree, into)
 	case reflect.String:
 		if _, ok := tree.(string); !ok {
 			d.add(path, "must be a string, not %s", kindOf(tree))
@@ -142,6 +144,21 @@ func (d *decoder) object(path string, tree any, into reflect.Value) {
 			continue
 		}
 		d.value(at, object[key], field)
+	}
+}
+
+// mapping fills a map by names.
+func (d *decoder) mapping(path string, tree any, into reflect.Value) {
+	object, ok := tree.(map[string]any)
+	if !ok {
+		d.add(path, "must be a mapping of keys to values, not %s", kindOf(tree))
+		return
+	}
+	into.Set(reflect.MakeMapWithSize(into.Type(), len(object)))
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		value := reflect.New(into.Type().Elem()).Elem()
+		d.value(path+"."+key, object[key], value)
+		into.SetMapIndex(reflect.ValueOf(key), value)
 	}
 }
 

@@ -111,7 +111,7 @@ func (doc document) check() []client.FieldError {
 }
 
 func (t typeEntry) taskType() asyncflow.TaskType {
-	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval}
+	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval, StageMapping: t.StageMapping}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}

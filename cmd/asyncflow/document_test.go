@@ -66,6 +66,8 @@ func TestDocumentProblems(t *testing.T) {
 			"types[0].stages[0].time_out is not known here",
 			"endpoints[0].uri is not known here; the keys are secret, stage, type, url",
 		}},
+		"no mapping":     {"types: [{name: a, stages: [{name: x}], stage_mapping: [y]}]", []string{"types[0].stage_mapping must be a mapping of keys to values, not a list"}},
+		"mapping values": {"types: [{name: a, stages: [{name: x}], stage_mapping: {y: 1, x: z}}]", []string{"types[0].stage_mapping.y must be a string, not 1"}},
 		"wrong kinds": {"types: [{name: 5, stages: {}, schedule_limit: many, schedule_interval: 5}, 7]", []string{
 			"types[0].name must be a string, not 5",
 			"types[0].stages must be a list, not a mapping",

@@ -17,6 +17,7 @@ type tasksCmd struct {
 	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
+	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or the time of a task that is not running yet."`
 	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final."`
 	Redrive  tasksRedriveCmd  `cmd:"" help:"Set a failed or cancelled task going again."`
 }

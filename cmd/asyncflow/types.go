@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/asyncflow/asyncflow/client"
 )
@@ -14,8 +15,11 @@ import (
 // typesCmd is about task types.
 type typesCmd struct {
 	Apply  typesApplyCmd  `cmd:"" help:"Set up task types and endpoints from a document."`
+	Diff   typesDiffCmd   `cmd:"" help:"Show what apply would change."`
 	List   typesListCmd   `cmd:"" help:"List the task types."`
 	Get    typesGetCmd    `cmd:"" help:"Show a task type."`
+	Pause  typesPauseCmd  `cmd:"" help:"Keep the tasks of a type from being sent."`
+	Resume typesResumeCmd `cmd:"" help:"Have them sent again, from little to all over a time if you like."`
 	Delete typesDeleteCmd `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
 }
 
@@ -97,9 +101,9 @@ func (c *typesListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(types))
 	for i, t := range types {
-		rows[i] = []string{t.Name, strconv.Itoa(t.Version), stageNames(t), timeText(t.UpdatedAt)}
+		rows[i] = []string{t.Name, strconv.Itoa(t.Version), stageNames(t), timeText(t.PausedAt), timeText(t.UpdatedAt)}
 	}
-	return g.printTable("NAME VERSION STAGES UPDATED", rows)
+	return g.printTable("NAME VERSION STAGES PAUSED UPDATED", rows)
 }
 
 func stageNames(t client.TaskType) string {
@@ -120,11 +124,21 @@ func (c *typesGetCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
+	return g.printType(t)
+}
+
+// printType shows everything about a task type.
+func (g *globals) printType(t client.TaskType) error {
 	if g.output == "json" {
 		return g.printJSON(t)
 	}
-	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
-		"schedule_interval", t.ScheduleInterval.String(), "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
+	mapping := ""
+	if len(t.StageMapping) > 0 {
+		mapping = jsonText(t.StageMapping)
+	}
+	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused", timeText(t.PausedAt), "reason", t.PauseReason,
+		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
+		"schedule_interval", t.ScheduleInterval.String(), "stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
 		return err
 	}
 	fmt.Fprintln(g.stdout)
@@ -133,6 +147,46 @@ func (c *typesGetCmd) Run(ctx context.Context, g *globals) error {
 		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(), strconv.Itoa(s.Retry.MaxAttempts), jsonText(s.Retry.Interval), strconv.Itoa(s.Priority)}
 	}
 	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)
+}
+
+type typesPauseCmd struct {
+	Name   string `arg:"" help:"The task type."`
+	Reason string `placeholder:"TEXT" help:"Why; it is shown with the type."`
+}
+
+// Help is shown by asyncflow types pause --help.
+func (c *typesPauseCmd) Help() string {
+	return `Nothing of the type is leased any more. Attempts under way are finished, and submits go on.`
+}
+
+// Run pauses a task type and shows it.
+func (c *typesPauseCmd) Run(ctx context.Context, g *globals) error {
+	t, err := g.client().PauseTaskType(ctx, c.Name, c.Reason)
+	if err != nil {
+		return err
+	}
+	return g.printType(t)
+}
+
+type typesResumeCmd struct {
+	Name string        `arg:"" help:"The task type."`
+	Ramp time.Duration `placeholder:"TIME" help:"Begin with one task at a time on each node, and be back at full speed after this time."`
+}
+
+// Help is shown by asyncflow types resume --help.
+func (c *typesResumeCmd) Help() string {
+	return `Example:
+
+    asyncflow types resume thumbnails --ramp 5m`
+}
+
+// Run resumes a task type and shows it.
+func (c *typesResumeCmd) Run(ctx context.Context, g *globals) error {
+	t, err := g.client().ResumeTaskType(ctx, c.Name, c.Ramp)
+	if err != nil {
+		return err
+	}
+	return g.printType(t)
 }
 
 type typesDeleteCmd struct {
