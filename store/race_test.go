@@ -145,8 +145,10 @@ func TestTwoNodesRace(t *testing.T) {
 			start, won := make(chan struct{}), make(chan bool, 2)
 			for b, do := range map[*bundle]act{one: c.a, two: c.b} {
 				go func() {
+					did := false
+					defer func() { won <- did }() // whatever happens
 					<-start
-					won <- do(b, pipe, id, l)
+					did = do(b, pipe, id, l)
 				}()
 			}
 			close(start)
