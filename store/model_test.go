@@ -250,7 +250,7 @@ func (m *machine) check(t *rapid.T) {
 func TestModel(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Stages[1].Retry.Interval = asyncflow.Interval{-600}
+	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
 	pipe := b.put(spec)
 	rapid.Check(t, func(rt *rapid.T) {
 		_, err := b.db.Exec(t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1`)
