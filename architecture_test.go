@@ -27,7 +27,7 @@ var arrows = map[string][]string{
 	"migrations":       {},
 	"auth":             {"."},
 	"callbacks":        {"."},
-	"store":            {"migrations", "."},
+	"store":            {"migrations", "internal/expression", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
 	"client/api":       {"."},
@@ -38,6 +38,8 @@ var arrows = map[string][]string{
 	"cmd/asyncflow":    {"..."},
 	"examples/...":     {"client", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
+
+	"internal/expression": {"."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.
@@ -45,8 +47,9 @@ var standardOnly = []string{".", "migrations"}
 
 // onlyBy names, for a library, the packages of ours that may import it.
 var onlyBy = map[string][]string{
-	"github.com/gofiber/fiber/...": {"internal/httpapi"},
-	"github.com/jackc/pgx/...":     {"store", "internal/devpg", "internal/pgtest", "bench/..."},
+	"github.com/gofiber/fiber/...":  {"internal/httpapi"},
+	"github.com/expr-lang/expr/...": {"internal/expression"},
+	"github.com/jackc/pgx/...":      {"store", "internal/devpg", "internal/pgtest", "bench/..."},
 }
 
 // notBy names, for a library, the packages of ours that must not import it.
@@ -236,6 +239,9 @@ func TestArchitectureRules(t *testing.T) {
 		{"callbacks", module + "/dispatcher", false},
 		{"store", module + "/migrations", true},
 		{"store", "github.com/jackc/pgx/v5/pgxpool", true},
+		{"store", module + "/internal/expression", true},
+		{"store", "github.com/expr-lang/expr", false},
+		{"client", module + "/internal/expression", false},
 		{"store", "net/http", false},
 		{"dispatcher", module + "/store", true},
 		{"dispatcher", module + "/callbacks", false},

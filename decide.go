@@ -26,7 +26,7 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
 			OrderTime: EnterOrder(t, stage+1, l.Options, now)}
 	}
-	pause, again := policyOf(t.Stages[stage], l.Options).Next(l.Attempt, o.RetryAfter)
+	pause, again := policyOf(t.Stages[stage], l.Options).Next(failureOf(l, o))
 	if !again {
 		return Verdict{Kind: Fail}
 	}

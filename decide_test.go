@@ -31,7 +31,7 @@ func TestDecideKind(t *testing.T) {
 	}{
 		{nil, 3},
 		{&asyncflow.RetryPolicy{}, 3},
-		{&asyncflow.RetryPolicy{Interval: asyncflow.Interval{-1}}, 3},
+		{&asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-1)}, 3},
 		{&asyncflow.RetryPolicy{MaxAttempts: 1}, 1},
 		{&asyncflow.RetryPolicy{MaxAttempts: 5}, 5},
 	}
@@ -77,6 +77,7 @@ func TestDecide(t *testing.T) {
 	failed := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}
 	lost := asyncflow.Outcome{Kind: asyncflow.OutcomeLost}
 	slow := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, RetryAfter: 20 * time.Second}
+	busy := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429, Error: "later"}
 	released := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}
 
 	type when struct {
@@ -105,7 +106,9 @@ func TestDecide(t *testing.T) {
 		"retry: Retry-After":                 {lease("resize", 1, options{}), slow, again("resize", 2, 20*time.Second)},
 		"retry: Retry-After is clamped":      {lease("inspect", 1, options{}), slow, again("inspect", 2, 10*time.Second)},
 		"retry: the task's interval": {
-			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Interval{-30}}}), failed, again("resize", 3, 30*time.Second)},
+			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}), failed, again("resize", 3, 30*time.Second)},
+		"retry: by status": {
+			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Rule("status == 429 and error == 'later' ? 60 : 1")}}), busy, again("resize", 3, time.Minute)},
 		"retry: the task's attempts": {
 			lease("resize", 3, options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 4}}), failed, again("resize", 4, 5*time.Second)},
 
@@ -150,7 +153,25 @@ func TestMaxAttempts(t *testing.T) {
 	t.Parallel()
 	own := asyncflow.Options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 9}}
 	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{}))
-	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Interval{1}}}))
+	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1)}}))
 	require.Equal(t, 9, pipeline().MaxAttempts("resize", own))
 	require.Zero(t, pipeline().MaxAttempts("removed", own))
+}
+
+// Two tasks that fail together don't come back together, and deciding the same
+// settlement twice gives the same.
+func TestDecideJitter(t *testing.T) {
+	t.Parallel()
+	tt := pipeline()
+	tt.Stages[1].Retry.Interval = asyncflow.Rule(asyncflow.Poly)
+	pause := func(task int64, seq int) time.Duration {
+		l := asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, task), Seq: seq, Stage: "resize", Attempt: 1}
+		return asyncflow.Decide(tt, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now).OrderTime.Sub(now)
+	}
+	require.Equal(t, pause(1, 1), pause(1, 1))
+	require.NotEqual(t, pause(1, 1), pause(2, 1))
+	require.NotEqual(t, pause(1, 1), pause(1, 2))
+	for task := range int64(100) {
+		require.InDelta(t, 30*time.Second, pause(task, 1), float64(15*time.Second))
+	}
 }

@@ -25,9 +25,9 @@ func pipeline() asyncflow.TaskType {
 		Version:       1,
 		ScheduleLimit: 200,
 		Stages: []asyncflow.Stage{
-			stage("inspect", 0, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{60}}),
-			stage("resize", 10, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{-5}}),
-			stage("report", 20, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{7, 8}}),
+			stage("inspect", 0, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}),
+			stage("resize", 10, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-5)}),
+			stage("report", 20, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(7, 8)}),
 		},
 	}
 }

@@ -1,17 +1,10 @@
 package asyncflow
 
-import (
-	"encoding/json"
-	"fmt"
-	"math"
-	"time"
-)
+import "time"
 
 const (
 	// MaxAttempts is the highest number of attempts a policy may allow.
 	MaxAttempts = 100
-	// MaxInterval is the longest pause a policy may ask for, in seconds.
-	MaxInterval = 365 * 24 * 3600
 
 	// A worker's Retry-After may stretch the policy's pause up to tenfold and
 	// never past a day, and never shortens it.
@@ -26,33 +19,64 @@ type RetryPolicy struct {
 	// the task has failed for good: 1 to 100.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// Interval gives the pauses.
-	Interval Interval `json:"interval,omitempty"`
+	Interval Interval `json:"interval,omitzero"`
 }
 
 // DefaultRetry attempts a stage 20 times over about 8 hours.
-var DefaultRetry = RetryPolicy{MaxAttempts: 20, Interval: Interval{3600}}
+var DefaultRetry = RetryPolicy{MaxAttempts: 20, Interval: Seconds(3600)}
 
-// Next returns the pause after the given attempt (1 is the first) has failed,
-// and whether there is another attempt at all. A worker's retryAfter (zero:
-// none) counts within the bounds above.
-func (p RetryPolicy) Next(attempt int, retryAfter time.Duration) (time.Duration, bool) {
-	if attempt >= p.MaxAttempts {
+// Failure is an attempt that didn't work out, as far as the pause after it
+// depends on it.
+type Failure struct {
+	Attempt    int           // of its stage; 1 is the first
+	Status     int           // HTTP status of the answer; 0: none came
+	Error      string        // why it was not done
+	RetryAfter time.Duration // asked for by the worker; 0: nothing asked
+	Rand       float64       // the jitter's random number: 0 ≤ Rand < 1
+}
+
+// failureOf returns what a failed attempt tells a policy. Its random number
+// follows from the task and its seq, so that deciding the same settlement again
+// gives the same pause.
+func failureOf(l Lease, o Outcome) Failure {
+	return Failure{Attempt: l.Attempt, Status: o.Status, Error: o.Error, RetryAfter: o.RetryAfter,
+		Rand: randOf(l.ID.Number, l.Seq)}
+}
+
+// Next returns the pause after a failed attempt, and whether there is another
+// attempt at all. A worker's RetryAfter counts within the bounds above.
+func (p RetryPolicy) Next(f Failure) (time.Duration, bool) {
+	if f.Attempt >= p.MaxAttempts {
 		return 0, false
 	}
-	pause := p.Interval.Pause(attempt)
-	if retryAfter <= pause {
+	pause := p.Interval.Pause(f)
+	if f.RetryAfter <= pause {
 		return pause, true
 	}
-	return max(pause, min(retryAfter, pause*retryAfterFactor, retryAfterMost)), true
+	return max(pause, min(f.RetryAfter, pause*retryAfterFactor, retryAfterMost)), true
 }
+
+// IsZero tells whether the policy sets nothing.
+func (p RetryPolicy) IsZero() bool { return p.MaxAttempts == 0 && p.Interval.IsZero() }
 
 // Override returns p with whatever o sets in place of its own.
 func (p RetryPolicy) Override(o RetryPolicy) RetryPolicy {
 	if o.MaxAttempts != 0 {
 		p.MaxAttempts = o.MaxAttempts
 	}
-	if len(o.Interval) != 0 {
+	if !o.Interval.IsZero() {
 		p.Interval = o.Interval
+	}
+	return p
+}
+
+// without returns p without what it has from o.
+func (p RetryPolicy) without(o RetryPolicy) RetryPolicy {
+	if p.MaxAttempts == o.MaxAttempts {
+		p.MaxAttempts = 0
+	}
+	if p.Interval.equal(o.Interval) {
+		p.Interval = Interval{}
 	}
 	return p
 }
@@ -64,73 +88,18 @@ func (p RetryPolicy) check(field string, out *problems) {
 	p.Interval.check(field+".interval", out)
 }
 
-// Interval is the rule for the pauses between attempts, in seconds. In JSON it
-// is a number or a list of numbers:
-//
-//   - n > 0: 1, 2, 4, … seconds, doubling up to n
-//   - n < 0: always |n| seconds
-//   - [a, b, c]: a after the first attempt, b after the second, and so on; the
-//     last one repeats
-type Interval []float64
-
-// maxIntervals bounds the length of a list: a policy has no more pauses.
-const maxIntervals = MaxAttempts
-
-// Pause returns the pause after the given attempt; 1 is the first.
-func (i Interval) Pause(attempt int) time.Duration {
-	switch {
-	case len(i) == 0:
-		return 0
-	case len(i) > 1:
-		return seconds(i[min(attempt, len(i))-1])
-	case i[0] < 0:
-		return seconds(-i[0])
-	default:
-		return seconds(min(math.Pow(2, float64(attempt-1)), i[0]))
-	}
+// randOf returns the seq-th number, 0 ≤ n < 1, of a SplitMix64 generator that is
+// seeded with a task's number.
+func randOf(task int64, seq int) float64 {
+	const gamma = 0x9e3779b97f4a7c15
+	return float64(splitmix64(splitmix64(uint64(task))+uint64(seq)*gamma)>>11) / (1 << 53)
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// MarshalJSON writes a number, or a list of several.
-func (i Interval) MarshalJSON() ([]byte, error) {
-	if len(i) == 1 {
-		return json.Marshal(i[0])
-	}
-	return json.Marshal([]float64(i))
-}
-
-// UnmarshalJSON reads a number or a list of numbers.
-func (i *Interval) UnmarshalJSON(b []byte) error {
-	var n float64
-	if json.Unmarshal(b, &n) == nil && string(b) != "null" {
-		*i = Interval{n}
-		return nil
-	}
-	var list []float64
-	if err := json.Unmarshal(b, &list); err != nil || len(list) == 0 {
-		return fmt.Errorf("must be a number of seconds or a list of them, not %s", excerpt(b))
-	}
-	if len(list) == 1 { // a list of one always pauses alike
-		list = append(list, list[0])
-	}
-	*i = list
-	return nil
-}
-
-func (i Interval) check(field string, out *problems) {
-	if len(i) > maxIntervals {
-		out.add(field, "has %d entries; the limit is %d", len(i), maxIntervals)
-		return
-	}
-	for _, n := range i {
-		switch {
-		case math.Abs(n) > MaxInterval:
-			out.add(field, "is %v seconds; the limit is %d (a year)", n, MaxInterval)
-		case len(i) > 1 && n < 0:
-			out.add(field, "has a negative entry %v; only a single number may be negative", n)
-		case len(i) == 1 && n == 0:
-			out.add(field, "must not be 0: n > 0 doubles up to n, n < 0 is always |n|")
-		}
-	}
+// splitmix64 is the output function of SplitMix64 (Steele, Lea, Flood: Fast
+// Splittable Pseudorandom Number Generators, 2014; the constants are those of
+// Vigna's splitmix64.c).
+func splitmix64(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }

@@ -1,7 +1,6 @@
 package asyncflow_test
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -16,109 +15,6 @@ var (
 	unlimited = asyncflow.MaxAttempts // allows another attempt after each of attempts
 )
 
-// intervals draws every kind of valid interval.
-func intervals() *rapid.Generator[asyncflow.Interval] {
-	one := rapid.OneOf(
-		rapid.Float64Range(0.001, asyncflow.MaxInterval),
-		rapid.Float64Range(-asyncflow.MaxInterval, -0.001),
-	)
-	return rapid.OneOf(
-		rapid.Map(one, func(n float64) asyncflow.Interval { return asyncflow.Interval{n} }),
-		rapid.Map(rapid.SliceOfN(rapid.Float64Range(0, asyncflow.MaxInterval), 2, 100),
-			func(list []float64) asyncflow.Interval { return list }),
-	)
-}
-
-func TestIntervalRoundTrip(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { requireRoundTrip(t, intervals().Draw(t, "interval")) })
-}
-
-func TestIntervalJSON(t *testing.T) {
-	t.Parallel()
-	for doc, want := range map[string]asyncflow.Interval{
-		`30`:             {30},
-		`-2.5`:           {-2.5},
-		`1e3`:            {1000},
-		`[1,10,25,5]`:    {1, 10, 25, 5},
-		`[7]`:            {7, 7}, // always 7, not doubling up to it
-		` [ 0.5 , 1 ]  `: {0.5, 1},
-	} {
-		got, err := decode[asyncflow.Interval](doc)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	doc, err := json.Marshal(asyncflow.Interval{30})
-	require.NoError(t, err)
-	require.Equal(t, `30`, string(doc), "one number is no list")
-
-	for _, doc := range []string{`[]`, `null`, `"30"`, `"30s"`, `true`, `{}`, `[[1]]`, `["1"]`, `1e999`} {
-		_, err := decode[asyncflow.Interval](doc)
-		require.EqualError(t, err, "must be a number of seconds or a list of them, not "+doc)
-	}
-}
-
-func TestPause(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		interval asyncflow.Interval
-		want     []float64 // after the first attempt, the second, …
-	}{
-		{nil, []float64{0, 0, 0}},
-		{asyncflow.Interval{10}, []float64{1, 2, 4, 8, 10, 10}},
-		{asyncflow.Interval{8}, []float64{1, 2, 4, 8, 8}},
-		{asyncflow.Interval{1}, []float64{1, 1}},
-		{asyncflow.Interval{0.5}, []float64{0.5, 0.5}},
-		{asyncflow.Interval{-10}, []float64{10, 10, 10}},
-		{asyncflow.Interval{-0.25}, []float64{0.25, 0.25}},
-		{asyncflow.Interval{1, 10, 25, 5, 100}, []float64{1, 10, 25, 5, 100, 100, 100}},
-		{asyncflow.Interval{0, 3}, []float64{0, 3, 3}},
-	} {
-		for i, want := range c.want {
-			require.Equal(t, seconds(want), c.interval.Pause(i+1), "%v after attempt %d", c.interval, i+1)
-		}
-	}
-}
-
-// n > 0: 1, 2, 4, … seconds up to n, even after a hundred attempts.
-func TestPauseDoubles(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		most := rapid.IntRange(1, asyncflow.MaxInterval).Draw(t, "n")
-		attempt := attempts.Draw(t, "attempt")
-		want := 1
-		for range attempt - 1 {
-			want = min(2*want, most)
-		}
-		require.Equal(t, seconds(float64(want)), asyncflow.Interval{float64(most)}.Pause(attempt))
-	})
-}
-
-func TestPauseIsConstant(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, asyncflow.MaxInterval).Draw(t, "n")
-		require.Equal(t, seconds(float64(n)), asyncflow.Interval{float64(-n)}.Pause(attempts.Draw(t, "attempt")))
-	})
-}
-
-func TestPauseFollowsTheList(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		list := rapid.SliceOfN(rapid.IntRange(0, asyncflow.MaxInterval), 2, 100).Draw(t, "list")
-		attempt := attempts.Draw(t, "attempt")
-		interval := make(asyncflow.Interval, len(list))
-		for i, n := range list {
-			interval[i] = float64(n)
-		}
-		want := list[len(list)-1]
-		if attempt <= len(list) {
-			want = list[attempt-1]
-		}
-		require.Equal(t, time.Duration(want)*time.Second, interval.Pause(attempt))
-	})
-}
-
 func TestNextEndsAtMaxAttempts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -129,7 +25,9 @@ func TestNextEndsAtMaxAttempts(t *testing.T) {
 		made := 0
 		for again := true; again; made++ {
 			var pause time.Duration
-			pause, again = policy.Next(made+1, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "retry_after"))
+			f := failures().Draw(t, "failure")
+			f.Attempt = made + 1
+			pause, again = policy.Next(f)
 			if !again {
 				require.Zero(t, pause)
 			}
@@ -158,41 +56,46 @@ func TestNextRetryAfter(t *testing.T) {
 		{"the longest pause", year, 1<<63 - 1, year},
 		{"no pause stays none", 0, time.Hour, 0},
 	} {
-		policy := asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{c.pause.Seconds(), 0}}
-		got, again := policy.Next(1, c.retryAfter)
+		policy := asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(c.pause.Seconds(), 0)}
+		got, again := policy.Next(asyncflow.Failure{Attempt: 1, RetryAfter: c.retryAfter})
 		require.True(t, again, c.name)
 		require.Equal(t, c.want, got, c.name)
 	}
 }
 
-// A worker may stretch the pause, but neither shorten it nor stretch it beyond
-// ten times or a day.
+// Never earlier than asked, never beyond the bounds: a worker may stretch the
+// policy's own pause, but neither shorten it nor stretch it beyond ten times or a
+// day; and a second look says the same.
 func TestNextStaysInBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		policy := asyncflow.RetryPolicy{MaxAttempts: unlimited, Interval: intervals().Draw(t, "interval")}
-		attempt := attempts.Draw(t, "attempt")
-		asked := time.Duration(rapid.Int64().Draw(t, "retry_after"))
-		pause, _ := policy.Next(attempt, 0)
-		got, again := policy.Next(attempt, asked)
+		f := failures().Draw(t, "failure")
+		pause := policy.Interval.Pause(f)
+		got, again := policy.Next(f)
 		require.True(t, again)
 		require.GreaterOrEqual(t, got, pause)
-		require.LessOrEqual(t, got, max(pause, asked))
+		require.GreaterOrEqual(t, got, min(f.RetryAfter, 10*pause, 24*time.Hour))
+		require.LessOrEqual(t, got, max(pause, f.RetryAfter))
 		require.LessOrEqual(t, got, max(pause, min(10*pause, 24*time.Hour)))
+		require.LessOrEqual(t, got, year)
+		twice, _ := policy.Next(f)
+		require.Equal(t, got, twice)
 	})
 }
 
 func TestOverride(t *testing.T) {
 	t.Parallel()
-	own := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{60}}
+	own := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}
 	for name, c := range map[string]struct{ over, want asyncflow.RetryPolicy }{
 		"nothing":  {asyncflow.RetryPolicy{}, own},
-		"attempts": {asyncflow.RetryPolicy{MaxAttempts: 9}, asyncflow.RetryPolicy{MaxAttempts: 9, Interval: asyncflow.Interval{60}}},
-		"interval": {asyncflow.RetryPolicy{Interval: asyncflow.Interval{-1}}, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{-1}}},
-		"both":     {asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Interval{1, 2}}, asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Interval{1, 2}}},
+		"attempts": {asyncflow.RetryPolicy{MaxAttempts: 9}, asyncflow.RetryPolicy{MaxAttempts: 9, Interval: asyncflow.Seconds(60)}},
+		"interval": {asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-1)}, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-1)}},
+		"text":     {asyncflow.RetryPolicy{Interval: asyncflow.Rule("poly")}, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("poly")}},
+		"both":     {asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)}, asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)}},
 	} {
 		require.Equal(t, c.want, own.Override(c.over), name)
-		require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{60}}, own, name)
+		require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}, own, name)
 	}
 }
 
@@ -200,11 +103,73 @@ func TestDefaultRetry(t *testing.T) {
 	t.Parallel()
 	var total time.Duration
 	for attempt := 1; ; attempt++ {
-		pause, again := asyncflow.DefaultRetry.Next(attempt, 0)
+		pause, again := asyncflow.DefaultRetry.Next(asyncflow.Failure{Attempt: attempt})
 		if total += pause; !again {
 			require.Equal(t, 20, attempt)
 			break
 		}
 	}
 	require.InDelta(t, 8, total.Hours(), 0.5, "about 8 hours, by its documentation")
+}
+
+// DefaultRetry < type < stage < task, each field by itself.
+func TestPolicyByLevel(t *testing.T) {
+	t.Parallel()
+	type policy = asyncflow.RetryPolicy
+	n, rule := asyncflow.Seconds, asyncflow.Rule
+	for name, c := range map[string]struct {
+		ofType, ofStage policy
+		ofTask          *policy
+		attempts        int
+		pause           float64 // after the third attempt
+	}{
+		"nothing set":                   {attempts: 20, pause: 4},
+		"type":                          {ofType: policy{MaxAttempts: 9, Interval: n(-60)}, attempts: 9, pause: 60},
+		"type's attempts":               {ofType: policy{MaxAttempts: 9}, attempts: 9, pause: 4},
+		"type's poly":                   {ofType: policy{Interval: rule("poly")}, ofStage: policy{MaxAttempts: 5}, attempts: 5, pause: 31},
+		"stage over type":               {ofType: policy{MaxAttempts: 9, Interval: n(-60)}, ofStage: policy{MaxAttempts: 8, Interval: rule("10 * attempt")}, attempts: 8, pause: 30},
+		"stage's numbers, type's text":  {ofType: policy{Interval: rule("poly")}, ofStage: policy{Interval: n(7, 8)}, attempts: 20, pause: 8},
+		"task over all":                 {ofType: policy{Interval: rule("poly")}, ofStage: policy{MaxAttempts: 5, Interval: n(7, 8)}, ofTask: &policy{MaxAttempts: 4, Interval: rule("9")}, attempts: 4, pause: 9},
+		"task's interval":               {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")}, ofTask: &policy{Interval: n(-3)}, attempts: 5, pause: 3},
+		"task's attempts, stage's text": {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")}, ofTask: &policy{MaxAttempts: 7}, attempts: 7, pause: 31},
+		"task sets nothing":             {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9, pause: 4},
+	} {
+		tt := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}}, Retry: c.ofType}.WithDefaults()
+		require.NoError(t, tt.Validate(), name)
+		require.Equal(t, c.ofType, tt.Retry, "%s: the type's own stays as it is", name)
+		options := asyncflow.Options{Retry: c.ofTask}
+		require.Equal(t, c.attempts, tt.MaxAttempts("only", options), name)
+		v := asyncflow.Decide(tt, asyncflow.Lease{Stage: "only", Attempt: 3, Options: options}, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now)
+		least, most := seconds(c.pause), seconds(c.pause)
+		if c.pause == 31 { // poly: with jitter
+			most += 3 * 30 * time.Second
+		}
+		require.GreaterOrEqual(t, v.OrderTime.Sub(now), least, name)
+		require.LessOrEqual(t, v.OrderTime.Sub(now), most, name)
+	}
+}
+
+// The jitter of an attempt is the same each time, differs from attempt to attempt
+// and from task to task, and is spread evenly.
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	var tenths [10]int
+	seen := map[float64]bool{}
+	for task := range int64(1000) {
+		id := asyncflow.NewTaskID("a", 1, task)
+		for seq := range 10 {
+			n := asyncflow.RandOf(id.Number, seq)
+			require.True(t, 0 <= n && n < 1)
+			require.Equal(t, n, asyncflow.RandOf(id.Number, seq))
+			seen[n] = true
+			tenths[int(n*10)]++
+		}
+	}
+	require.Len(t, seen, 10_000)
+	for _, n := range tenths {
+		require.InDelta(t, 1000, n, 150)
+	}
+	// The first numbers of splitmix64.c with the seed 0, at its first and second step.
+	require.InDelta(t, float64(uint64(0xe220a8397b1dcdaf)>>11)/(1<<53), asyncflow.RandOf(0, 1), 0)
+	require.InDelta(t, float64(uint64(0x6e789e6aa1b965f4)>>11)/(1<<53), asyncflow.RandOf(0, 2), 0)
 }

@@ -69,10 +69,10 @@ func TestNewTaskValidate(t *testing.T) {
 		"priority over":       {priority(1, 31536001), "priority is 31536001; it must be 0 to 31536000 seconds (a year)"},
 		"50 priorities":       {priority(make([]int, 50)...), ""},
 		"51 priorities":       {priority(make([]int, 51)...), "priority has 51 entries; the limit is 50"},
-		"retry":               {retry(asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Interval{-1}}), ""},
-		"retry interval only": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Interval{1, 2}}), ""},
+		"retry":               {retry(asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Seconds(-1)}), ""},
+		"retry interval only": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1, 2)}), ""},
 		"retry attempts":      {retry(asyncflow.RetryPolicy{MaxAttempts: 101}), "retry.max_attempts is 101; it must be 1 to 100"},
-		"retry interval":      {retry(asyncflow.RetryPolicy{Interval: asyncflow.Interval{0}}), "retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
+		"retry interval":      {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(0)}), "retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
 
 		"delay":           {delay(time.Hour), ""},
 		"delay a year":    {delay(year), ""},
@@ -153,7 +153,7 @@ func TestOptions(t *testing.T) {
 		`{"retry":{"max_attempts":2}}`: {Retry: &asyncflow.RetryPolicy{MaxAttempts: 2}},
 		`{"priority":[1,2],"retry":{"max_attempts":2,"interval":[1,2.5]}}`: {
 			Priority: asyncflow.Priority{1, 2},
-			Retry:    &asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{1, 2.5}}},
+			Retry:    &asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(1, 2.5)}},
 	} {
 		text, err := json.Marshal(o)
 		require.NoError(t, err)

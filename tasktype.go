@@ -95,6 +95,7 @@ func (t TaskType) Validate() error {
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)
+		s.Retry = s.Retry.without(t.Retry) // what is wrong with the type's is said once
 		s.check(field, &out)
 		if seen[s.Name] {
 			out.add(field+".name", "is %q, which an earlier stage has", s.Name)

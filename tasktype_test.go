@@ -16,7 +16,9 @@ func TestTaskTypeValidate(t *testing.T) {
 	type change = func(*asyncflow.TaskType)
 	stage1 := func(f func(*asyncflow.Stage)) change { return func(tt *asyncflow.TaskType) { f(&tt.Stages[1]) } }
 	retry := func(p asyncflow.RetryPolicy) change { return stage1(func(s *asyncflow.Stage) { s.Retry = p }) }
-	interval := func(i ...float64) change { return retry(asyncflow.RetryPolicy{MaxAttempts: 3, Interval: i}) }
+	interval := func(i ...float64) change {
+		return retry(asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(i...)})
+	}
 	timeout := func(d time.Duration) change {
 		return stage1(func(s *asyncflow.Stage) { s.Timeout = asyncflow.Duration(d) })
 	}
@@ -72,10 +74,10 @@ func TestTaskTypeValidate(t *testing.T) {
 		"priority a year":   {priority(31536000), ""},
 		"priority more":     {priority(31536001), "stages[1].priority is 31536001; it must be 0 to 31536000 seconds (a year)"},
 
-		"attempts negative":      {retry(asyncflow.RetryPolicy{MaxAttempts: -1, Interval: asyncflow.Interval{1}}), "stages[1].retry.max_attempts is -1; it must be 1 to 100"},
-		"attempts 1":             {retry(asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Interval{1}}), ""},
-		"attempts 100":           {retry(asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Interval{1}}), ""},
-		"attempts 101":           {retry(asyncflow.RetryPolicy{MaxAttempts: 101, Interval: asyncflow.Interval{1}}), "stages[1].retry.max_attempts is 101; it must be 1 to 100"},
+		"attempts negative":      {retry(asyncflow.RetryPolicy{MaxAttempts: -1, Interval: asyncflow.Seconds(1)}), "stages[1].retry.max_attempts is -1; it must be 1 to 100"},
+		"attempts 1":             {retry(asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1)}), ""},
+		"attempts 100":           {retry(asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Seconds(1)}), ""},
+		"attempts 101":           {retry(asyncflow.RetryPolicy{MaxAttempts: 101, Interval: asyncflow.Seconds(1)}), "stages[1].retry.max_attempts is 101; it must be 1 to 100"},
 		"pause 0":                {interval(0), "stages[1].retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
 		"pause a year":           {interval(31536000), ""},
 		"pause always a year":    {interval(-31536000), ""},
@@ -115,7 +117,7 @@ func TestWithDefaults(t *testing.T) {
 	require.NoError(t, full.Validate())
 	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, Stages: []asyncflow.Stage{
 		{Name: "first", Timeout: 30e9, MaxProcessingTime: 3600e9, Retry: asyncflow.DefaultRetry},
-		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5, Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{3600}}},
+		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5, Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
 	}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
 	require.Zero(t, bare.Stages[0].Timeout, "the original stays as it was")

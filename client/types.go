@@ -50,3 +50,12 @@ const (
 	StatusFailed    = asyncflow.StatusFailed
 	StatusCancelled = asyncflow.StatusCancelled
 )
+
+// Poly is the interval of growing pauses with jitter; see asyncflow.Poly.
+const Poly = asyncflow.Poly
+
+// Seconds returns the interval of a number, or of a list of several; see Interval.
+func Seconds(s ...float64) Interval { return asyncflow.Seconds(s...) }
+
+// Rule returns the interval of a text: Poly, or an expression; see Interval.
+func Rule(text string) Interval { return asyncflow.Rule(text) }

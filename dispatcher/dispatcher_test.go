@@ -52,7 +52,7 @@ func prepare(ctx context.Context, url string) error {
 		return err
 	}
 	defer s.Close()
-	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{-0.001}}
+	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
 	pipe := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
 		{Name: "first", Retry: retry}, {Name: "second", Retry: retry}}}
 	if _, _, err := s.PutTaskType(ctx, tenant, pipe.WithDefaults()); err != nil {

@@ -51,7 +51,7 @@ func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 // pipe makes a task type whose leases can be made to run out.
 func (b *bundle) pipe(t *testing.T, name string) *store.Type {
 	t.Helper()
-	spec := asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{-1}}}}}
+	spec := asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(-1)}}}}
 	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
 	known, err := b.Catalog.Type(tenant, name)

@@ -344,7 +344,7 @@ func (m *machine) check(t *rapid.T) {
 func TestModel(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Stages[1].Retry.Interval = asyncflow.Interval{-600}
+	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
 	pipe := b.put(spec)
 	rapid.Check(t, func(rt *rapid.T) {
 		b.clear()

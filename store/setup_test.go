@@ -74,7 +74,7 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 
 // twoStages is a task type with quick retries.
 func twoStages() asyncflow.TaskType {
-	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Interval{-0.001}}
+	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
 	return asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
 		{Name: "first", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
 		{Name: "second", Retry: retry, Timeout: asyncflow.Duration(time.Second)},

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
+	_ "github.com/asyncflow/asyncflow/internal/expression" // whoever has a store decides on retries
 )
 
 // Config says which database to use and how.

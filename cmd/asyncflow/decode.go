@@ -58,8 +58,11 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 // document fills a type that reads JSON by itself.
 func (d *decoder) document(path string, tree any, text string, replaced bool, into json.Unmarshaler) {
 	raw, err := json.Marshal(tree)
-	if replaced && json.Valid([]byte(text)) {
+	switch {
+	case replaced && json.Valid([]byte(text)):
 		raw, err = []byte(text), nil // a number from the environment
+	case replaced:
+		raw, err = json.Marshal(text)
 	}
 	if err == nil {
 		err = into.UnmarshalJSON(raw)

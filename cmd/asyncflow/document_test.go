@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,8 +41,8 @@ func TestParseDocument(t *testing.T) {
 	require.Equal(t, []typeEntry{{Name: "thumbnails", TaskTypeSpec: client.TaskTypeSpec{
 		ScheduleLimit: 7, ScheduleInterval: client.Duration(time.Second),
 		Stages: []client.Stage{
-			{Name: "inspect", Timeout: client.Duration(10 * time.Second), Retry: client.RetryPolicy{MaxAttempts: 5, Interval: client.Interval{30}}},
-			{Name: "resize", MaxProcessingTime: client.Duration(5 * time.Minute), Priority: 60, Retry: client.RetryPolicy{Interval: client.Interval{1, 2.5}}},
+			{Name: "inspect", Timeout: client.Duration(10 * time.Second), Retry: client.RetryPolicy{MaxAttempts: 5, Interval: client.Seconds(30)}},
+			{Name: "resize", MaxProcessingTime: client.Duration(5 * time.Minute), Priority: 60, Retry: client.RetryPolicy{Interval: client.Seconds(1, 2.5)}},
 		}}}}, doc.Types)
 	require.Equal(t, []client.NewEndpoint{
 		{Type: "thumbnails", Stage: "inspect", Url: "http://w:1/inspect"},
@@ -85,6 +86,13 @@ func TestDocumentProblems(t *testing.T) {
 			"types[1].stages[1].retry.interval must not be 0",
 			`types[2].name is "b", which an earlier type has`,
 		}},
+		"intervals": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: {interval: 2 ** attemps}}, {name: y, retry: {interval: {}}}]}]`, []string{
+			`types[0].stages[1].retry.interval must be a number of seconds or a list of them, "poly" or an expression, not {}`,
+		}},
+		"expressions": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: {interval: 2 ** attemps}}, {name: y}]}]`, []string{
+			"types[0].retry.interval is not a valid expression: unknown name often (1:1)",
+			"types[0].stages[0].retry.interval is not a valid expression: unknown name attemps (1:6)",
+		}},
 		"endpoints": {"types: [{name: a, stages: [{name: x}]}]\nendpoints: [{type: a, stage: y, url: https://h/}, {stage: x}, {type: a, stage: x, url: ftp://h}, {type: b, stage: x, url: https://h/}, {type: b, stage: x, url: https://h/}]", []string{
 			`endpoints[0].stage is "y"; the stages of a are x`,
 			"endpoints[1].type is required",
@@ -110,6 +118,26 @@ func TestDocumentProblems(t *testing.T) {
 			require.ErrorAs(t, err, &all)
 			require.Len(t, all.fields, len(tc.want), "%v", err)
 		})
+	}
+}
+
+// An interval may be a text, from the environment too.
+func TestIntervalTexts(t *testing.T) {
+	t.Parallel()
+	env := envOf(map[string]string{"RULE": "poly", "TOP": "3600", "NUMBER": "30"})
+	for text, want := range map[string]client.Interval{
+		"poly":                          client.Rule(client.Poly),
+		"min(2 ** attempt, 60)":         client.Rule("min(2 ** attempt, 60)"),
+		`"status == 429 ? 60 : 1"`:      client.Rule("status == 429 ? 60 : 1"),
+		">-\n  attempt < 3\n  ? 1 : 60": client.Rule("attempt < 3 ? 1 : 60"),
+		"${RULE}":                       client.Rule(client.Poly),
+		"${NUMBER}":                     client.Seconds(30),
+		"'min(2 ** attempt, ${TOP})'":   client.Rule("min(2 ** attempt, 3600)"),
+		`"30"`:                          client.Rule("30"),
+	} {
+		doc, err := parseDocument([]byte("types:\n- name: a\n  stages: [{name: x}]\n  retry:\n    interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
+		require.NoError(t, err, text)
+		require.Equal(t, want, doc.Types[0].Retry.Interval, text)
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 // oneStage is a pipeline of one stage with a short timeout and quick retries.
 func oneStage() client.TaskTypeSpec {
 	return client.TaskTypeSpec{Stages: []client.Stage{{Name: "only", Timeout: asyncflow.Duration(time.Second),
-		Retry: asyncflow.RetryPolicy{MaxAttempts: 10, Interval: asyncflow.Interval{-0.1}}}}}
+		Retry: asyncflow.RetryPolicy{MaxAttempts: 10, Interval: asyncflow.Seconds(-0.1)}}}}
 }
 
 // submitMany submits n tasks whose contexts are their numbers, and returns their ids.

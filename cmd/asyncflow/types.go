@@ -144,7 +144,7 @@ func (g *globals) printType(t client.TaskType) error {
 	fmt.Fprintln(g.stdout)
 	rows := make([][]string, len(t.Stages))
 	for i, s := range t.Stages {
-		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(), strconv.Itoa(s.Retry.MaxAttempts), jsonText(s.Retry.Interval), strconv.Itoa(s.Priority)}
+		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(), strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
 	}
 	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)
 }

@@ -132,6 +132,8 @@ func kindOf(s *openapi3.Schema) string {
 		return "an object"
 	case s.Type.Is("integer"):
 		return "a whole number" + rangeOf(s)
+	case s.Type.Is("string") && s.MaxLength != nil:
+		return fmt.Sprintf("a string of %d to %d characters", s.MinLength, *s.MaxLength)
 	case s.Type == nil || len(*s.Type) == 0:
 		return "a JSON value"
 	}

@@ -1,0 +1,139 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	maxPrograms = 1000   // in the cache, some kilobytes each
+	maxMemory   = 10_000 // elements that one evaluation may make
+)
+
+func init() { asyncflow.RegisterExpressions(&reader{programs: map[string]*vm.Program{}}) }
+
+// names are those that an expression may use.
+type names struct {
+	Attempt float64 `expr:"attempt"`
+	Status  float64 `expr:"status"`
+	Error   string  `expr:"error"`
+	Rand    float64 `expr:"rand"`
+}
+
+// reader compiles each text once, as long as it stays in the cache.
+type reader struct {
+	mu       sync.RWMutex
+	programs map[string]*vm.Program
+}
+
+// Check tells what is wrong with an expression, with line and column.
+func (r *reader) Check(text string) error {
+	_, err := r.program(text)
+	return err
+}
+
+// Seconds evaluates an expression.
+func (r *reader) Seconds(text string, f asyncflow.Failure) (float64, error) {
+	p, err := r.program(text)
+	if err != nil {
+		return 0, err
+	}
+	machine := vm.VM{MemoryBudget: maxMemory}
+	value, err := machine.Run(p, names{Attempt: float64(f.Attempt), Status: float64(f.Status), Error: f.Error, Rand: f.Rand})
+	if err != nil {
+		return 0, oneLine(err)
+	}
+	return value.(float64), nil // so says AsFloat64
+}
+
+// program returns the program of a text. When the cache is full, any other
+// leaves it.
+func (r *reader) program(text string) (*vm.Program, error) {
+	r.mu.RLock()
+	p := r.programs[text]
+	r.mu.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	p, err := compile(text)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.programs {
+		if len(r.programs) < maxPrograms {
+			break
+		}
+		delete(r.programs, other)
+	}
+	r.programs[text] = p
+	return p, nil
+}
+
+// compile makes a program of a text that keeps to the part of the language that
+// is let through.
+func compile(text string) (p *vm.Program, err error) {
+	defer func() { // a fault of the library must not end the server
+		if fault := recover(); fault != nil {
+			p, err = nil, fmt.Errorf("it can't be read: %v", fault)
+		}
+	}()
+	if len(text) > asyncflow.MaxExpression {
+		return nil, fmt.Errorf("it is %d bytes long; the limit is %d", len(text), asyncflow.MaxExpression)
+	}
+	if err := admit(text); err != nil {
+		return nil, oneLine(err)
+	}
+	p, err = expr.Compile(text, options...)
+	if err == nil {
+		err = checkConditions(p)
+	}
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	return p, nil
+}
+
+// options make every number a float64: a mixture of whole and other numbers would
+// be of no known type, and its mistakes would show only when it is evaluated.
+var options = func() []expr.Option {
+	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes), expr.Patch(floats{}),
+		expr.Function("mod", mod, math.Mod), expr.Operator("%", "mod"), expr.DisableAllBuiltins()}
+	for _, name := range functions {
+		all = append(all, expr.EnableBuiltin(name))
+	}
+	return all
+}()
+
+// floats makes the whole numbers of a tree floats.
+type floats struct{}
+
+func (floats) Visit(node *ast.Node) {
+	if n, ok := (*node).(*ast.IntegerNode); ok {
+		ast.Patch(node, &ast.FloatNode{Value: float64(n.Value)})
+	}
+}
+
+// mod stands for %, which the library has for whole numbers only.
+func mod(args ...any) (any, error) { return math.Mod(args[0].(float64), args[1].(float64)), nil }
+
+// oneLine leaves out the drawing in an error of the library.
+func oneLine(err error) error {
+	var e *file.Error
+	if errors.As(err, &e) && e.Line > 0 {
+		return fmt.Errorf("%s (%d:%d)", strings.Join(strings.Fields(e.Message), " "), e.Line, e.Column+1)
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(strings.Replace(first, "expected float64, but got", "its value must be a number, not", 1))
+}

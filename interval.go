@@ -1,0 +1,182 @@
+package asyncflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// MaxInterval is the longest pause, in seconds.
+	MaxInterval = 365 * 24 * 3600
+	// MaxExpression bounds the text of an expression, in bytes.
+	MaxExpression = 500
+	// maxIntervals bounds the length of a list: a policy has no more pauses.
+	maxIntervals = MaxAttempts
+)
+
+// Poly is the rule of growing pauses with jitter: k⁴ + 15 + rand·30·(k+1)
+// seconds, where k is the number of retries so far, from 0, and 0 ≤ rand < 1. It
+// is the formula that Sidekiq documented for years (its jitter is smaller now,
+// https://github.com/sidekiq/sidekiq/wiki/Error-Handling), which goes back to
+// delayed_job's 5 + n⁴. Twenty attempts take about 5 days.
+const Poly = "poly"
+
+// Interval is the rule for the pauses between attempts, in seconds. In JSON it
+// is a number, a list of numbers, or a text:
+//
+//   - n > 0: 1, 2, 4, … seconds, doubling up to n
+//   - n < 0: always |n| seconds
+//   - [a, b, c]: a after the first attempt, b after the second, and so on; the
+//     last one repeats
+//   - "poly": see Poly
+//   - any other text: an expression; see Expressions
+//
+// The zero Interval is none: another policy's takes its place.
+type Interval struct {
+	seconds []float64
+	rule    string // Poly or an expression; seconds is empty then
+}
+
+// Seconds returns the interval of a number, or of a list of several.
+func Seconds(s ...float64) Interval { return Interval{seconds: s} }
+
+// Rule returns the interval of a text: Poly, or an expression.
+func Rule(text string) Interval { return Interval{rule: text} }
+
+// IsZero tells whether there is no rule at all.
+func (i Interval) IsZero() bool { return len(i.seconds) == 0 && i.rule == "" }
+
+func (i Interval) equal(o Interval) bool {
+	return i.rule == o.rule && slices.Equal(i.seconds, o.seconds)
+}
+
+// Pause returns the pause after a failed attempt: 0 to MaxInterval seconds. When
+// an expression fails, or gives no number of 0 or more, the pause is that of
+// DefaultRetry: whatever a rule says, no task is lost to it.
+func (i Interval) Pause(f Failure) time.Duration {
+	switch {
+	case i.rule == Poly:
+		k := float64(f.Attempt - 1)
+		return pauseOf(k*k*k*k + 15 + f.Rand*30*(k+1))
+	case i.rule != "":
+		s, err := evaluate(i.rule, f)
+		if err != nil || math.IsNaN(s) || math.IsInf(s, 0) || s < 0 {
+			return DefaultRetry.Interval.Pause(f)
+		}
+		return pauseOf(s)
+	case len(i.seconds) == 0:
+		return 0
+	case len(i.seconds) > 1:
+		return pauseOf(i.seconds[min(f.Attempt, len(i.seconds))-1])
+	case i.seconds[0] < 0:
+		return pauseOf(-i.seconds[0])
+	default:
+		return pauseOf(min(math.Pow(2, float64(f.Attempt-1)), i.seconds[0]))
+	}
+}
+
+func pauseOf(seconds float64) time.Duration {
+	return time.Duration(min(seconds, MaxInterval) * float64(time.Second))
+}
+
+// String returns the interval as it is written in a document: the text as it
+// stands, or else JSON.
+func (i Interval) String() string {
+	if i.rule != "" {
+		return i.rule
+	}
+	text, _ := i.MarshalJSON() // it fails for NaN and Inf only, which pass no check
+	return string(text)
+}
+
+// MarshalJSON writes a number, a list of several, or the text.
+func (i Interval) MarshalJSON() ([]byte, error) {
+	switch {
+	case i.rule != "":
+		return marshalText(i.rule)
+	case len(i.seconds) == 1:
+		return json.Marshal(i.seconds[0])
+	}
+	return json.Marshal(i.seconds)
+}
+
+// marshalText leaves a < as it is, where json.Marshal makes it \u003c.
+func marshalText(text string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(text)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// UnmarshalJSON reads a number, a list of numbers, or a text. Whether a text is
+// a valid expression is checked with the policy.
+func (i *Interval) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil && text != "" {
+		*i = Rule(text)
+		return nil
+	}
+	var n float64
+	if json.Unmarshal(b, &n) == nil && string(b) != "null" {
+		*i = Seconds(n)
+		return nil
+	}
+	var list []float64
+	if err := json.Unmarshal(b, &list); err != nil || len(list) == 0 {
+		return fmt.Errorf(`must be a number of seconds or a list of them, "poly" or an expression, not %s`, excerpt(b))
+	}
+	if len(list) == 1 { // a list of one always pauses alike
+		list = append(list, list[0])
+	}
+	*i = Seconds(list...)
+	return nil
+}
+
+func (i Interval) check(field string, out *problems) {
+	switch {
+	case i.rule == Poly:
+	case i.rule != "":
+		if err := checkExpression(i.rule); err != nil {
+			out.add(field, "%v", err)
+		}
+	case len(i.seconds) > maxIntervals:
+		out.add(field, "has %d entries; the limit is %d", len(i.seconds), maxIntervals)
+	default:
+		i.checkSeconds(field, out)
+	}
+}
+
+func (i Interval) checkSeconds(field string, out *problems) {
+	for _, n := range i.seconds {
+		switch {
+		case !(math.Abs(n) <= MaxInterval): // NaN isn't either
+			out.add(field, "is %v seconds; the limit is %d (a year)", n, MaxInterval)
+		case len(i.seconds) > 1 && n < 0:
+			out.add(field, "has a negative entry %v; only a single number may be negative", n)
+		case len(i.seconds) == 1 && n == 0:
+			out.add(field, "must not be 0: n > 0 doubles up to n, n < 0 is always |n|")
+		}
+	}
+}
+
+func checkExpression(text string) error {
+	switch {
+	case len(text) > MaxExpression:
+		return fmt.Errorf("is %d bytes long; the limit is %d", len(text), MaxExpression)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return fmt.Errorf("must be UTF-8 without NUL")
+	case expressions == nil: // a client program: the server decides
+		return nil
+	}
+	if err := expressions.Check(text); err != nil {
+		return fmt.Errorf("is not a valid expression: %w", err)
+	}
+	return nil
+}
