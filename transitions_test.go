@@ -35,7 +35,7 @@ func TestVerdictsAreTransitions(t *testing.T) {
 		for _, stage := range []string{"inspect", "resize", "report", "gone"} {
 			for _, attempt := range []int{1, 2, 3} {
 				for _, pause := range []float64{-1, -3600} {
-					retry := &asyncflow.RetryPolicy{Interval: asyncflow.Interval{pause}}
+					retry := &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(pause)}
 					l := asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: now, Options: asyncflow.Options{Retry: retry}}
 					v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
 					step := asyncflow.Transition{From: asyncflow.StatusRunning, Act: string(v.Kind), To: v.Status(now)}

@@ -83,7 +83,7 @@ func TestChangeTime(t *testing.T) {
 func TestChangeRetry(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Stages[0].Retry.Interval = asyncflow.Interval{-600}
+	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-600)
 	pipe := b.put(spec)
 	id := b.submit(newTask(`1`))[0].ID
 	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed})

@@ -74,7 +74,7 @@ func TestPauseAndResume(t *testing.T) {
 func TestWaitsFor(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Stages[0].Retry.Interval = asyncflow.Interval{-30}
+	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-30)
 	pipe := b.put(spec)
 	waitsFor := func(id asyncflow.TaskID) asyncflow.WaitReason {
 		task, err := b.Task(t.Context(), tenant, id)
