@@ -235,10 +235,11 @@ func (m *machine) promote(t *rapid.T) {
 	require.Equal(t, want, n)
 }
 
-// check compares the store with the models, and the one-token-row rule with the
-// tables.
+// check compares the store with the models, and the one-token-row rule and the
+// tallies with the tables.
 func (m *machine) check(t *rapid.T) {
 	m.b.checkTokens(m.pipe.Name)
+	m.b.checkTallies(m.pipe.Name)
 	for id, w := range m.tasks {
 		task, err := m.b.Task(m.b.t.Context(), tenant, id)
 		require.NoError(t, err)
@@ -253,7 +254,7 @@ func TestModel(t *testing.T) {
 	spec.Stages[1].Retry.Interval = asyncflow.Interval{-600}
 	pipe := b.put(spec)
 	rapid.Check(t, func(rt *rapid.T) {
-		_, err := b.db.Exec(t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1`)
+		_, err := b.db.Exec(t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1, tenant_acme.tallies`)
 		require.NoError(t, err)
 		m := &machine{b: b, t: rt, pipe: pipe, tasks: map[asyncflow.TaskID]*model{}}
 		rt.Repeat(map[string]func(*rapid.T){

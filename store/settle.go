@@ -103,11 +103,13 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	now := s.Clock.Now()
 	ts := &tokens{}
 	journal := newJournal()
+	var counts tally
 	for _, item := range items {
 		if !ended[item.Lease.ID.Number] {
 			continue
 		}
 		journal.add(item.Settlement)
+		counts.count(item.Settlement)
 		if item.Verdict.Final() == "" {
 			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, item.Verdict, now)
 		}
@@ -115,6 +117,7 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	b = &pgx.Batch{}
 	journal.queue(b, t, now)
 	ts.queue(b, t)
+	counts.queue(b, t, now)
 	b.Queue("COMMIT")
 	return ended, ts, conn.SendBatch(ctx, b).Close()
 }

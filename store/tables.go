@@ -122,7 +122,8 @@ func (t *tables) at(position int, sql string) string {
 		return full.(string)
 	}
 	full := strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"), "{hot}", hotTable, "{cold}", coldTable).Replace(sql)
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"),
+		"{tallies}", t.qualify("tallies"), "{hot}", hotTable, "{cold}", coldTable).Replace(sql)
 	t.filled.Store(key, full)
 	return full
 }
