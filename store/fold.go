@@ -21,8 +21,8 @@ const foldBatch = 20_000
 // foldSQL takes rows that are to be one: those of a type in one minute, hour or day,
 // by their age, unless there is a single one and it stands at the beginning. The
 // sum of the earlier batches is the first row of its span, so one batch goes on
-// where another one ended. It reads all rows older than a minute or two: some
-// thousand of each type at most.
+// where another one ended. It reads all rows older than a minute or two, some 800
+// of a type that is always busy (measured with 50 such types and nothing to do: 50 ms).
 const foldSQL = `
 WITH span AS (
   SELECT ctid AS t, type, at, date_bin(
