@@ -29,6 +29,10 @@ type (
 	// sent.
 	ListParams = api.ListTasksParams
 
+	Stats     = api.Stats
+	Rates     = api.Rates
+	StatsList = api.StatsList
+
 	ServerHealth = api.Health
 	Problem      = api.Problem
 	FieldError   = api.FieldError

@@ -17,6 +17,7 @@ type Config struct {
 	Promote string // "": every 10 s
 	Vacuum  string // "": every 2 s
 	Expire  string // "": every minute
+	Fold    string // "": every minute
 	Forget  string // "": every hour
 
 	Log *slog.Logger
@@ -48,6 +49,7 @@ func New(s *store.Store, cfg Config) *Governor {
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
 		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
 		{"expire-keys", or(cfg.Expire, "@every 1m"), g.expireKeys},
+		{"fold", or(cfg.Fold, "@every 1m"), g.fold},
 		{"forget", or(cfg.Forget, "@every 1h"), s.ForgetNodes},
 	}
 	return g
@@ -63,10 +65,10 @@ func or(spec, standard string) string {
 // Jobs returns all jobs.
 func (g *Governor) Jobs() []Job { return g.jobs }
 
-// level returns at which level a run that moved rows is logged: vacuums are
-// everyday business.
+// level returns at which level a run that moved rows is logged: vacuums and folds
+// are everyday business.
 func (j Job) level() slog.Level {
-	if j.Name == "vacuum" {
+	if j.Name == "vacuum" || j.Name == "fold" {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

@@ -49,10 +49,21 @@ func servedStages(o store.Overview) []string {
 
 // expireKeys deletes idempotency keys whose windows are over.
 func (g *Governor) expireKeys(ctx context.Context) (int, error) {
+	return g.eachTenant(func(tenant string) (int, error) { return g.store.ExpireKeys(ctx, tenant) })
+}
+
+// fold adds up the tallies of times that are over.
+func (g *Governor) fold(ctx context.Context) (int, error) {
+	return g.eachTenant(func(tenant string) (int, error) { return g.store.Fold(ctx, tenant) })
+}
+
+// eachTenant takes a step for each tenant until it is done, and adds up. One tenant's
+// failure doesn't keep the others from their turn.
+func (g *Governor) eachTenant(step func(tenant string) (int, error)) (int, error) {
 	var sum int
 	var errs []error
 	for tenant := range g.store.Catalog.Tenants() {
-		n, err := untilDone(func() (int, error) { return g.store.ExpireKeys(ctx, tenant) })
+		n, err := untilDone(func() (int, error) { return step(tenant) })
 		sum += n
 		errs = append(errs, err)
 	}

@@ -1,5 +1,11 @@
 package store
 
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+)
+
 // For tests that look at the plans of the hot statements.
 var HotSettings = hotSettings
 
@@ -16,3 +22,24 @@ func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
 
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
+
+// FoldBatch is the most rows that a fold takes at once.
+const FoldBatch = foldBatch
+
+// SubmitAgain submits the first of two tasks, and then both, as after a commit whose
+// answer was lost.
+func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncflow.NewTask) error {
+	key := TypeKey{tenant, tasks[0].Type}
+	items, err := s.newItems(ctx, tenant, key.Type, tasks[:], []int{0, 1}, make([]Submitted, 2))
+	if err != nil {
+		return err
+	}
+	if _, err := s.insertBatch(ctx, key, items[:1]); err != nil {
+		return err
+	}
+	t, err := s.Catalog.Type(tenant, key.Type)
+	if err != nil {
+		return err
+	}
+	return s.insertAgain(ctx, t, items, s.Clock.Now())
+}

@@ -323,10 +323,11 @@ func (m *machine) promote(t *rapid.T) {
 	require.Equal(t, want, n)
 }
 
-// check compares the store with the models, and the one-token-row rule with the
-// tables.
+// check compares the store with the models, and the one-token-row rule and the
+// tallies with the tables.
 func (m *machine) check(t *rapid.T) {
 	m.b.checkTokens(m.pipe.Name)
+	m.b.checkTallies(m.pipe.Name)
 	for id, w := range m.tasks {
 		task, err := m.b.Task(m.b.t.Context(), tenant, id)
 		require.NoError(t, err)

@@ -40,8 +40,11 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 			return err
 		}
 		ts.add(id.Number, seq+2, asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now)
+		counts := tally{}
+		counts.final(task.Status, -1)
 		b := &pgx.Batch{}
 		ts.queue(b, t)
+		counts.queue(b, t, now)
 		return tx.SendBatch(ctx, b).Close()
 	})
 	if err != nil {

@@ -96,14 +96,17 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 }
 
 // writeSettled writes the journal rows of settlements whose token rows were taken,
-// and what follows.
+// what follows, and their tally.
 func writeSettled(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
 	j := newJournal()
+	var counts tally
 	for _, settlement := range settled {
 		j.add(settlement)
+		counts.count(settlement)
 	}
 	b := &pgx.Batch{}
 	j.queue(b, t, now)
 	ts.queue(b, t)
+	counts.queue(b, t, now)
 	return tx.SendBatch(ctx, b).Close()
 }

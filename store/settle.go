@@ -46,11 +46,28 @@ func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settl
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	slices.SortFunc(items, func(a, b settleItem) int { return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number) })
-	results := make([]Settled, len(items))
-	s.settleBatch(ctx, key, items, results)
-	for i, item := range items {
-		item.done(results[i])
+	for batch, rest := onePerTask(items); len(batch) > 0; batch, rest = onePerTask(rest) {
+		results := make([]Settled, len(batch))
+		s.settleBatch(ctx, key, batch, results)
+		for i, item := range batch {
+			item.done(results[i])
+		}
 	}
+}
+
+// onePerTask divides items, sorted by task, into a batch with one of each task and
+// the rest: a worker's report that came twice. A lease ends once; the second report
+// has to see how.
+func onePerTask(items []settleItem) (batch, rest []settleItem) {
+	batch = items[:0]
+	for _, item := range items {
+		if n := len(batch); n > 0 && batch[n-1].Lease.ID.Number == item.Lease.ID.Number {
+			rest = append(rest, item)
+		} else {
+			batch = append(batch, item)
+		}
+	}
+	return batch, rest
 }
 
 // settleBatch settles a batch. When Postgres refuses its data, the batch is split
@@ -103,11 +120,13 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	now := s.Clock.Now()
 	ts := &tokens{}
 	journal := newJournal()
+	var counts tally
 	for _, item := range items {
 		if !ended[item.Lease.ID.Number] {
 			continue
 		}
 		journal.add(item.Settlement)
+		counts.count(item.Settlement)
 		if item.Verdict.Final() == "" {
 			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, item.Verdict, now)
 		}
@@ -115,6 +134,7 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	b = &pgx.Batch{}
 	journal.queue(b, t, now)
 	ts.queue(b, t)
+	counts.queue(b, t, now)
 	b.Queue("COMMIT")
 	return ended, ts, conn.SendBatch(ctx, b).Close()
 }

@@ -83,3 +83,8 @@ SELECT $1, id, seq, stage, attempt, outcome, final, endpoint, duration, status, 
 FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[],
             $9::real[], $10::smallint[], $11::text[], $12::text[], $13::timestamptz[])
   AS u (id, seq, stage, attempt, outcome, final, endpoint, duration, status, error, output, next_time)`
+
+// insertTallySQL adds what a transaction counted.
+const insertTallySQL = `
+INSERT INTO {tallies} (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`

@@ -176,6 +176,7 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 	b := &pgx.Batch{} // without BEGIN a batch is one transaction and one round trip
 	queueTasks(b, t, items)
 	ts.queue(b, t)
+	tally{submitted: len(items)}.queue(b, t, now)
 	err = s.hot.SendBatch(ctx, b).Close()
 	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isOurs(err) && sqlState(err) != "42P01" && ctx.Err() == nil; pause *= 2 {
 		s.log.Warn("submit failed, trying again", "tenant", key.Tenant, "type", key.Type, "tasks", len(items), "error", err)
@@ -246,6 +247,7 @@ func insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, no
 	ts := tokensOf(slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !inserted[item.id] }), now)
 	b := &pgx.Batch{}
 	ts.queue(b, t)
+	tally{submitted: len(inserted)}.queue(b, t, now)
 	return ts.earliest, tx.SendBatch(ctx, b).Close()
 }
 

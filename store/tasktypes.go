@@ -213,6 +213,9 @@ func (t *tables) retire(ctx context.Context, tx pgx.Tx, at positions) error {
 	if _, err := tx.Exec(ctx, t.drop(at)); err != nil {
 		return err
 	}
+	if err := t.dropTallies(ctx, tx); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `INSERT INTO `+t.qualify("retired_types")+` (name, end_pos) VALUES ($1, $2)
 		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, t.name, at.end); err != nil {
 		return err

@@ -13,6 +13,7 @@ type cli struct {
 	Tasks     tasksCmd     `cmd:"" group:"Use:" help:"Submit tasks and see what became of them."`
 	Types     typesCmd     `cmd:"" group:"Use:" help:"Set up task types: pipelines of stages."`
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
+	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count what is waiting, running and done."`
 
 	Healthcheck healthcheckCmd `cmd:"" group:"Other:" help:"Ask a server whether it can take requests."`
 	Version     versionCmd     `cmd:"" group:"Other:" help:"Show the version."`

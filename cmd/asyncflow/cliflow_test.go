@@ -55,6 +55,8 @@ func TestCLIFlow(t *testing.T) {
 	require.Len(t, list.Data, 2501)
 	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--status", "failed", "--since", "1h"), "\n"))
 
+	require.Regexp(t, `\npipe +2501 +0 +0 +1 +1 +0 `, run(0, "stats"))
+
 	run(exitNotFound, "tasks", "get", "pipe.1.999999")
 	run(exitFailed, "types", "delete", "pipe") // live tasks
 	var endpoints client.EndpointList

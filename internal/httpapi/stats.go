@@ -3,10 +3,26 @@ package httpapi
 import (
 	"context"
 
-	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
-// GetStats is to be built.
+// GetStats counts the tasks of the tenant's types, or of one.
 func (s *Server) GetStats(ctx context.Context, r GetStatsRequestObject) (GetStatsResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+	stats, err := s.cfg.Store.Stats(ctx, principalOf(ctx).Tenant, r.Params.Type)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]Stats, len(stats))
+	for i, t := range stats {
+		data[i] = statsOut(t)
+	}
+	return GetStats200JSONResponse{Data: data}, nil
+}
+
+func statsOut(t store.Stats) Stats {
+	return Stats{Type: t.Type, Paused: t.Paused, Waiting: t.Waiting, Pending: t.Pending, Running: t.Running,
+		Succeeded: t.Succeeded, Failed: t.Failed, Cancelled: t.Cancelled, OldestDue: t.OldestDue, Rolls: t.Rolls,
+		Rates: Rates{Submitted: float32(t.Rates.Submitted), Attempts: float32(t.Rates.Attempts),
+			Failures: float32(t.Rates.Failures), Finished: float32(t.Rates.Finished)}}
 }

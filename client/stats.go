@@ -1,0 +1,15 @@
+package client
+
+import (
+	"context"
+	"net/http"
+)
+
+// Stats returns the counts of the task types by name; of one of them unless taskType
+// is empty.
+func (c *Client) Stats(ctx context.Context, taskType string) ([]Stats, error) {
+	list, err := call[StatsList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetStats(ctx, nil, query(map[string]string{"type": taskType}))
+	})
+	return list.Data, err
+}

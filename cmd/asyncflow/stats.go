@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type statsCmd struct {
+	Type  string `placeholder:"NAME" help:"Only this task type."`
+	Watch bool   `help:"Show them again every 2 seconds, until interrupted."`
+}
+
+// Help is shown by asyncflow stats --help.
+func (c *statsCmd) Help() string {
+	return `OLDEST-DUE is how long the first task in order has been due. IN/s (submitted), OUT/s (final) and FAILURES/s (attempts
+that failed, were rejected or lost) are of the last minute. SUCCEEDED, FAILED and CANCELLED count all there ever were.
+
+Example:
+
+    asyncflow stats --type thumbnails --watch`
+}
+
+// watchEvery is the pause between two looks of a watch.
+const watchEvery = 2 * time.Second
+
+// Run shows the counts, once or until it is interrupted.
+func (c *statsCmd) Run(ctx context.Context, g *globals) error {
+	if c.Watch {
+		return c.watch(ctx, g, isTerminal(g.stdout), watchEvery)
+	}
+	return c.show(ctx, g)
+}
+
+// show asks for the counts and prints them.
+func (c *statsCmd) show(ctx context.Context, g *globals) error {
+	stats, err := g.client().Stats(ctx, c.Type)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(stats, ""))
+	}
+	at := now()
+	rows := make([][]string, len(stats))
+	for i, s := range stats {
+		rows[i] = statsRow(s, at)
+	}
+	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS", rows)
+}
+
+func statsRow(s client.Stats, at time.Time) []string {
+	name := s.Type
+	if s.Paused {
+		name += " (paused)"
+	}
+	due := ""
+	if !s.OldestDue.IsZero() { // this machine's clock may be behind
+		due = max(0, at.Sub(s.OldestDue)).Round(time.Second).String()
+	}
+	row := []string{name}
+	for _, n := range []int64{s.Waiting, s.Pending, s.Running, s.Succeeded, s.Failed, s.Cancelled} {
+		row = append(row, strconv.FormatInt(n, 10))
+	}
+	row = append(row, due)
+	for _, rate := range []float32{s.Rates.Submitted, s.Rates.Finished, s.Rates.Failures} {
+		row = append(row, strconv.FormatFloat(float64(rate), 'f', 1, 32))
+	}
+	return append(row, strconv.Itoa(s.Rolls))
+}
+
+// clearScreen has a terminal begin again at its top.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watch shows the counts again and again, each time in place of the last on a
+// terminal, else below it. It ends without an error when ctx does.
+func (c *statsCmd) watch(ctx context.Context, g *globals, terminal bool, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		var page bytes.Buffer // shown in one go: nothing flickers
+		if terminal {
+			page.WriteString(clearScreen)
+		}
+		once := *g
+		once.stdout = &page
+		err := c.show(ctx, &once)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if _, err := g.stdout.Write(page.Bytes()); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

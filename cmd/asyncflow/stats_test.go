@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// someStats are those of two types, the second of which has a backlog.
+func someStats() client.StatsList {
+	return client.StatsList{Data: []client.Stats{
+		{Type: "idle", Paused: true, Rolls: 1},
+		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6, OldestDue: time.Now().Add(-90 * time.Minute),
+			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8}, Rolls: 7},
+	}}
+}
+
+func TestStatsTable(t *testing.T) {
+	t.Parallel()
+	var asked string
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.RequestURI
+		answer(w, 200, someStats())
+	})
+	r := runCLI(t, env, "stats")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, "/v1/stats", asked)
+	lines := strings.Split(r.stdout, "\n")
+	require.Len(t, lines, 4)
+	require.Equal(t, strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS"), strings.Fields(lines[0]))
+	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 1"), strings.Fields(lines[1]))
+	require.Regexp(t, `^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7$`, lines[2])
+}
+
+func TestStatsJSON(t *testing.T) {
+	t.Parallel()
+	var asked string
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.RequestURI
+		answer(w, 200, client.StatsList{Data: someStats().Data[:1]})
+	})
+	r := runCLI(t, env, "stats", "--type", "idle", "-o", "json")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, "/v1/stats?type=idle", asked)
+	require.JSONEq(t, `{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,"failed":0,"cancelled":0,
+		"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}]}`, r.stdout)
+}
+
+// A clock that is behind the server's makes nothing due in the future.
+func TestStatsOfTheFuture(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	require.Equal(t, "0s", statsRow(client.Stats{OldestDue: at.Add(time.Minute)}, at)[7])
+}
+
+func TestStatsWatch(t *testing.T) {
+	t.Parallel()
+	for name, terminal := range map[string]bool{"a terminal": true, "a file": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancel(t.Context())
+			asked := 0
+			env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+				if asked++; asked == 4 {
+					stop() // while it asks
+				}
+				answer(w, 200, someStats())
+			})
+			api, err := client.New(env["ASYNCFLOW_URL"], "a-token")
+			require.NoError(t, err)
+			var out bytes.Buffer
+			c := &statsCmd{Watch: true}
+			require.NoError(t, c.watch(ctx, &globals{stdout: &out, output: "table", api: api}, terminal, time.Millisecond))
+			require.Equal(t, 3, strings.Count(out.String(), "TYPE"))
+			want := 0
+			if terminal {
+				want = 3
+			}
+			require.Equal(t, want, strings.Count(out.String(), clearScreen))
+		})
+	}
+}
+
+// A watch doesn't go on when it is refused.
+func TestStatsWatchRefused(t *testing.T) {
+	t.Parallel()
+	env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, 404, "not_found") })
+	r := runCLI(t, env, "stats", "--type", "nope", "--watch")
+	require.Equal(t, exitNotFound, r.code)
+	require.Contains(t, r.stderr, "it is so")
+}

@@ -1,0 +1,40 @@
+package governance_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+)
+
+// The tallies of minutes that are over become one row each, of all types, in as many
+// batches as it takes; the counts stay what they are.
+func TestFold(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "one")
+	b.pipe(t, "two")
+	n, err := b.jobs["fold"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n, "nothing to add up")
+	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, submitted, succeeded)
+		SELECT t, date_trunc('minute', now()) - n % 1000 * interval '50 ms' - interval '10 min', 2, 1
+		FROM unnest(ARRAY['one', 'two']) t, generate_series(1, 25000) n`)
+	n, err = b.jobs["fold"].Run(t.Context())
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, n, 50000)
+	n, err = b.jobs["fold"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n, "it is done")
+	stats, err := b.Stats(t.Context(), tenant, "")
+	require.NoError(t, err)
+	require.Len(t, stats, 2)
+	for _, s := range stats {
+		assert.Equal(t, int64(25000), s.Succeeded, s.Type)
+	}
+	exec(t, url, `DO $$ BEGIN ASSERT (SELECT count(*) FROM tenant_acme.tallies) = 4; END $$`)
+}

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// rateWindow is how far back rates look. The tallies of that time are not folded.
+const rateWindow = time.Minute
+
+// Stats are the counts of a task type.
+type Stats struct {
+	Type   string
+	Paused bool
+	// Tasks by status. Those that are final are counted since the type was made; one
+	// that was redriven is taken off again.
+	Waiting, Pending, Running    int64
+	Succeeded, Failed, Cancelled int64
+	// OldestDue is since when the first task in order has been due: the later of its
+	// order_time and the moment it got there, so that a head start by priority is no
+	// delay. Zero if none is due.
+	OldestDue time.Time
+	Rates     Rates
+	Rolls     int // how many are kept
+}
+
+// Rates are per second, over the last minute.
+type Rates struct {
+	Submitted float64
+	Attempts  float64 // attempts that ended
+	Failures  float64 // attempts that ended without being done
+	Finished  float64 // tasks that became final
+}
+
+// Stats counts the tasks of a tenant's types, by name, or of one type unless taskType
+// is ""; CodeNotFound when there is no such type. All counts of a type are of the
+// same moment.
+//
+// It counts the token rows one by one (measured: 55 ms of the server for a million in
+// ready) and adds up tallies (20 ms for a minute in which 60,000 transactions
+// counted, 1 ms once they are folded); final tasks themselves are not looked at.
+func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
+	all, err := s.stats(ctx, tenant, taskType)
+	if sqlState(err) == "42P01" { // a type was deleted, or a roll dropped, a moment ago
+		if err = s.Catalog.Refresh(ctx); err == nil {
+			all, err = s.stats(ctx, tenant, taskType)
+		}
+	}
+	return all, wrap(err, "Stats(%q, %q)", tenant, taskType)
+}
+
+func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
+	types := s.Catalog.Tenants()[tenant]
+	if taskType != "" {
+		t, err := s.Catalog.Fresh(ctx, tenant, taskType)
+		if err != nil {
+			return nil, err
+		}
+		types = map[string]*Type{taskType: t}
+	}
+	var all []Stats
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), overviewTypes) {
+		counts, err := s.countTypes(ctx, types, names)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.readOldestDue(ctx, counts); err != nil {
+			return nil, err
+		}
+		for _, c := range counts {
+			all = append(all, c.Stats)
+		}
+	}
+	return all, nil
+}
