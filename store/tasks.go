@@ -28,12 +28,15 @@ type Task struct {
 	Result     json.RawMessage // the last stage's output, once succeeded
 }
 
+// statusSQL tells a task's status from what stateJoins join.
+const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END`
+
 // stateColumns tell a task's state from where its token row is: in {lease}, in
 // {wait}, nowhere (the last row of its journal is final), else in ready, where
 // its place follows from the task or its last journal row.
 const stateColumns = `
 SELECT t.id, t.created_at, t.options, t.context,
-  CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END,
+  ` + statusSQL + `,
   coalesce(l.stage, w.stage, CASE WHEN j.final IS NOT NULL THEN j.stage END, ''),
   coalesce(l.attempt, w.attempt, CASE WHEN j.final IS NOT NULL THEN j.attempt END, 0),
   coalesce(w.reason, ''), coalesce(w.order_time, j.next_time, t.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
