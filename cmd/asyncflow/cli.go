@@ -14,6 +14,8 @@ type cli struct {
 	Types     typesCmd     `cmd:"" group:"Use:" help:"Set up task types: pipelines of stages."`
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
 
+	Operations operationsCmd `cmd:"" group:"Use:" help:"See and stop what cancels or redrives many tasks."`
+
 	Healthcheck healthcheckCmd `cmd:"" group:"Other:" help:"Ask a server whether it can take requests."`
 	Version     versionCmd     `cmd:"" group:"Other:" help:"Show the version."`
 }

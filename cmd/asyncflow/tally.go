@@ -3,12 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
@@ -29,7 +27,7 @@ type tally struct {
 // newTally returns a tally of an input of size bytes, -1 if that isn't known.
 func newTally(stderr io.Writer, size int64) *tally {
 	t := &tally{stderr: stderr}
-	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if isTerminal(stderr) {
 		t.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(stderr), progressbar.OptionShowBytes(true),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20))
 	}
