@@ -94,7 +94,8 @@ func pause(ctx context.Context, d time.Duration) {
 // contexts and results. TaskList.NextCursor is the cursor of the next page,
 // empty on the last.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
-	params := map[string]string{"type": p.Type, "status": string(p.Status), "since": timeParam(p.Since), "until": timeParam(p.Until), "cursor": p.Cursor}
+	params := map[string]string{"type": p.Type, "status": string(p.Status), "stage": p.Stage, "error": p.Error,
+		"since": timeParam(p.Since), "until": timeParam(p.Until), "cursor": p.Cursor}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)
 	}

@@ -25,6 +25,14 @@ type (
 	Endpoint     = api.Endpoint
 	EndpointList = api.EndpointList
 
+	// BulkCancellation and BulkRedrive say which tasks to cancel or redrive. Type is
+	// required; what is zero is left out. DryRun is set by the methods.
+	BulkCancellation = api.BulkCancellation
+	BulkRedrive      = api.BulkRedrive
+	Operation        = api.Operation
+	OperationList    = api.OperationList
+	OperationState   = api.OperationState
+
 	// ListParams narrow a list of tasks. Type is required; what is zero is not
 	// sent.
 	ListParams = api.ListTasksParams

@@ -13,12 +13,13 @@ import (
 
 // Config says when the jobs run, as cron specs.
 type Config struct {
-	Rescue  string // "": every 3 s
-	Promote string // "": every 10 s
-	Vacuum  string // "": every 2 s
-	Expire  string // "": every minute
-	Fold    string // "": every minute
-	Forget  string // "": every hour
+	Rescue     string // "": every 3 s
+	Promote    string // "": every 10 s
+	Vacuum     string // "": every 2 s
+	Operations string // "": every second
+	Expire     string // "": every minute
+	Fold       string // "": every minute
+	Forget     string // "": every hour
 
 	Log *slog.Logger
 }
@@ -48,9 +49,10 @@ func New(s *store.Store, cfg Config) *Governor {
 		{"rescue", or(cfg.Rescue, "@every 3s"), g.rescue},
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
 		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
+		{"operations", or(cfg.Operations, "@every 1s"), g.operations},
 		{"expire-keys", or(cfg.Expire, "@every 1m"), g.expireKeys},
 		{"fold", or(cfg.Fold, "@every 1m"), g.fold},
-		{"forget", or(cfg.Forget, "@every 1h"), s.ForgetNodes},
+		{"forget", or(cfg.Forget, "@every 1h"), g.forget},
 	}
 	return g
 }

@@ -70,6 +70,19 @@ func (g *Governor) eachTenant(step func(tenant string) (int, error)) (int, error
 	return sum, errors.Join(errs...)
 }
 
+// forget deletes the rows of nodes that are gone, and of operations that ended long
+// ago.
+func (g *Governor) forget(ctx context.Context) (int, error) {
+	sum, err := g.store.ForgetNodes(ctx)
+	errs := []error{err}
+	for tenant := range g.store.Catalog.Tenants() {
+		n, err := g.store.ForgetOperations(ctx, tenant)
+		sum += n
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}
+
 // eachType calls do for each type of each tenant, and adds up. One type's failure
 // doesn't keep the others from their turn.
 func (g *Governor) eachType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// cancelTries is how often a cancel follows a task that moves on meanwhile.
+// cancelTries is how often a cancel follows tasks that move on meanwhile.
 const cancelTries = 10
 
 // Cancel ends a task that is not final, wherever it stands, and returns it. An
@@ -22,7 +22,11 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		return Task{}, err
 	}
 	for range cancelTries {
-		cancelled, err := s.tryCancel(ctx, t, id, reason)
+		var cancelled []int64
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+			cancelled, err = cancelAll(ctx, tx, t, []int64{id.Number}, reason, s.Clock.Now())
+			return err
+		})
 		if err != nil {
 			return Task{}, wrap(err, "Cancel(%q, %s)", tenant, id)
 		}
@@ -30,49 +34,140 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		switch {
 		case err != nil:
 			return Task{}, err
-		case cancelled || task.Status == asyncflow.StatusCancelled:
+		case len(cancelled) > 0 || task.Status == asyncflow.StatusCancelled:
 			s.finals.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be cancelled: it has %s", id, task.Status)
 		}
 	}
-	return Task{}, movesTooFast()
+	return Task{}, tooFast()
 }
 
-func movesTooFast() error {
+func tooFast() error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "the task moves on too fast; try again", RetryAfter: time.Second}
 }
 
-// tryCancel takes the task's token row from where it is now, if it is still there.
-func (s *Store) tryCancel(ctx context.Context, t *Type, id asyncflow.TaskID, reason string) (cancelled bool, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		l, err := takeAnyToken(ctx, tx, t, id)
-		if err == pgx.ErrNoRows {
-			return nil // it has just moved on, or is final
+// cancelAll cancels those of the tasks of one roll that are not final, and returns
+// which they are. It takes their token rows from where they are now, and looks again
+// for those that have just moved on. ids ascend, as in settlements: so the two lock
+// rows in one order.
+func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason string, now time.Time) (cancelled []int64, err error) {
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
+	var settled []asyncflow.Settlement
+	for range cancelTries {
+		leases, err := takeAnyTokens(ctx, tx, t, ids)
+		if err != nil {
+			return nil, err
 		}
+		for _, l := range leases {
+			settled = append(settled, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+			cancelled = append(cancelled, l.ID.Number)
+		}
+		if ids, err = stillLive(ctx, tx, t, ids, cancelled); err != nil {
+			return nil, err
+		}
+		if len(ids) == 0 && len(settled) == 0 {
+			return nil, nil
+		}
+		if len(ids) == 0 {
+			return cancelled, writeSettled(ctx, tx, t, settled, &tokens{}, now)
+		}
+	}
+	return nil, tooFast()
+}
+
+// takeAnyTokens deletes the token rows of tasks of one roll, wherever they are, and
+// returns them as leases; those that it doesn't find have just moved on, or are final.
+func takeAnyTokens(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (taken []asyncflow.Lease, err error) {
+	take := func(position int, sql string, args ...any) error {
+		rows, err := tx.Query(ctx, t.tables.at(position, sql), args...)
 		if err != nil {
 			return err
 		}
-		cancelled = true
-		o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
-		now := s.Clock.Now()
-		settled := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
-		return writeSettled(ctx, tx, t, []asyncflow.Settlement{settled}, &tokens{}, now)
-	})
-	return cancelled && err == nil, err
+		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+			l.ID.Type = t.Name
+			return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
+		})
+		taken = append(taken, more...)
+		return err
+	}
+	for _, sql := range []string{takeAnyLeaseSQL, takeAnyWaitSQL} {
+		if err := take(0, sql, ids); err != nil {
+			return nil, err
+		}
+	}
+	if len(taken) == len(ids) {
+		return taken, nil
+	}
+	var orders []time.Time // ready has no index by id; the last journal row or the task tells its place
+	if orders, ids, err = readyPlaces(ctx, tx, t, ids); err != nil {
+		return nil, err
+	}
+	for p := t.Begin; p <= t.End; p++ {
+		if err := take(p, takeAnyReadySQL, orders, ids); err != nil {
+			return nil, err
+		}
+	}
+	return taken, nil
 }
 
-// takeAnyToken deletes a task's token row, wherever it is, and returns it as a
-// lease; pgx.ErrNoRows when it is in none of the places looked at.
-func takeAnyToken(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (l asyncflow.Lease, err error) {
-	l.ID = id
-	err = tx.QueryRow(ctx, t.tables.at(0, `DELETE FROM {lease} WHERE id = $1 RETURNING seq, stage, attempt`), id.Number).
-		Scan(&l.Seq, &l.Stage, &l.Attempt)
-	if err == pgx.ErrNoRows {
-		l, _, err = takeResting(ctx, tx, t, id)
+// As in takeLeaseSQL, ANY of an array of one keeps the planner from walking over a
+// whole table.
+const (
+	takeAnyLeaseSQL = `
+DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
+WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt`
+	takeAnyWaitSQL = `
+DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
+WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt`
+	takeAnyReadySQL = `
+DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
+WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt`
+)
+
+// readyPlaces returns where in the order those of the tasks of one roll would be that
+// are pending.
+func readyPlaces(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (orders []time.Time, live []int64, err error) {
+	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT t.id, coalesce(j.next_time, t.order_time)
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
+		WHERE t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids)
+	if err != nil {
+		return nil, nil, err
 	}
-	return l, err
+	var id int64
+	var order time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {
+		orders, live = append(orders, order), append(live, id)
+		return nil
+	})
+	return orders, live, err
+}
+
+// stillLive returns those of the tasks of one roll that are neither taken nor final.
+func stillLive(ctx context.Context, tx pgx.Tx, t *Type, ids, taken []int64) ([]int64, error) {
+	rest := without(ids, taken)
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	_, live, err := readyPlaces(ctx, tx, t, rest)
+	return live, err
+}
+
+// without returns those of ids that are not in others.
+func without(ids, others []int64) []int64 {
+	out := make(map[int64]bool, len(others))
+	for _, id := range others {
+		out[id] = true
+	}
+	var rest []int64
+	for _, id := range ids {
+		if !out[id] {
+			rest = append(rest, id)
+		}
+	}
+	return rest
 }
 
 // takeResting deletes a task's token row from wait or ready, and returns it as a lease

@@ -35,7 +35,7 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it is running", id)
 		}
 	}
-	return Task{}, movesTooFast()
+	return Task{}, tooFast()
 }
 
 // tryChange takes the task's token row from where it rests, if it is still there, and

@@ -102,7 +102,7 @@ func TestChangeParked(t *testing.T) {
 	pipe := b.put(twoStages())
 	id := b.submit(newTask(`1`))[0].ID
 	l := b.lease(pipe, 1)[0]
-	b.finish(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+	b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 	for _, c := range []struct {
 		patch asyncflow.Patch
 		want  asyncflow.WaitReason

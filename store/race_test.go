@@ -74,7 +74,7 @@ var places = map[string]func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asy
 	"wait": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 		id := b.submit(newTask(`1`))[0].ID
 		l := b.lease(pipe, 1)[0]
-		b.finish(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+		b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 		return id, l
 	},
 	"lease": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {

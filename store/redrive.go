@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -26,26 +27,11 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 	}
 	ts := &tokens{}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		task, seq, err := lastOf(ctx, tx, t, id)
-		if err != nil {
-			return err
+		_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
+		if err == nil {
+			err = refused[id.Number]
 		}
-		stage, err := redriveStage(t, task, r.Stage)
-		if err != nil {
-			return err
-		}
-		now := s.Clock.Now()
-		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
-		if err := writeRedrive(ctx, tx, t, id, seq+1, stage, r.Context, order, now); err != nil {
-			return err
-		}
-		ts.add(id.Number, seq+2, asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now)
-		counts := tally{}
-		counts.final(task.Status, -1)
-		b := &pgx.Batch{}
-		ts.queue(b, t)
-		counts.queue(b, t, now)
-		return tx.SendBatch(ctx, b).Close()
+		return err
 	})
 	if err != nil {
 		return Task{}, wrap(err, "Redrive(%q, %s)", tenant, id)
@@ -54,24 +40,81 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 	return s.Task(ctx, tenant, id)
 }
 
-// lastOf returns how a task ended, its options, and the seq of its last journal row;
-// CodeConflict if it is not failed or cancelled.
-func lastOf(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (task Task, seq int, err error) {
-	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''), coalesce({options}, '{}')
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
-		WHERE t.id = $1`), id.Number).Scan(&seq, &task.Status, &task.Stage, &task.Options)
-	switch {
-	case err == pgx.ErrNoRows:
-		err = unknownTask(id)
-	case err == nil && task.Status == asyncflow.StatusSucceeded:
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has succeeded: there is nothing to redrive", id)
-	case err == nil && seq > maxSeq:
-		err = journalFull(id)
-	case err == nil && !task.Status.Final():
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is not final: it goes on by itself", id)
+// redriveAll sets those of the tasks of one roll going again that can be, and returns
+// which they are, and why the others can't be.
+func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive, ts *tokens, now time.Time) (done []int64, refused map[int64]error, err error) {
+	ended, refused, err := endsOf(ctx, tx, t, ids)
+	if err != nil {
+		return nil, nil, err
 	}
-	return task, seq, err
+	var counts tally
+	writes := &pgx.Batch{}
+	for _, task := range ended {
+		id := task.ID.Number
+		stage, err := redriveStage(t, task.Task, r.Stage)
+		if err != nil {
+			refused[id] = err
+			continue
+		}
+		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
+		queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order, now).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is being redriven already", task.ID)
+				return nil
+			}
+			done = append(done, id)
+			counts.final(task.Status, -1)
+			ts.add(id, task.seq+2, asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now)
+			return nil
+		})
+	}
+	if err := tx.SendBatch(ctx, writes).Close(); err != nil {
+		return nil, nil, err
+	}
+	b := &pgx.Batch{}
+	ts.queue(b, t)
+	counts.queue(b, t, now)
+	return done, refused, tx.SendBatch(ctx, b).Close()
+}
+
+// end is how a task ended, with its options and the seq of its last journal row.
+type end struct {
+	Task
+	seq int
+}
+
+// endsOf returns the ends of those of the tasks of one roll that failed or were
+// cancelled, by id, and why the others can't be redriven.
+func endsOf(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (ended []end, refused map[int64]error, err error) {
+	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''), coalesce({options}, '{}')
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
+		WHERE t.id = ANY ($1) ORDER BY t.id`), ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	refused = make(map[int64]error)
+	for _, id := range ids {
+		refused[id] = unknownTask(asyncflow.TaskID{Type: t.Name, Number: id})
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
+		e.ID.Type = t.Name
+		return e, row.Scan(&e.ID.Number, &e.seq, &e.Status, &e.Stage, &e.Options)
+	})
+	for _, e := range all {
+		switch {
+		case e.Status == asyncflow.StatusSucceeded:
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has succeeded: there is nothing to redrive", e.ID)
+		case e.seq > maxSeq:
+			refused[e.ID.Number] = journalFull(e.ID)
+		case !e.Status.Final():
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is not final: it goes on by itself", e.ID)
+		default:
+			delete(refused, e.ID.Number)
+			ended = append(ended, e)
+		}
+	}
+	return ended, refused, err
 }
 
 // redriveStage returns the index of the stage to go on with.
@@ -91,11 +134,11 @@ func redriveStage(t *Type, task Task, name string) (int, error) {
 	return stage, nil
 }
 
-// writeRedrive writes the journal row: its output is what the stage is sent with,
-// which is the last output of the stages before it, or the task's context. When
-// another redrive has written that row, it is CodeConflict.
-func writeRedrive(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage, order, now time.Time) error {
-	tag, err := tx.Exec(ctx, t.tables.at(id.Position(), `
+// queueRedrive queues the insert of the journal row: its output is what the stage is
+// sent with, which is the last output of the stages before it, or the task's context.
+// When another redrive has written that row, it inserts none.
+func queueRedrive(b *pgx.Batch, t *Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage, order, now time.Time) *pgx.QueuedQuery {
+	return b.Queue(t.tables.at(id.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, output, next_time)
 		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text::json,
 		  (SELECT j.output FROM {journal} j
@@ -105,8 +148,4 @@ func writeRedrive(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, 
 		FROM {task} t WHERE t.id = $1
 		ON CONFLICT (id, seq) DO NOTHING`),
 		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is being redriven already", id)
-	}
-	return err
 }

@@ -113,11 +113,11 @@ func (b *bundle) lease(t *store.Type, n int) []asyncflow.Lease {
 // settle settles a lease with an outcome and waits for the result.
 func (b *bundle) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) store.Settled {
 	b.t.Helper()
-	return b.finish(l, o, asyncflow.Decide(t.TaskType, l, o, b.Clock.Now()))
+	return b.conclude(l, o, asyncflow.Decide(t.TaskType, l, o, b.Clock.Now()))
 }
 
-// finish settles a lease with an outcome and a verdict, and waits for the result.
-func (b *bundle) finish(l asyncflow.Lease, o asyncflow.Outcome, v asyncflow.Verdict) store.Settled {
+// conclude settles a lease with an outcome and a verdict, and waits for the result.
+func (b *bundle) conclude(l asyncflow.Lease, o asyncflow.Outcome, v asyncflow.Verdict) store.Settled {
 	done := make(chan store.Settled, 1)
 	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}, func(r store.Settled) { done <- r })
 	return <-done

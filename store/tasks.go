@@ -28,12 +28,15 @@ type Task struct {
 	Result     json.RawMessage // the last stage's output, once succeeded
 }
 
+// statusSQL tells a task's status from what stateJoins join.
+const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END`
+
 // stateColumns tell a task's state from where its token row is: in {lease}, in
 // {wait}, nowhere (the last row of its journal is final), or else in ready, at the
 // place that the task or its last journal row tells.
 const stateColumns = `
 SELECT t.id, t.created_at, {options}, t.context,
-  CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END,
+  ` + statusSQL + `,
   coalesce(l.stage, w.stage, r.stage, j.stage, ''), coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
   coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
   l.progress, coalesce(l.note, '')`

@@ -138,8 +138,8 @@ func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t as
 // positions are those of a type's rolls.
 type positions struct{ first, begin, end int }
 
-func readPositions(ctx context.Context, tx pgx.Tx, tenant, name string) (p positions, err error) {
-	err = tx.QueryRow(ctx, `SELECT first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name).
+func readPositions(ctx context.Context, q querier, tenant, name string) (p positions, err error) {
+	err = q.QueryRow(ctx, `SELECT first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name).
 		Scan(&p.first, &p.begin, &p.end)
 	return p, err
 }
@@ -242,6 +242,7 @@ func (s *Store) TaskTypes(ctx context.Context, tenant string) ([]StoredType, err
 // querier is a pool or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (StoredType, error) {

@@ -56,6 +56,18 @@ func TestCLIFlow(t *testing.T) {
 	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--status", "failed", "--since", "1h"), "\n"))
 
 	require.Regexp(t, `\npipe +2501 +0 +0 +1 +1 +0 `, run(0, "stats"))
+	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--stage", "one", "--error", "INTERNAL"), "\n"))
+	var operation client.Operation
+	require.Equal(t, "1 task\n", run(0, "tasks", "redrive", "--type", "pipe", "--dry-run"))
+	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "redrive", "--type", "pipe", "-o", "json")), &operation))
+	require.Equal(t, client.OperationDone, operation.State)
+	require.EqualValues(t, 1, operation.Done)
+	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "cancel", "--type", "pipe", "--status", "waiting", "--pace", "0.1", "--detach", "-o", "json")), &operation))
+	require.EqualValues(t, 2501, operation.Total)
+	require.Contains(t, run(0, "operations", "stop", operation.Id), "stopped")
+	require.Contains(t, run(0, "operations", "list"), operation.Id)
+	run(exitFailed, "operations", "watch", operation.Id)
+	run(exitNotFound, "operations", "get", "nothing")
 
 	run(exitNotFound, "tasks", "get", "pipe.1.999999")
 	run(exitFailed, "types", "delete", "pipe") // live tasks

@@ -18,8 +18,8 @@ type tasksCmd struct {
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or the time of a task that is not running yet."`
-	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final."`
-	Redrive  tasksRedriveCmd  `cmd:"" help:"Set a failed or cancelled task going again."`
+	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final, or all that a filter finds."`
+	Redrive  tasksRedriveCmd  `cmd:"" help:"Set a failed or cancelled task going again, or all that a filter finds."`
 }
 
 type tasksGetCmd struct {
@@ -126,46 +126,4 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt), string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Error}
 	}
 	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ERROR", rows)
-}
-
-type tasksCancelCmd struct {
-	ID     string `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Reason string `placeholder:"TEXT" help:"Why; it is kept with the task."`
-}
-
-// Help is shown by asyncflow tasks cancel --help.
-func (c *tasksCancelCmd) Help() string {
-	return `An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and what it reports
-counts no more.
-
-Example:
-
-    asyncflow tasks cancel thumbnails.1.42 --reason "the order was withdrawn"`
-}
-
-// Run cancels a task and shows it.
-func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
-	task, err := g.client().Cancel(ctx, c.ID, c.Reason)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
-}
-
-type tasksRedriveCmd struct {
-	ID      string `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Stage   string `placeholder:"NAME" help:"Go on with this stage: where it ended, or an earlier one."`
-	Context string `placeholder:"JSON" help:"Send this instead of what the stage was sent with before."`
-}
-
-// Run redrives a task and shows it.
-func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
-	if c.Context != "" && !json.Valid([]byte(c.Context)) {
-		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
-	}
-	task, err := g.client().Redrive(ctx, c.ID, c.Stage, json.RawMessage(c.Context))
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
 }

@@ -16,6 +16,8 @@ const pageSize = 500
 type tasksListCmd struct {
 	Type   string `required:"" placeholder:"NAME" help:"Task type."`
 	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:"" help:"Only these: waiting, pending, running, succeeded, failed or cancelled."`
+	Stage  string `placeholder:"NAME" help:"Only those that stand, or ended, in this stage."`
+	Error  string `placeholder:"TEXT" help:"Only those whose last error contains this text; capitals don't matter."`
 	Since  moment `placeholder:"TIME" help:"Only those submitted at or after this time: RFC 3339, or a duration before now such as 1h."`
 	Until  moment `placeholder:"TIME" help:"Only those submitted before this time."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
@@ -27,6 +29,7 @@ func (c *tasksListCmd) Help() string {
 	return `Examples:
 
     asyncflow tasks list --type thumbnails --status failed --since 24h
+    asyncflow tasks list --type thumbnails --status failed --stage resize --error timeout
     asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
 }
 
@@ -55,7 +58,7 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 
 // collect returns the tasks and the cursor of what follows them.
 func (c *tasksListCmd) collect(ctx context.Context, api *client.Client) ([]client.Task, string, error) {
-	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Since: c.Since.Time, Until: c.Until.Time, Cursor: c.Cursor}
+	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Cursor: c.Cursor}
 	var tasks []client.Task
 	for {
 		params.Limit = pageSize

@@ -1,32 +1,105 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
-// CancelTasks is to be built.
+// CancelTasks counts the tasks that a filter finds, or begins to cancel them.
 func (s *Server) CancelTasks(ctx context.Context, r CancelTasksRequestObject) (CancelTasksResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+	b := r.Body
+	n := store.NewOperation{Kind: store.CancelTasks, Reason: "cancelled by " + cmp.Or(principalOf(ctx).Subject, "a caller"), Pace: float64(b.Pace),
+		Filter: store.Filter{Type: b.Type, Status: asyncflow.Status(b.Status), Stage: b.Stage, Error: b.Error, Since: b.Since, Until: b.Until}}
+	if b.Reason != "" {
+		n.Reason = callbacks.Clean(b.Reason, callbacks.MaxErrorBytes)
+	}
+	if err := checkText("error", b.Error); err != nil {
+		return nil, err
+	}
+	if b.DryRun {
+		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
+		return CancelTasks200JSONResponse{Count: count}, err
+	}
+	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
+	return CancelTasks202JSONResponse(operationOut(o)), err
 }
 
-// RedriveTasks is to be built.
+// RedriveTasks counts the tasks that a filter finds, or begins to redrive them.
 func (s *Server) RedriveTasks(ctx context.Context, r RedriveTasksRequestObject) (RedriveTasksResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+	b := r.Body
+	n := store.NewOperation{Kind: store.RedriveTasks, FromStage: b.FromStage, Pace: float64(b.Pace),
+		Filter: store.Filter{Type: b.Type, Status: asyncflow.Status(b.Status), Stage: b.Stage, Error: b.Error, Since: b.Since, Until: b.Until}}
+	if err := checkText("error", b.Error); err != nil {
+		return nil, err
+	}
+	if b.DryRun {
+		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
+		return RedriveTasks200JSONResponse{Count: count}, err
+	}
+	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
+	return RedriveTasks202JSONResponse(operationOut(o)), err
 }
 
-// ListOperations is to be built.
-func (s *Server) ListOperations(ctx context.Context, r ListOperationsRequestObject) (ListOperationsResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+// checkText refuses a text that Postgres couldn't take.
+func checkText(field, text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return asyncflow.InvalidField(field, "must be UTF-8 without NUL")
+	}
+	return nil
 }
 
-// GetOperation is to be built.
+// ListOperations lists the tenant's operations.
+func (s *Server) ListOperations(ctx context.Context, _ ListOperationsRequestObject) (ListOperationsResponseObject, error) {
+	all, err := s.cfg.Store.Operations(ctx, principalOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	out := ListOperations200JSONResponse{Data: make([]Operation, len(all))}
+	for i, o := range all {
+		out.Data[i] = operationOut(o)
+	}
+	return out, nil
+}
+
+// GetOperation returns one operation.
 func (s *Server) GetOperation(ctx context.Context, r GetOperationRequestObject) (GetOperationResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+	id, err := operationID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.cfg.Store.Operation(ctx, principalOf(ctx).Tenant, id)
+	return GetOperation200JSONResponse(operationOut(o)), err
 }
 
-// StopOperation is to be built.
+// StopOperation stops one operation.
 func (s *Server) StopOperation(ctx context.Context, r StopOperationRequestObject) (StopOperationResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+	id, err := operationID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.cfg.Store.StopOperation(ctx, principalOf(ctx).Tenant, id)
+	return StopOperation200JSONResponse(operationOut(o)), err
+}
+
+// operationID reads the id of an operation; what can't be one is of none.
+func operationID(raw string) (string, error) {
+	id, err := uuid.Parse(raw)
+	if err != nil {
+		return "", asyncflow.Errorf(asyncflow.CodeNotFound, "there is no operation %q", raw)
+	}
+	return id.String(), nil
+}
+
+func operationOut(o store.Operation) Operation {
+	return Operation{Id: o.ID, Kind: OperationKind(o.Kind), Type: o.Filter.Type, State: OperationState(o.State), Total: o.Total,
+		Done: o.Done, Skipped: o.Skipped, Pace: float32(o.Pace), Error: o.Error, CreatedAt: o.CreatedAt, FinishedAt: o.FinishedAt}
 }

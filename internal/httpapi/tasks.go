@@ -58,11 +58,14 @@ const defaultPage = 50
 // ListTasks lists a page of tasks.
 func (s *Server) ListTasks(ctx context.Context, r ListTasksRequestObject) (ListTasksResponseObject, error) {
 	p := r.Params
-	f := store.Filter{Type: p.Type, Status: p.Status, Since: p.Since, Until: p.Until, Limit: p.Limit}
+	f := store.Filter{Type: p.Type, Status: p.Status, Stage: p.Stage, Error: p.Error, Since: p.Since, Until: p.Until, Limit: p.Limit}
 	if f.Limit == 0 {
 		f.Limit = defaultPage
 	}
-	var err error
+	err := checkText("error", p.Error)
+	if err != nil {
+		return nil, err
+	}
 	if f.Before, err = readCursor(p.Cursor); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// How an operation stands; all but the first are its end.
+const (
+	OperationRunning = api.OperationStateRunning
+	OperationDone    = api.OperationStateDone
+	OperationStopped = api.OperationStateStopped
+	OperationFailed  = api.OperationStateFailed
+)
+
+// CancelAll begins to cancel all tasks that b finds, in the background, and returns
+// the operation. Those submitted later are not concerned.
+func (c *Client) CancelAll(ctx context.Context, b BulkCancellation) (Operation, error) {
+	b.DryRun = false
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.CancelTasks(ctx, b) })
+}
+
+// CountCancel returns how many tasks CancelAll would cancel now.
+func (c *Client) CountCancel(ctx context.Context, b BulkCancellation) (int64, error) {
+	b.DryRun = true
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.CancelTasks(ctx, b) })
+	return n.Count, err
+}
+
+// RedriveAll begins to redrive all tasks that b finds, each once, in the background,
+// and returns the operation. Those that end later are not concerned.
+func (c *Client) RedriveAll(ctx context.Context, b BulkRedrive) (Operation, error) {
+	b.DryRun = false
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.RedriveTasks(ctx, b) })
+}
+
+// CountRedrive returns how many tasks RedriveAll would redrive now.
+func (c *Client) CountRedrive(ctx context.Context, b BulkRedrive) (int64, error) {
+	b.DryRun = true
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.RedriveTasks(ctx, b) })
+	return n.Count, err
+}
+
+// Operations returns the operations that run and those of the last 30 days, newest
+// first, 500 at most.
+func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
+	list, err := call[OperationList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.ListOperations(ctx) })
+	return list.Data, err
+}
+
+// Operation returns an operation as it stands.
+func (c *Client) Operation(ctx context.Context, id string) (Operation, error) {
+	if err := checkPart("id", id); err != nil {
+		return Operation{}, err
+	}
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetOperation(ctx, id) })
+}
+
+// StopOperation stops an operation and returns it: no task is touched by it
+// afterwards. One that has ended is returned as it is.
+func (c *Client) StopOperation(ctx context.Context, id string) (Operation, error) {
+	if err := checkPart("id", id); err != nil {
+		return Operation{}, err
+	}
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.StopOperation(ctx, id) })
+}

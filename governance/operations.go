@@ -1,0 +1,76 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const (
+	// operationsAtOnce is how many operations a node carries on at the same time;
+	// operationTurn, for how long until it is another one's turn.
+	operationsAtOnce = 4
+	operationTurn    = 5 * time.Second
+	// operationAhead is how far ahead a step may be due to be waited for.
+	operationAhead = time.Second
+)
+
+// operations takes the steps of operations that are due, of all tenants. Other nodes
+// do the same: each step is one node's.
+func (g *Governor) operations(ctx context.Context) (int, error) {
+	due, err := g.store.DueOperations(ctx, g.store.Clock.Now().Add(operationAhead))
+	var mu sync.Mutex
+	sum, errs := 0, []error{err}
+	var group errgroup.Group
+	group.SetLimit(operationsAtOnce)
+	for _, o := range due {
+		group.Go(func() error {
+			n, err := g.carryOn(ctx, o)
+			mu.Lock()
+			defer mu.Unlock()
+			sum += n
+			errs = append(errs, err)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return sum, errors.Join(errs...)
+}
+
+// carryOn takes steps of an operation until none is due soon, or its turn is over, and
+// returns how many tasks they changed.
+func (g *Governor) carryOn(ctx context.Context, o store.DueOperation) (sum int, err error) {
+	end := g.store.Clock.Now().Add(operationTurn)
+	for at := o.At; ctx.Err() == nil; {
+		now := g.store.Clock.Now()
+		if at.IsZero() || at.After(now.Add(operationAhead)) || at.After(end) || now.After(end) {
+			return sum, nil
+		}
+		if !waitFor(ctx, at.Sub(now)) {
+			break
+		}
+		step, err := g.store.StepOperation(ctx, o)
+		if err != nil {
+			return sum, err
+		}
+		sum, at = sum+step.Done, step.Next
+	}
+	return sum, ctx.Err()
+}
+
+// waitFor waits for d, and tells whether ctx lasted.
+func waitFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

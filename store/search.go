@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// findings are the tasks that one window of a search has shown.
+type findings struct {
+	ids  []int64 // ascending, of one roll
+	last int64   // number after which the search goes on
+	over bool    // there is nothing after it
+}
+
+// search looks through the next tasks after a number, at most window of them, for
+// those that meet the criteria. All of them are of one roll, so that the statement is
+// short, however long the history and however rare what is searched for.
+func search(ctx context.Context, tx pgx.Tx, t *Type, c criteria, after int64, window int) (f findings, err error) {
+	position := max(asyncflow.TaskID{Number: after}.Position(), t.First)
+	if position > t.End {
+		return findings{last: after, over: true}, nil
+	}
+	after = max(after, asyncflow.NewTaskID(t.Name, position, 0).Number)
+	end := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+	rows, err := tx.Query(ctx, t.tables.at(position, `
+SELECT t.id, coalesce(`+criteriaSQL+`, false)
+FROM (SELECT DISTINCT c.id FROM `+c.candidates()+` AND c.id > $1 AND c.id < $2 ORDER BY c.id LIMIT $9) c
+JOIN {task} t ON t.id = c.id`+stateJoins+`
+ORDER BY t.id`), append(append([]any{after, end}, c.args(t)...), window)...)
+	if err != nil {
+		return f, err
+	}
+	var id int64
+	var meets bool
+	var seen int
+	_, err = pgx.ForEachRow(rows, []any{&id, &meets}, func() error {
+		seen++
+		f.last = id
+		if meets {
+			f.ids = append(f.ids, id)
+		}
+		return nil
+	})
+	if seen < window { // this roll is through
+		f.last, f.over = end, position == t.End
+	}
+	return f, err
+}
+
+// searchSettings have a search, and what is done with its findings, planned like the
+// hot statements: the small tables are never analysed. What it can't lock it tries
+// again later.
+var searchSettings = func() map[string]string {
+	all := maps.Clone(hotSettings)
+	all["lock_timeout"] = "2000"
+	return all
+}()
+
+// searching runs do in a transaction with the settings of a search.
+func (s *Store) searching(ctx context.Context, do func(pgx.Tx) error) error {
+	names := slices.Sorted(maps.Keys(searchSettings))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = searchSettings[name]
+	}
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
+		if err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}

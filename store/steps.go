@@ -1,0 +1,217 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	// stepWindow is how many tasks a step looks at; stepTasks, the most of them that
+	// it changes.
+	stepWindow = 1000
+	stepTasks  = 100
+)
+
+// DueOperation is a running operation and when its next step is due.
+type DueOperation struct {
+	Tenant, Type, ID string
+	At               time.Time
+}
+
+// dueTenants is how many tenants one statement looks at.
+const dueTenants = 50
+
+// DueOperations returns the running operations of all tenants whose next step is due
+// before a time, first due first.
+func (s *Store) DueOperations(ctx context.Context, before time.Time) ([]DueOperation, error) {
+	var all []DueOperation
+	for tenants := range slices.Chunk(slices.Sorted(maps.Keys(s.Catalog.Tenants())), dueTenants) {
+		selects := make([]string, len(tenants))
+		for i, tenant := range tenants {
+			selects[i] = fmt.Sprintf(`SELECT %d, type, id::text, next_at FROM %s WHERE state = 'running' AND next_at < $1`, i, operationsOf(tenant))
+		}
+		rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec, before)
+		if err != nil {
+			return nil, wrap(err, "DueOperations")
+		}
+		part, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DueOperation, err error) {
+			var i int
+			err = row.Scan(&i, &d.Type, &d.ID, &d.At)
+			d.Tenant = tenants[i]
+			return d, err
+		})
+		if err != nil {
+			return nil, wrap(err, "DueOperations")
+		}
+		all = append(all, part...)
+	}
+	slices.SortFunc(all, func(a, b DueOperation) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
+	return all, nil
+}
+
+// Step is what one step of an operation did.
+type Step struct {
+	Done int
+	Next time.Time // when the next step is due; zero: there is none, or another node is at it
+}
+
+// StepOperation takes the next step of an operation if it is due. All that a step does
+// is one transaction, which holds the operation's row: no other node is at it
+// meanwhile, and nothing is done or counted twice. A step that fails has done nothing
+// and can be taken again, unless the operation can't go on: then it has failed.
+func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, error) {
+	t, err := s.Catalog.Fresh(ctx, due.Tenant, due.Type)
+	switch {
+	case err != nil && asyncflow.CodeOf(err) == asyncflow.CodeNotFound: // deleted, with its operations
+		return Step{}, nil
+	case err != nil:
+		return Step{}, err
+	}
+	var st step
+	err = s.searching(ctx, func(tx pgx.Tx) error {
+		st = step{now: s.Clock.Now()}
+		if err := st.lock(ctx, tx, t, due); err != nil {
+			return err
+		}
+		if err := st.take(ctx, tx); err != nil {
+			return err
+		}
+		return st.write(ctx, tx)
+	})
+	switch {
+	case err == pgx.ErrNoRows:
+		return Step{}, nil
+	case err != nil && (strings.HasPrefix(sqlState(err), "22") || asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
+		return Step{}, s.failOperation(ctx, due, err)
+	case err != nil:
+		return Step{}, wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
+	}
+	s.Wakeups.Announce(t.Key(), st.tokens.earliest)
+	for _, id := range st.cancelled {
+		s.finals.tell(t.Key(), id)
+	}
+	out := Step{Done: st.done}
+	if st.o.State == OperationRunning {
+		out.Next = st.o.nextAt
+	}
+	return out, nil
+}
+
+// step is a step of an operation under way.
+type step struct {
+	t         *Type
+	o         Operation
+	now       time.Time
+	done      int
+	cancelled []int64
+	tokens    tokens
+}
+
+// lock reads the operation and holds it; pgx.ErrNoRows when it isn't due, or another
+// node is at it, or its type is being changed or deleted. Holding the type's row too,
+// first of all, keeps a deletion of the type waiting instead of in a deadlock.
+func (st *step) lock(ctx context.Context, tx pgx.Tx, t *Type, due DueOperation) error {
+	rows, err := tx.Query(ctx, `
+		SELECT `+operationColumns+`, tt.first_pos, tt.begin_pos, tt.end_pos
+		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.tables.qualify("task_types")+` tt ON tt.name = o.type
+		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2
+		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now)
+	if err != nil {
+		return err
+	}
+	var at positions
+	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
+		return scanOperation(row, &at.first, &at.begin, &at.end)
+	})
+	st.t = t.withPositions(at)
+	return err
+}
+
+// take does with the next tasks what the operation is for.
+func (st *step) take(ctx context.Context, tx pgx.Tx) error {
+	if err := st.o.check(st.t); err != nil {
+		return err
+	}
+	f, err := search(ctx, tx, st.t, st.o.criteria(), st.o.position, stepWindow)
+	if err != nil {
+		return err
+	}
+	if most := st.o.most(); len(f.ids) > most {
+		f = findings{ids: f.ids[:most], last: f.ids[most-1]}
+	}
+	done, err := st.change(ctx, tx, f.ids)
+	if err != nil {
+		return err
+	}
+	st.done = len(done)
+	st.o.advance(f, st.done, st.now)
+	return nil
+}
+
+// change cancels or redrives tasks of one roll and returns which it has.
+func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (done []int64, err error) {
+	switch {
+	case len(ids) == 0:
+		return nil, nil
+	case st.o.Kind == CancelTasks:
+		st.cancelled, err = cancelAll(ctx, tx, st.t, ids, st.o.Reason, st.now)
+		return st.cancelled, err
+	}
+	done, _, err = redriveAll(ctx, tx, st.t, ids, Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
+	return done, err
+}
+
+// write keeps how far the operation is.
+func (st *step) write(ctx context.Context, tx pgx.Tx) error {
+	o := st.o
+	_, err := tx.Exec(ctx, `UPDATE `+st.t.tables.qualify("operations")+`
+		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7 WHERE id = $1::uuid`,
+		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), orNull(o.FinishedAt))
+	return err
+}
+
+// most returns how many tasks one step may change: those of a second.
+func (o Operation) most() int {
+	if o.Pace == 0 {
+		return stepTasks
+	}
+	return max(1, int(min(stepTasks, o.Pace)))
+}
+
+// advance enters what a step has done. What was counted in the beginning and is not
+// done in the end had moved on before its turn.
+func (o *Operation) advance(f findings, done int, now time.Time) {
+	o.position = f.last
+	o.Done += int64(done)
+	o.Skipped += int64(len(f.ids) - done)
+	o.nextAt = now
+	if o.Pace > 0 {
+		o.nextAt = now.Add(time.Duration(float64(done) / o.Pace * float64(time.Second)))
+	}
+	if f.over {
+		o.State, o.FinishedAt = OperationDone, now
+		o.Skipped = max(o.Skipped, o.Total-o.Done)
+	}
+}
+
+// failOperation ends an operation that can't go on.
+func (s *Store) failOperation(ctx context.Context, due DueOperation, why error) error {
+	text := "Postgres refused it: " + why.Error()
+	if known := new(asyncflow.Error); errors.As(why, &known) {
+		text = known.Detail()
+	}
+	s.log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type, "operation", due.ID, "error", why)
+	_, err := s.pool.Exec(ctx, `UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
+		WHERE id = $1::uuid AND state = 'running'`, due.ID, text, s.Clock.Now())
+	return wrap(err, "failOperation(%q, %s)", due.Tenant, due.ID)
+}
