@@ -26,12 +26,10 @@ type head struct {
 }
 
 // countSQL counts one of the types in the array $1. Its verbs are the place in there
-// (1 is the first), the table of types, the counts of its ready tables, and their
-// heads. What was redriven in the last minute doesn't lower the rate of what became
-// final.
+// (1 is the first), the counts of its ready tables, and their heads. What was redriven
+// in the last minute doesn't lower the rate of what became final.
 const countSQL = `
-SELECT %[1]d, coalesce((SELECT paused_at IS NOT NULL FROM %[2]s WHERE name = ($1::text[])[%[1]d]), false),
-  (SELECT count(*) FROM {wait}), %[3]s, (SELECT count(*) FROM {lease}), c.*, h.*
+SELECT %[1]d, (SELECT count(*) FROM {wait}), %[2]s, (SELECT count(*) FROM {lease}), c.*, h.*
 FROM (
   SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
     coalesce(sum(submitted) FILTER (WHERE at > $2), 0)::float8,
@@ -39,7 +37,7 @@ FROM (
     coalesce(sum(failures) FILTER (WHERE at > $2), 0)::float8,
     coalesce(sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2), 0)::float8
   FROM {tallies} WHERE type = ($1::text[])[%[1]d]) c
-LEFT JOIN (SELECT * FROM (%[4]s) r ORDER BY order_time, id LIMIT 1) h ON true`
+LEFT JOIN (SELECT * FROM (%[3]s) r ORDER BY order_time, id LIMIT 1) h ON true`
 
 // countStatement returns the statement that counts a type at a place in a list.
 func (t *Type) countStatement(place int) string {
@@ -48,7 +46,7 @@ func (t *Type) countStatement(place int) string {
 		counts = append(counts, `(SELECT count(*) FROM `+t.tables.ready(p)+`)`)
 		heads = append(heads, `(SELECT order_time, id, seq FROM `+t.tables.ready(p)+` WHERE order_time <= $3 ORDER BY order_time, id LIMIT 1)`)
 	}
-	return fmt.Sprintf(t.tables.at(0, countSQL), place, t.tables.qualify("task_types"), strings.Join(counts, " + "), strings.Join(heads, " UNION ALL "))
+	return fmt.Sprintf(t.tables.at(0, countSQL), place, strings.Join(counts, " + "), strings.Join(heads, " UNION ALL "))
 }
 
 // countTypes counts some types in one statement, and so at one moment.
@@ -68,7 +66,7 @@ func (s *Store) countTypes(ctx context.Context, types map[string]*Type, names []
 		var id *int64
 		var seq *int
 		r := &c.Rates
-		err = row.Scan(&place, &c.Paused, &c.Waiting, &c.Pending, &c.Running, &c.Succeeded, &c.Failed, &c.Cancelled,
+		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.Running, &c.Succeeded, &c.Failed, &c.Cancelled,
 			&r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &order, &id, &seq)
 		if err != nil {
 			return c, err
@@ -77,7 +75,7 @@ func (s *Store) countTypes(ctx context.Context, types map[string]*Type, names []
 			*rate /= rateWindow.Seconds()
 		}
 		c.t = types[names[place-1]]
-		c.Type, c.Rolls = c.t.Name, c.t.End-c.t.First+1
+		c.Type, c.Paused, c.Rolls = c.t.Name, c.t.Paused(), c.t.End-c.t.First+1
 		if id != nil {
 			c.head = &head{*order, *id, *seq}
 		}

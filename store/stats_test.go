@@ -243,7 +243,7 @@ func TestStatsByTypeAndTenant(t *testing.T) {
 	require.NoError(t, err)
 	results := b.Submit(t.Context(), "other", []asyncflow.NewTask{newTask(`1`)})
 	require.NoError(t, results[0].Err)
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.task_types SET paused_at = now() WHERE name = 'pipe50'`)
+	_, err = b.Pause(t.Context(), tenant, "pipe50", "")
 	require.NoError(t, err)
 	want[50].Paused = true
 	all, err = b.Stats(t.Context(), tenant, "")
