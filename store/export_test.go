@@ -43,3 +43,6 @@ func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncfl
 	}
 	return s.insertAgain(ctx, t, items, s.Clock.Now())
 }
+
+// MigrateSchema exposes migrateSchema.
+var MigrateSchema = migrateSchema

@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"io/fs"
 	"testing"
+	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -68,5 +71,41 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 	for range 4 {
 		require.NoError(t, <-errs)
+	}
+}
+
+// The tables of task types that an earlier version made are brought up to date too.
+func TestMigrateTaskTypes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	_, err := store.Migrate(t.Context(), url)
+	require.NoError(t, err)
+	first := fstest.MapFS{}
+	const name = "00001_init.sql"
+	first[name] = &fstest.MapFile{}
+	first[name].Data, err = fs.ReadFile(migrations.Tenant(), name)
+	require.NoError(t, err)
+	_, err = store.MigrateSchema(t.Context(), url, "tenant_acme", first)
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `
+		INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 1);
+		INSERT INTO tenant_acme.task_types VALUES ('a-type', 1, '{"stages":[{"name":"only"}]}', 1, 1, 2, now(), now());
+		INSERT INTO tenant_acme.rolls VALUES ('a-type', 1, 1, now()), ('a-type', 2, 1, now());
+		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, final text CHECK (final IN ('failed')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed')));
+		CREATE TABLE tenant_acme."journal_a-type_2" (LIKE tenant_acme."journal_a-type_1" INCLUDING ALL)`)
+	require.NoError(t, err)
+	_, err = store.Migrate(t.Context(), url)
+	require.NoError(t, err)
+	for _, table := range []string{"journal_a-type_1", "journal_a-type_2"} {
+		insert := `INSERT INTO tenant_acme.` + pgx.Identifier{table}.Sanitize()
+		_, err = conn.Exec(t.Context(), insert+` (id, outcome, options) VALUES (1, 'changed', '{}')`)
+		require.NoError(t, err)
+		for _, wrong := range []string{` (id, outcome) VALUES (1, 'nonsense')`, ` (id, outcome, final) VALUES (1, 'done', 'nonsense')`} {
+			_, err = conn.Exec(t.Context(), insert+wrong)
+			require.ErrorContains(t, err, "check constraint")
+		}
 	}
 }
