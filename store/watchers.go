@@ -5,57 +5,59 @@ import (
 	"sync/atomic"
 )
 
-// finals tells those who wait for a task that it has become final on this node.
-// While nobody waits it costs one atomic load a settlement.
-type finals struct {
-	waiting atomic.Int32
-	mu      sync.Mutex
-	waiters map[finalKey][]chan struct{}
+// watchers are told when a task that they follow has moved on, as far as this node
+// did it. While nobody follows any it costs one atomic load a change.
+type watchers struct {
+	following atomic.Int32
+	mu        sync.Mutex
+	told      map[taskKey][]chan struct{}
 }
 
-type finalKey struct {
+type taskKey struct {
 	TypeKey
 	number int64
 }
 
-func newFinals() *finals { return &finals{waiters: map[finalKey][]chan struct{}{}} }
+func newWatchers() *watchers { return &watchers{told: map[taskKey][]chan struct{}{}} }
 
-// await returns a channel that is closed when the task becomes final, and a
-// function that gives it up.
-func (f *finals) await(key TypeKey, number int64) (<-chan struct{}, func()) {
-	k, ch := finalKey{key, number}, make(chan struct{})
-	f.waiting.Add(1)
-	f.mu.Lock()
-	f.waiters[k] = append(f.waiters[k], ch)
-	f.mu.Unlock()
-	return ch, func() { f.giveUp(k, ch) }
+// follow returns a channel that has an entry when the task has moved on since it
+// was read last, and a function that ends it.
+func (w *watchers) follow(key TypeKey, number int64) (<-chan struct{}, func()) {
+	k, ch := taskKey{key, number}, make(chan struct{}, 1)
+	w.following.Add(1)
+	w.mu.Lock()
+	w.told[k] = append(w.told[k], ch)
+	w.mu.Unlock()
+	return ch, func() { w.unfollow(k, ch) }
 }
 
-func (f *finals) giveUp(k finalKey, ch chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.waiting.Add(-1)
-	list := f.waiters[k]
+func (w *watchers) unfollow(k taskKey, ch chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.following.Add(-1)
+	list := w.told[k]
 	for i, other := range list {
 		if other == ch {
-			f.waiters[k] = append(list[:i], list[i+1:]...)
+			w.told[k] = append(list[:i], list[i+1:]...)
 			break
 		}
 	}
-	if len(f.waiters[k]) == 0 {
-		delete(f.waiters, k)
+	if len(w.told[k]) == 0 {
+		delete(w.told, k)
 	}
 }
 
-func (f *finals) tell(key TypeKey, number int64) {
-	if f.waiting.Load() == 0 {
+// tell is called after the change is committed.
+func (w *watchers) tell(key TypeKey, number int64) {
+	if w.following.Load() == 0 {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	k := finalKey{key, number}
-	for _, ch := range f.waiters[k] {
-		close(ch)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ch := range w.told[taskKey{key, number}] {
+		select {
+		case ch <- struct{}{}:
+		default: // it has been told and not looked yet
+		}
 	}
-	delete(f.waiters, k)
 }
