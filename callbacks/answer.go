@@ -47,11 +47,13 @@ func readAnswer(r *http.Response, maxOutput int) asyncflow.Outcome {
 		o.Error = describe(r, body)
 		o.RetryAfter = retryAfter(r.Header.Get("Retry-After"), r.StatusCode)
 	case err != nil:
-		o.Error = Clean(err.Error(), MaxErrorBytes) // a broken trailer is quoted in it
+		o.Error = withExcerpt(err, body)
 	case len(body) == 0:
 		o.Kind = asyncflow.OutcomeDone
 	default:
-		readDocument(r.Header.Get("Content-Type"), body, maxOutput, &o)
+		if err := readDocument(r.Header.Get("Content-Type"), body, maxOutput, &o); err != nil {
+			o.Error = withExcerpt(err, body)
+		}
 	}
 	return o
 }
@@ -69,29 +71,26 @@ func readBody(r io.Reader, most int) ([]byte, error) {
 	return body, nil
 }
 
-// readDocument reads the JSON body of a 2xx answer into o.
-func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.Outcome) {
+// readDocument reads the JSON body of a 2xx answer into o. Its error says, to the
+// worker, why it can't be understood.
+func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.Outcome) error {
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		o.Error = fmt.Sprintf("the answer has a body of type %q; it must be application/json, or empty", cut(contentType, 100))
-		return
+		return fmt.Errorf("the answer has a body of type %q; it must be application/json, or empty", cut(contentType, 100))
 	}
 	var a answer
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields() // an "ouput" would be lost in silence
 	if err := d.Decode(&a); err != nil {
-		o.Error = "the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err)
-		return
+		return errors.New("the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
 	}
 	if d.More() {
-		o.Error = "the answer has something after its JSON object"
-		return
+		return errors.New("the answer has something after its JSON object")
 	}
 	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
 	switch a.Outcome {
 	case "", "done":
 		if err := checkOutput(a.Output, maxOutput); err != nil {
-			o.Error = err.Error()
-			return
+			return err
 		}
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
 		if string(a.Output) == "null" { // how many libraries write that there is none
@@ -103,8 +102,9 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 		o.Kind = asyncflow.OutcomeCancelled
 	case "retry":
 	default:
-		o.Error = fmt.Sprintf(`the answer's outcome is %q; it must be "done", "retry", "fail" or "cancel"`, cut(a.Outcome, 100))
+		return fmt.Errorf(`the answer's outcome is %q; it must be "done", "retry", "fail" or "cancel"`, cut(a.Outcome, 100))
 	}
+	return nil
 }
 
 // plain says in words for workers why a document can't be read.
@@ -133,6 +133,16 @@ func describe(r *http.Response, body []byte) string {
 		text += ": " + excerpt
 	}
 	return text
+}
+
+// withExcerpt says why an answer can't be understood, and how its body begins. What
+// a worker sent may be quoted in either.
+func withExcerpt(err error, body []byte) string {
+	what := Clean(err.Error(), excerptBytes)
+	if excerpt := Clean(string(body), excerptBytes); excerpt != "" {
+		what += "; its body begins: " + excerpt
+	}
+	return what
 }
 
 // retryAfter reads the header of a 429 or 503 answer: seconds or an HTTP date.

@@ -65,6 +65,8 @@ func TestAnswers(t *testing.T) {
 	failed := func(status int, text string) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: status, Error: text}
 	}
+	// unclear is an answer that can't be understood: its body is shown.
+	unclear := func(text, body string) asyncflow.Outcome { return failed(200, text+"; its body begins: "+body) }
 	later := func(status int, text string, after time.Duration) asyncflow.Outcome {
 		o := failed(status, text)
 		o.RetryAfter = after
@@ -86,7 +88,7 @@ func TestAnswers(t *testing.T) {
 		"200 empty":            {reply(200, ""), done(200, "")},
 		"200 empty, text":      {reply(200, "", plain), done(200, "")},
 		"200 no output":        {reply(200, `{}`), done(200, "")},
-		"200 unknown fields":   {reply(200, `{"status":"ok"}`), failed(200, notObject+`unknown field "status"`)},
+		"200 unknown fields":   {reply(200, `{"status":"ok"}`), unclear(notObject+`unknown field "status"`, `{"status":"ok"}`)},
 		"200 output":           {reply(200, `{"output":{"b": 1.0,"a":"\u00e9"}}`), done(200, `{"b": 1.0,"a":"\u00e9"}`)},
 		"200 output, charset":  {reply(200, `{"output":1}`, "Content-Type: application/json; charset=utf-8"), done(200, `1`)},
 		"200 outcome done":     {reply(200, `{"outcome":"done","output":[1]}`), done(200, `[1]`)},
@@ -100,22 +102,23 @@ func TestAnswers(t *testing.T) {
 			Kind: asyncflow.OutcomeCancelled, Error: "withdrawn", Status: 200}},
 		"200 outcome fail, no text": {reply(200, `{"outcome":"fail"}`), rejected("")},
 		"200 outcome retry":         {reply(200, `{"outcome":"retry","error":"busy","retry_after":"1m30s"}`), later(200, "busy", 90*time.Second)},
-		"200 outcome unknown":       {reply(200, `{"outcome":"maybe"}`), failed(200, `the answer's outcome is "maybe"; it must be "done", "retry", "fail" or "cancel"`)},
-		"200 text body":             {reply(200, "OK", plain), failed(200, `the answer has a body of type "text/plain"; it must be application/json, or empty`)},
-		"200 bad type":              {reply(200, "{}", "Content-Type: ;"), failed(200, `the answer has a body of type ";"; it must be application/json, or empty`)},
-		"200 broken JSON":           {reply(200, `{"output":`), failed(200, notObject+"unexpected EOF")},
-		"200 two documents":         {reply(200, `{} {}`), failed(200, "the answer has something after its JSON object")},
-		"200 a list":                {reply(200, `[]`), failed(200, notObject+"it can't be of the kind array")},
-		"200 output too deep":       {reply(200, `{"output":`+strings.Repeat("[", 129)+strings.Repeat("]", 129)+`}`), failed(200, "the answer's output is nested more than 128 deep")},
-		"200 output not UTF-8":      {reply(200, "{\"output\":\"\xff\"}"), failed(200, "the answer's output is not valid UTF-8")},
-		"200 raw NUL":               {reply(200, "{\"output\":\"\x00\"}"), failed(200, notObject+`invalid character '\x00' in string literal`)},
+		"200 outcome unknown":       {reply(200, `{"outcome":"maybe"}`), unclear(`the answer's outcome is "maybe"; it must be "done", "retry", "fail" or "cancel"`, `{"outcome":"maybe"}`)},
+		"200 text body":             {reply(200, "OK", plain), unclear(`the answer has a body of type "text/plain"; it must be application/json, or empty`, "OK")},
+		"200 bad type":              {reply(200, "{}", "Content-Type: ;"), unclear(`the answer has a body of type ";"; it must be application/json, or empty`, "{}")},
+		"200 broken JSON":           {reply(200, `{"output":`), unclear(notObject+"unexpected EOF", `{"output":`)},
+		"200 two documents":         {reply(200, `{} {}`), unclear("the answer has something after its JSON object", "{} {}")},
+		"200 a list":                {reply(200, `[]`), unclear(notObject+"it can't be of the kind array", "[]")},
+		"200 output too deep":       {reply(200, `{"output":`+strings.Repeat("[", 129)+strings.Repeat("]", 129)+`}`), unclear("the answer's output is nested more than 128 deep", `{"output":`+strings.Repeat("[", 129)+strings.Repeat("]", 129)+"}")},
+		"200 output not UTF-8":      {reply(200, "{\"output\":\"\xff\"}"), unclear("the answer's output is not valid UTF-8", "{\"output\":\"\uFFFD\"}")},
+		"200 raw NUL":               {reply(200, "{\"output\":\"\x00\"}"), unclear(notObject+`invalid character '\x00' in string literal`, `{"output":""}`)},
 		"200 error of odd bytes":    {reply(200, "{\"outcome\":\"retry\",\"error\":\" a\\u0000b\xffc \"}"), failed(200, "ab\uFFFDc")},
 		"200 error too long":        {reply(200, `{"outcome":"fail","error":"`+strings.Repeat("é", 450)+`"}`), rejected(strings.Repeat("é", 450))},
-		"200 retry_after no text":   {reply(200, `{"retry_after":`+strings.Repeat("9", 900)+`}`), failed(200, notObject+"retry_after can't be of the kind number")},
-		"200 retry_after no time":   {reply(200, `{"retry_after":"`+strings.Repeat("9", 900)+`"}`), failed(200, notObject+`must be a duration such as "30s" or "5m", not "`+strings.Repeat("9", 40)+`…"`)},
+		"200 retry_after no text":   {reply(200, `{"retry_after":`+strings.Repeat("9", 900)+`}`), unclear(notObject+"retry_after can't be of the kind number", `{"retry_after":`+strings.Repeat("9", 485)+"…")},
+		"200 retry_after no time":   {reply(200, `{"retry_after":"`+strings.Repeat("9", 900)+`"}`), unclear(notObject+`must be a duration such as "30s" or "5m", not "`+strings.Repeat("9", 40)+`…"`, `{"retry_after":"`+strings.Repeat("9", 484)+"…")},
+		"200 a long field":          {reply(200, `{"`+strings.Repeat("f", 1000)+`":1}`), unclear((notObject + `unknown field "` + strings.Repeat("f", 1000))[:500]+"…", `{"`+strings.Repeat("f", 498)+"…")},
 		"200 largest":               {reply(200, document(1035)), done(200, document(1035)[10:1034])},
-		"200 oversize":              {reply(200, document(1036)), failed(200, limit)},
-		"200 far oversize":          {reply(200, document(1024+answerOverhead+1)), failed(200, "the answer is too large: the limit is 17408 bytes")},
+		"200 oversize":              {reply(200, document(1036)), unclear(limit, document(1036)[:500]+"…")},
+		"200 far oversize":          {reply(200, document(1024+answerOverhead+1)), unclear("the answer is too large: the limit is 17408 bytes", document(2000)[:500]+"…")},
 
 		"301":              {reply(301, "", "Location: /elsewhere"), failed(301, "301 Moved Permanently: redirects are not followed")},
 		"307":              {reply(307, "moved", "Location: /elsewhere"), failed(307, "307 Temporary Redirect: redirects are not followed")},

@@ -116,7 +116,7 @@ func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryableh
 	if err != nil {
 		return nil, err
 	}
-	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports)})
+	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
 	body := envelope(d, s.cfg.PublicURL, token)
 	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint.URL, body)
 	if err != nil {

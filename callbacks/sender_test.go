@@ -27,7 +27,7 @@ func TestSendRequest(t *testing.T) {
 
 	require.Len(t, w.all(), 1)
 	got := w.all()[0]
-	token := r.keys.CompletionToken(Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: d.Deadline.Add(lateReports)})
+	token := r.keys.CompletionToken(Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
 	require.Equal(t, string(envelope(d, "https://tasks.example.com", token)), string(got.body))
 	require.Equal(t, http.MethodPost, got.Method)
 	require.Equal(t, "/resize?size=1", got.RequestURI)
@@ -57,7 +57,7 @@ func TestSendTokenOutlivesTheDeadline(t *testing.T) {
 	c, err := r.keys.VerifyCompletion(got.Callback.Token, d.Lease.ID)
 	require.NoError(t, err)
 	require.NoError(t, c.Expired(d.Deadline))
-	require.Equal(t, Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: time.Unix(d.Deadline.Add(lateReports).Unix(), 0)}, c)
+	require.Equal(t, Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: time.Unix(d.Deadline.Add(lateReports).Unix(), 0), Endpoint: d.Endpoint.ID}, c)
 	require.Error(t, c.Expired(d.Deadline.Add(lateReports)))
 }
 

@@ -13,19 +13,21 @@ import (
 
 // Completion is what a completion token vouches for: one attempt of one task.
 type Completion struct {
-	Tenant string
-	Task   asyncflow.TaskID
-	Seq    int
-	Expiry time.Time // seconds count
+	Tenant   string
+	Task     asyncflow.TaskID
+	Seq      int
+	Expiry   time.Time // seconds count
+	Endpoint string    // the id of the endpoint that it was sent to; may be empty
 }
 
 // tokenPrefix tells completion tokens from other credentials, and their version.
 const tokenPrefix = "afc1"
 
 // CompletionToken returns the token: "afc1.<claims>.<MAC>", both base64url, the
-// claims "tenant task seq expiry" and the MAC HMAC-SHA-256 over prefix and claims.
+// claims "tenant task seq expiry endpoint" and the MAC HMAC-SHA-256 over prefix and
+// claims.
 func (k *Keys) CompletionToken(c Completion) string {
-	claims := c.Tenant + " " + c.Task.String() + " " + strconv.Itoa(c.Seq) + " " + strconv.FormatInt(c.Expiry.Unix(), 10)
+	claims := c.Tenant + " " + c.Task.String() + " " + strconv.Itoa(c.Seq) + " " + strconv.FormatInt(c.Expiry.Unix(), 10) + " " + c.Endpoint
 	signed := tokenPrefix + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
 	return signed + "." + k.mac(signed)
 }
@@ -73,12 +75,13 @@ func (c Completion) Expired(now time.Time) error {
 
 func parseClaims(encoded string) (Completion, bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(encoded)
-	f := strings.Fields(string(raw))
-	if err != nil || len(f) != 4 {
+	f := strings.Split(string(raw), " ")
+	if err != nil || len(f) != 5 {
 		return Completion{}, false
 	}
 	task, err1 := asyncflow.ParseTaskID(f[1])
 	seq, err2 := strconv.Atoi(f[2])
 	expiry, err3 := strconv.ParseInt(f[3], 10, 64)
-	return Completion{Tenant: f[0], Task: task, Seq: seq, Expiry: time.Unix(expiry, 0)}, err1 == nil && err2 == nil && err3 == nil
+	c := Completion{Tenant: f[0], Task: task, Seq: seq, Expiry: time.Unix(expiry, 0), Endpoint: f[4]}
+	return c, err1 == nil && err2 == nil && err3 == nil
 }

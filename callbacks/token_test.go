@@ -14,7 +14,7 @@ import (
 
 var (
 	testNow        = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	testCompletion = Completion{Tenant: "acme", Task: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Expiry: testNow.Add(time.Hour)}
+	testCompletion = Completion{Tenant: "acme", Task: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Expiry: testNow.Add(time.Hour), Endpoint: "e-1"}
 )
 
 // requireRefused checks that a token doesn't verify, and why.
@@ -37,6 +37,8 @@ func TestTokenRoundTrip(t *testing.T) {
 				rapid.IntRange(1, 1<<22-1).Draw(t, "position"), rapid.Int64Range(1, 1<<40-1).Draw(t, "sequence")),
 			Seq:    rapid.IntRange(1, 1<<15-1).Draw(t, "seq"),
 			Expiry: time.Unix(rapid.Int64Range(1, 1<<33).Draw(t, "expiry"), 0),
+
+			Endpoint: rapid.StringMatching(`([0-9a-f-]{36})?`).Draw(t, "endpoint"),
 		}
 		token := keys.CompletionToken(want)
 		require.Regexp(t, `^afc1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$`, token)
@@ -71,7 +73,7 @@ func TestTokenRefused(t *testing.T) {
 		head := "afc1." + claims(text)
 		return head + "." + keys.mac(head)
 	}
-	require.Equal(t, token, signed("acme thumbnails.1.42 3 1772370000"), "the claims as they are documented")
+	require.Equal(t, token, signed("acme thumbnails.1.42 3 1772370000 e-1"), "the claims as they are documented")
 
 	const (
 		notOne   = "is not one"
@@ -96,18 +98,20 @@ func TestTokenRefused(t *testing.T) {
 		"MAC with padding": {token + "=", unsigned},
 		"MAC with newline": {token + "\n", unsigned},
 		"no claims":        {"afc1.." + parts[2], unsigned},
-		"another tenant":   {"afc1." + claims("evil thumbnails.1.42 3 1772370000") + "." + parts[2], unsigned},
-		"another seq":      {"afc1." + claims("acme thumbnails.1.42 4 1772370000") + "." + parts[2], unsigned},
-		"a later expiry":   {"afc1." + claims("acme thumbnails.1.42 3 1872370000") + "." + parts[2], unsigned},
+		"another tenant":   {"afc1." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." + parts[2], unsigned},
+		"another seq":      {"afc1." + claims("acme thumbnails.1.42 4 1772370000 e-1") + "." + parts[2], unsigned},
+		"a later expiry":   {"afc1." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." + parts[2], unsigned},
+		"another endpoint": {"afc1." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." + parts[2], unsigned},
 
 		"signed, not base64":     {"afc1.*." + keys.mac("afc1.*"), unread},
 		"signed, no claims":      {signed(""), unread},
-		"signed, three claims":   {signed("acme thumbnails.1.42 3"), unread},
-		"signed, five claims":    {signed("acme thumbnails.1.42 3 1772370000 1"), unread},
-		"signed, no id":          {signed("acme thumbnails 3 1772370000"), unread},
-		"signed, no seq":         {signed("acme thumbnails.1.42 x 1772370000"), unread},
-		"signed, no expiry":      {signed("acme thumbnails.1.42 3 x"), unread},
-		"signed, another task's": {signed("acme thumbnails.1.43 3 1772370000"), "belongs to another task"},
+		"signed, four claims":    {signed("acme thumbnails.1.42 3 1772370000"), unread},
+		"signed, six claims":     {signed("acme thumbnails.1.42 3 1772370000 e-1 1"), unread},
+		"signed, two spaces":     {signed("acme  thumbnails.1.42 3 1772370000 e-1"), unread},
+		"signed, no id":          {signed("acme thumbnails 3 1772370000 e-1"), unread},
+		"signed, no seq":         {signed("acme thumbnails.1.42 x 1772370000 e-1"), unread},
+		"signed, no expiry":      {signed("acme thumbnails.1.42 3 x e-1"), unread},
+		"signed, another task's": {signed("acme thumbnails.1.43 3 1772370000 e-1"), "belongs to another task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

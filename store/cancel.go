@@ -35,7 +35,7 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		case err != nil:
 			return Task{}, err
 		case len(cancelled) > 0 || task.Status == asyncflow.StatusCancelled:
-			s.finals.tell(t.Key(), id.Number)
+			s.watched.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be cancelled: it has %s", id, task.Status)

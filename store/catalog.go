@@ -24,6 +24,18 @@ type Type struct {
 // Endpoints returns the endpoints of a stage.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
+// EndpointURL returns the URL of an endpoint by its id, "" when there is none.
+func (t *Type) EndpointURL(id string) string {
+	for _, endpoints := range t.endpoints {
+		for _, e := range endpoints {
+			if e.ID == id {
+				return e.URL
+			}
+		}
+	}
+	return ""
+}
+
 // Catalog holds what every node knows of all tenants' configuration. It is
 // about a second old at most; a change made through this node is in it when the
 // call that made it returns.

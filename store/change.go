@@ -64,7 +64,10 @@ func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p a
 	case err == errSame:
 		return true, nil
 	}
-	s.Wakeups.Announce(t.Key(), ts.earliest)
+	if err == nil {
+		s.Wakeups.Announce(t.Key(), ts.earliest)
+		s.watched.tell(t.Key(), id.Number)
+	}
 	return err == nil, err
 }
 

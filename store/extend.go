@@ -26,6 +26,7 @@ func (s *Store) writeExtends(ctx context.Context, key TypeKey, items []extendIte
 	defer cancel()
 	standing, err := s.extendLeases(ctx, key, items)
 	for _, item := range items {
+		s.watched.tell(key, item.id)
 		item.done(standing[item.id], err)
 	}
 }

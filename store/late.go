@@ -47,9 +47,7 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 		return v, false, wrap(err, "SettleLate(%s, %d)", id, seq)
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
-	if v.Final() != "" {
-		s.finals.tell(t.Key(), id.Number)
-	}
+	s.watched.tell(t.Key(), id.Number)
 	return v, taken, nil
 }
 

@@ -57,6 +57,9 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
 	s.moved(t.Key(), len(leases))
+	for _, l := range leases {
+		s.watched.tell(t.Key(), l.ID.Number)
+	}
 	return leases, next, nil
 }
 

@@ -37,6 +37,7 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 		return Task{}, wrap(err, "Redrive(%q, %s)", tenant, id)
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.watched.tell(t.Key(), id.Number)
 	return s.Task(ctx, tenant, id)
 }
 

@@ -31,9 +31,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
 	for _, settlement := range settled {
-		if settlement.Verdict.Final() != "" {
-			s.finals.tell(t.Key(), settlement.Lease.ID.Number)
-		}
+		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
 	}
 	return len(settled), nil
 }

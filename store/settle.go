@@ -139,22 +139,22 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	return ended, ts, conn.SendBatch(ctx, b).Close()
 }
 
-// announceSettled tells dispatchers of what is ready, and waiters of what is final.
+// announceSettled tells dispatchers of what is ready, and those who follow a task
+// that it has moved on.
 func (s *Store) announceSettled(key TypeKey, items []settleItem, ended map[int64]bool, ts *tokens) {
 	s.Wakeups.Announce(key, ts.earliest)
 	for _, item := range items {
-		if ended[item.Lease.ID.Number] && item.Verdict.Final() != "" {
-			s.finals.tell(key, item.Lease.ID.Number)
+		if ended[item.Lease.ID.Number] {
+			s.watched.tell(key, item.Lease.ID.Number)
 		}
 	}
 }
 
 func (s *Store) announceOne(key TypeKey, item settleItem) {
-	if item.Verdict.Final() != "" {
-		s.finals.tell(key, item.Lease.ID.Number)
-		return
+	s.watched.tell(key, item.Lease.ID.Number)
+	if item.Verdict.Final() == "" {
+		s.Wakeups.Announce(key, item.Verdict.OrderTime)
 	}
-	s.Wakeups.Announce(key, item.Verdict.OrderTime)
 }
 
 // explainStale finds out about settlements whose lease was gone. When the journal

@@ -98,7 +98,7 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	s.Wakeups.Announce(t.Key(), st.tokens.earliest)
 	for _, id := range st.cancelled {
-		s.finals.tell(t.Key(), id)
+		s.watched.tell(t.Key(), id)
 	}
 	out := Step{Done: st.done}
 	if st.o.State == OperationRunning {

@@ -47,7 +47,7 @@ type Store struct {
 	nodes   atomic.Int32 // how many nodes there are, as last seen
 	numbers *numbers
 	churn   sync.Map // of TypeKey to *atomic.Int64: see Vacuum
-	finals  *finals
+	watched *watchers
 	giveUp  context.CancelFunc // ends the batches under way
 	submits *gatherer[submitItem]
 	keyed   *gatherer[submitItem]
@@ -89,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Catalog = newCatalog(s)
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
-	s.finals = newFinals()
+	s.watched = newWatchers()
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())
 	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)

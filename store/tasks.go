@@ -138,14 +138,10 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 	return asyncflow.WaitCapacity
 }
 
-// finalPoll is how often a waiting call looks for an end that came about on
-// another node.
-const finalPoll = 500 * time.Millisecond
-
 // AwaitFinal returns the task when it is final, or as it stands after a time.
 func (s *Store) AwaitFinal(ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration) (Task, error) {
-	told, giveUp := s.finals.await(TypeKey{tenant, id.Type}, id.Number)
-	defer giveUp()
+	moved, done := s.Follow(tenant, id)
+	defer done()
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
@@ -153,10 +149,9 @@ func (s *Store) AwaitFinal(ctx context.Context, tenant string, id asyncflow.Task
 		if err != nil || task.Status.Final() {
 			return task, err
 		}
-		poll := time.NewTimer(finalPoll)
+		poll := time.NewTimer(WatchPoll)
 		select {
-		case <-told:
-			told = nil
+		case <-moved:
 		case <-poll.C:
 		case <-end.C:
 			poll.Stop()
@@ -192,10 +187,7 @@ func (s *Store) Attempts(ctx context.Context, tenant string, id asyncflow.TaskID
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), `
-		SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''), coalesce(duration, 0),
-		  coalesce(status, 0), coalesce(error, ''), output, next_time
-		FROM {journal} WHERE id = $1 ORDER BY seq`), id.Number)
+	rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), attemptsSQL), id.Number, 0)
 	if err != nil {
 		return nil, wrap(err, "Attempts(%q, %s)", tenant, id)
 	}

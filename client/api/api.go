@@ -2,7 +2,10 @@
 // generated from openapi.yaml. Package client makes them comfortable.
 package api
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 //go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config gen.yaml ../../openapi.yaml
 
@@ -11,7 +14,7 @@ import "encoding/json"
 type BatchItem struct {
 	NewTask
 	Err error           `json:"-"`
-	Raw json.RawMessage `json:"-"` // what was read, when Err is set
+	Raw json.RawMessage `json:"-"` // what was read, when Err is set or it may have a retry policy
 }
 
 // MarshalJSON writes the task.
@@ -19,7 +22,7 @@ func (i BatchItem) MarshalJSON() ([]byte, error) { return json.Marshal(i.NewTask
 
 // UnmarshalJSON reads the task and refuses unknown fields, into Err.
 func (i *BatchItem) UnmarshalJSON(b []byte) error {
-	if i.Err = Decode(b, &i.NewTask); i.Err != nil {
+	if i.Err = Decode(b, &i.NewTask); i.Err != nil || bytes.Contains(b, []byte(`"retry"`)) {
 		i.Raw = append(i.Raw, b...)
 	}
 	return nil

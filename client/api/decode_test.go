@@ -31,6 +31,42 @@ func TestDecode(t *testing.T) {
 			require.ErrorContains(t, err, wrong, doc)
 		}
 	}
+	for doc, wrong := range map[string]string{
+		`{"type":"a","context":1,"retry":{"max_attempts":1,"max_attempts":2}}`: `field "retry.max_attempts" is given twice`,
+		`{"type":"a","context":1,"retry":{"MAX_attempts":1}}`:                  `unknown field "retry.MAX_attempts"`,
+		`{"type":"a","context":1,"retry":{ "interval" : true } }`:              `field "retry.interval" must be`,
+		`{"type":"a","context":1,"delay":null}`:                                `field "delay" must not be null`,
+		`{"type":"a","context":1,"run_at":null}`:                               `field "run_at" must not be null`,
+		`{"type":"a","context":1,"delay":"soon"}`:                              `field "delay" must be a duration`,
+		`{"type":"a","context":1,"key":7}`:                                     `field "key" cannot unmarshal number`,
+		"{\"type\":\"a\",\"context\":1,\"key\":\"\xff\"}":                      `field "key" must be UTF-8 without NUL`,
+		`{"type":"a","context":1,"key":"x\u0000"}`:                             `field "key" must be UTF-8 without NUL`,
+		"{\"type\":\"a\",\"context\":\"\xff\"}":                                "", // a document is checked by whom it is for
+	} {
+		err := Decode([]byte(doc), &NewTask{})
+		if wrong == "" {
+			require.NoError(t, err, doc)
+		} else {
+			require.ErrorContains(t, err, wrong, doc)
+		}
+	}
+	for doc, wrong := range map[string]string{
+		`{"stages":[{"name":"a"},{"name":"b","name":"c"}]}`:    `field "stages[1].name" is given twice`,
+		`{"stages":[{"name":"a"} , {"Name":"b"}]}`:             `unknown field "stages[1].Name"`,
+		`{"stages":[],"stage_mapping":{"a":"b","a":"c"}}`:      `field "stage_mapping.a" is given twice`,
+		`{"stages":[],"stage_mapping":{"\u0000":"b"}}`:         `has a name that is not UTF-8 without NUL`,
+		`{"stages":[],"stage_mapping":{"a":null}}`:             `field "stage_mapping.a" must not be null`,
+		`{"stages":[ ],"stage_mapping":{ }, "retry":{ }}`:      "",
+		`{"stages":[{}, {} ],"stage_mapping":{"\\u0000":"b"}}`: "",
+	} {
+		err := Decode([]byte(doc), &TaskTypeSpec{})
+		if wrong == "" {
+			require.NoError(t, err, doc)
+		} else {
+			require.ErrorContains(t, err, wrong, doc)
+		}
+	}
+	require.NoError(t, Decode([]byte("{\"error\":\"\xff\\u0000\"}"), &Failure{}), "what a worker says counts")
 	var batch NewTaskBatch
 	require.ErrorContains(t, Decode([]byte(`{"TASKS":[]}`), &batch), "TASKS")
 	require.NoError(t, Decode([]byte(`{"tasks":[{"type":"a","context":1},{"Type":"b","context":1}]}`), &batch))
@@ -39,4 +75,21 @@ func TestDecode(t *testing.T) {
 	out, err := json.Marshal(batch.Tasks[0])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"type":"a","context":1}`, string(out))
+}
+
+// Whatever comes, reading it ends; and what passes is a document that encoding/json
+// reads too.
+func FuzzDecode(f *testing.F) {
+	for _, doc := range []string{`{"stages":[{"name":"a","retry":{"interval":[1,2]}}],"stage_mapping":{"x":"y"}}`, `{"stages":[[],{},"",{"name":"\\"}]}`,
+		` { } `, `[]`, `null`, `"\u0000"`, `{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		var spec TaskTypeSpec
+		if Decode(doc, &spec) == nil {
+			require.NoError(t, json.Unmarshal(doc, &TaskTypeSpec{}))
+		}
+		var task NewTask
+		_ = Decode(doc, &task)
+	})
 }

@@ -40,5 +40,5 @@ Exit codes:
     3  the server can't be reached, or can't do it now
     4  there is no such task, task type or endpoint
     5  the token is missing or not good for this
-    6  with --wait: the task failed, or was cancelled
+    6  with --wait, or watched: the task failed, or was cancelled
     7  with --wait: the task was not final in time`

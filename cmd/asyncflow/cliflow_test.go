@@ -46,7 +46,12 @@ func TestCLIFlow(t *testing.T) {
 	var task client.Task
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", `{"a": "<b>"}`, "--wait", "-o", "json")), &task))
 	require.JSONEq(t, `{"done": "two"}`, string(task.Result))
-	require.Contains(t, run(0, "tasks", "attempts", task.Id), "succeeded")
+	attempts := run(0, "tasks", "attempts", task.Id)
+	require.Contains(t, attempts, "succeeded")
+	require.Contains(t, attempts, w.URL)
+	require.Regexp(t, `^\S+  one #1 done in \S+s\n\S+  two #1 done in \S+s\n\S+  succeeded\n$`, run(0, "tasks", "watch", task.Id))
+	require.Equal(t, 3, strings.Count(run(0, "tasks", "watch", task.Id, "-o", "json"), "\n"))
+	require.Contains(t, run(0, "tasks", "submit", "pipe", "--key", "k-1", "--wait"), "k-1")
 	require.Contains(t, run(exitTaskFailed, "tasks", "submit", "pipe", `"bad"`, "--max-attempts", "1", "--wait"), "failed")
 	run(exitNotFinal, "tasks", "submit", "pipe", "--delay", "1h", "--wait", "--timeout", "10ms")
 	require.Equal(t, "submitted 2500, refused 0\n", run(0, "tasks", "submit", "pipe", "-f", writeFile(t, numbers(2500)), "--delay", "1h"))
@@ -55,7 +60,7 @@ func TestCLIFlow(t *testing.T) {
 	require.Len(t, list.Data, 2501)
 	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--status", "failed", "--since", "1h"), "\n"))
 
-	require.Regexp(t, `\npipe +2501 +0 +0 +1 +1 +0 `, run(0, "stats"))
+	require.Regexp(t, `\npipe +2501 +0 +0 +2 +1 +0 `, run(0, "stats"))
 	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--stage", "one", "--error", "INTERNAL"), "\n"))
 	var operation client.Operation
 	require.Equal(t, "1 task\n", run(0, "tasks", "redrive", "--type", "pipe", "--dry-run"))

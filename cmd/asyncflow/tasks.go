@@ -15,6 +15,7 @@ import (
 type tasksCmd struct {
 	Submit   tasksSubmitCmd   `cmd:"" help:"Submit a task, or a file of them."`
 	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
+	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or the time of a task that is not running yet."`
@@ -86,8 +87,8 @@ func (g *globals) printTask(t client.Task) error {
 	if len(t.Priority) > 0 {
 		priority = jsonText(t.Priority)
 	}
-	return g.printFields("id", t.Id, "type", t.Type, "status", string(t.Status), "stage", t.Stage, "attempt", attempt,
-		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime), "deadline", timeText(t.Deadline),
+	return g.printFields("id", t.Id, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage", t.Stage, "attempt", attempt,
+		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime), "deadline", timeText(t.Deadline), "progress", progressText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
 }
@@ -123,7 +124,7 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 		if a.DurationMs != 0 {
 			took = strconv.FormatFloat(float64(a.DurationMs), 'f', 1, 32) + "ms"
 		}
-		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt), string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Error}
+		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt), string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Endpoint, a.Error}
 	}
-	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ERROR", rows)
+	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ENDPOINT ERROR", rows)
 }

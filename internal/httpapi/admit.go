@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/gofiber/fiber/v2"
@@ -129,7 +130,11 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return asyncflow.InvalidField("Content-Type", "must be application/json")
 	}
-	if wanted := o.route.Operation.RequestBody; wanted != nil && len(c.Body()) == 0 {
+	wanted := o.route.Operation.RequestBody
+	if wanted == nil && len(c.Body()) > 0 && string(c.Body()) != "{}" {
+		return asyncflow.InvalidField("body", "must be empty: this call takes none")
+	}
+	if wanted != nil && len(c.Body()) == 0 {
 		if wanted.Value.Required {
 			return asyncflow.InvalidField("body", "is required")
 		}
@@ -138,6 +143,9 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 	}
 	if o.bulk {
 		_, err := o.readQuery(c)
+		if err == nil && o.id == "submitTask" { // in a batch each task has its own result
+			err = s.contract.checkRetry(c.Body())
+		}
 		return err
 	}
 	return s.contract.check(c, o, values, c.Body())
@@ -186,6 +194,9 @@ func (o *operation) readQuery(c *fiber.Ctx) (url.Values, error) {
 		}
 		if len(values) > 1 {
 			return nil, asyncflow.InvalidField(name, "is given %d times", len(values))
+		}
+		if !utf8.ValidString(values[0]) || strings.ContainsRune(values[0], 0) {
+			return nil, asyncflow.InvalidField(name, "must be UTF-8 without NUL")
 		}
 	}
 	return query, nil

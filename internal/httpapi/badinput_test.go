@@ -54,6 +54,11 @@ func TestBadInput(t *testing.T) {
 		"negative priority":        {"POST", "/v1/tasks", `{"type":"pipe","context":1,"priority":-1}`, 400, "invalid_argument", "priority", "31536000"},
 		"priority is text":         {"POST", "/v1/tasks", `{"type":"pipe","context":1,"priority":"high"}`, 400, "invalid_argument", "priority", ""},
 		"too many attempts":        {"POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":{"max_attempts":101}}`, 400, "invalid_argument", "retry.max_attempts", "100"},
+		"no attempts":              {"POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":{"max_attempts":0}}`, 400, "invalid_argument", "retry.max_attempts", "1 to 100"},
+		"a field twice, inside":    {"POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":{"max_attempts":1,"max_attempts":2}}`, 400, "invalid_argument", "retry.max_attempts", "twice"},
+		"run_at over a year":       {"POST", "/v1/tasks", `{"type":"pipe","context":1,"run_at":"2999-01-01T00:00:00Z"}`, 400, "invalid_argument", "run_at", "8760h"},
+		"a window without a key":   {"POST", "/v1/tasks", `{"type":"pipe","context":1,"key_window":"1h"}`, 400, "invalid_argument", "key_window", "needs a key"},
+		"a window too long":        {"POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"k","key_window":"4321h"}`, 400, "invalid_argument", "key_window", "4320h"},
 		"body over the limit":      {"POST", "/v1/tasks", `{"type":"pipe","context":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "too_large", "body", ""},
 		"batch over 1,000":         {"POST", "/v1/tasks/batch", `{"tasks":[` + strings.Repeat(`{"type":"pipe","context":1},`, 1000) + `{"type":"pipe","context":1}]}`, 400, "invalid_argument", "tasks", "1000"},
 		"empty batch":              {"POST", "/v1/tasks/batch", `{"tasks":[]}`, 400, "invalid_argument", "tasks", "1000"},
@@ -63,6 +68,10 @@ func TestBadInput(t *testing.T) {
 		"unknown field of a stage": {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","retries":3}]}`, 400, "invalid_argument", "stages[0].retries", "not a known field"},
 		"bad timeout":              {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","timeout":"ten"}]}`, 400, "invalid_argument", "stages[0].timeout", "duration"},
 		"timeout over the limit":   {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","timeout":"2h"}]}`, 400, "invalid_argument", "stages[0].timeout", "1h"},
+		"timeout too short":        {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","timeout":"99ms"}]}`, 400, "invalid_argument", "stages[0].timeout", "100ms"},
+		"processing time too long": {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","max_processing_time":"721h"}]}`, 400, "invalid_argument", "stages[0].max_processing_time", "720h"},
+		"leases too rare":          {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a"}],"schedule_interval":"25h"}`, 400, "invalid_argument", "schedule_interval", "24h"},
+		"a name twice in a stage":  {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a"},{"name":"b","name":"c"}]}`, 400, "invalid_argument", "stages[1].name", "twice"},
 		"the same stage twice":     {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a"},{"name":"a"}]}`, 400, "invalid_argument", "stages[1].name", ""},
 		"interval of zero":         {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","retry":{"interval":0}}]}`, 400, "invalid_argument", "stages[0].retry.interval", ""},
 		"interval is text":         {"PUT", "/v1/task-types/new", `{"stages":[{"name":"a","retry":{"interval":"often"}}]}`, 400, "invalid_argument", "stages[0].retry.interval", "is not a valid expression: unknown name often (1:1)"},
@@ -115,6 +124,55 @@ func TestBadInput(t *testing.T) {
 	}
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", ""))
 	assert.Empty(t, list.Data, "nothing of all that became a task")
+}
+
+// What a worker reports is held against the limits of documents, and a report that is
+// refused doesn't end the attempt.
+func TestBadReports(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	_, path := b.submitOne()
+	_, token := b.lease()
+	before := b.contents()
+	for name, c := range map[string]struct {
+		call, body  string
+		status      int
+		field, says string
+	}{
+		"output over the limit": {"complete", `{"output":"` + strings.Repeat("x", maxContext) + `"}`, 413, "output", "1000"},
+		"output too deep":       {"complete", `{"output":` + strings.Repeat("[", 129) + strings.Repeat("]", 129) + `}`, 400, "output", "128"},
+		"output not UTF-8":      {"complete", "{\"output\":\"\xff\"}", 400, "output", "UTF-8"},
+		"output with a raw NUL": {"complete", "{\"output\":\"\x00\"}", 400, "body", "JSON"},
+		"output twice":          {"complete", `{"output":1,"output":2}`, 400, "output", "twice"},
+		"an error too long":     {"fail", `{"error":"` + strings.Repeat("x", 4097) + `"}`, 400, "error", "4096"},
+		"a note too long":       {"progress", `{"percent":1,"note":"` + strings.Repeat("x", 501) + `"}`, 400, "note", "500"},
+		"a heartbeat with more": {"heartbeat", `{"percent":1}`, 400, "body", "empty"},
+	} {
+		a := b.callAs(token, "POST", path+"/"+c.call, c.body)
+		assert.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		if assert.NotEmpty(t, a.problem.Errors, name) {
+			assert.Equal(t, c.field, a.problem.Errors[0].Field, name)
+			assert.Contains(t, a.problem.Errors[0].Message, c.says, name)
+		}
+	}
+	assert.Equal(t, before, b.contents())
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/heartbeat", "{}").status)
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/progress", "{\"percent\":1,\"note\":\"\xff\\u0000\"}").status, "text of any bytes counts")
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/fail", "{\"error\":\"a\xff\\u0000\"}").status, "text of any bytes counts")
+}
+
+func TestIdempotencyKeyTooLong(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	req, err := http.NewRequest("POST", b.url+"/v1/tasks", strings.NewReader(`{"type":"pipe","context":1}`))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+b.token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", strings.Repeat("k", 256))
+	a := b.do(req)
+	assert.Equal(t, 400, a.status)
+	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
+	assert.Contains(t, a.problem.Errors[0].Message, "255")
 }
 
 func TestContentType(t *testing.T) {

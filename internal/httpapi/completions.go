@@ -46,6 +46,7 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 	if err != nil {
 		return "", err
 	}
+	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
 	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
 	if err != nil {
 		return "", err

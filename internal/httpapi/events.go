@@ -1,12 +1,201 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/store"
 )
 
-// TaskEvents is to be built.
+// StreamConfig bounds the event streams of a node. Zero values are the defaults.
+type StreamConfig struct {
+	Max       int           // streams at once; 0: 1,000
+	Longest   time.Duration // after it a client connects again; 0: an hour
+	KeepAlive time.Duration // between two signs of life; 0: 15 s
+}
+
+func (c StreamConfig) withDefaults() StreamConfig {
+	if c.Max == 0 {
+		c.Max = 1000
+	}
+	if c.Longest == 0 {
+		c.Longest = time.Hour
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 15 * time.Second
+	}
+	return c
+}
+
+// TaskEvents follows a task: the rows of its journal, and how it stands.
 func (s *Server) TaskEvents(ctx context.Context, r TaskEventsRequestObject) (TaskEventsResponseObject, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeInternal, "to be built")
+	id, err := asyncflow.ParseTaskID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	after, err := readEventID(r.Params.LastEventID)
+	if err != nil {
+		return nil, err
+	}
+	if n := int(s.streams.Add(1)); n > s.cfg.Streams.Max {
+		s.streams.Add(-1)
+		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: 5 * time.Second,
+			Message: "this node follows " + strconv.Itoa(n-1) + " tasks already; that is its limit"}
+	}
+	stream := s.newStream(principalOf(ctx), id, after)
+	if err := stream.look(ctx); err != nil { // while it can still be said
+		stream.Close()
+		return nil, err
+	}
+	return stream, nil
+}
+
+// maxSeq is the largest seq of a journal row.
+const maxSeq = 1<<15 - 1
+
+// readEventID reads the seq after which a stream goes on; "" is the beginning.
+func readEventID(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	seq, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || seq > maxSeq {
+		return 0, asyncflow.InvalidField("Last-Event-ID", "is %q; it must be the id of an event: 0 to %d", text, maxSeq)
+	}
+	return int(seq), nil
+}
+
+// eventStream is the body of an answer that goes on for as long as its task does.
+// The server reads it and writes what it gets to the connection at once; it closes
+// it at the end, or when a write fails: it doesn't hear otherwise of a client that
+// is gone, so that the keep-alive finds it out.
+type eventStream struct {
+	server *Server
+	tenant string
+	task   asyncflow.TaskID
+	seq    int // of the last attempt sent
+
+	ctx     context.Context // its own: that of the request ends with the handler
+	release func()          // ends ctx, and gives its place back
+	moved   <-chan struct{}
+	conn    net.Conn
+
+	pending []byte    // not read yet
+	shown   []byte    // the last task event
+	written time.Time // when there was something to read last
+	ended   bool      // there is no more after pending
+}
+
+func (s *Server) newStream(p auth.Principal, id asyncflow.TaskID, after int) *eventStream {
+	ctx, cancel := context.WithTimeout(s.stopping, min(s.cfg.Streams.Longest, time.Until(p.ExpiresAt)))
+	moved, unfollow := s.cfg.Store.Follow(p.Tenant, id)
+	return &eventStream{server: s, tenant: p.Tenant, task: id, seq: after, ctx: ctx, moved: moved, release: sync.OnceFunc(func() {
+		unfollow()
+		cancel()
+		s.streams.Add(-1)
+	})}
+}
+
+// VisitTaskEventsResponse begins the answer.
+func (e *eventStream) VisitTaskEventsResponse(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderContentType, "text/event-stream")
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Set("X-Accel-Buffering", "no") // nginx would keep it back
+	e.conn = c.Context().Conn()
+	c.Context().SetBodyStream(e, -1)
+	return nil
+}
+
+// Read returns the next bytes of the stream when there are some. Each time, the
+// connection has the whole time for a write again.
+func (e *eventStream) Read(p []byte) (int, error) {
+	for len(e.pending) == 0 && !e.ended {
+		e.wait()
+	}
+	if err := e.conn.SetWriteDeadline(time.Now().Add(e.server.cfg.WriteTimeout)); err != nil {
+		return 0, err
+	}
+	if len(e.pending) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, e.pending)
+	e.pending, e.written = e.pending[n:], time.Now()
+	if len(e.pending) == 0 {
+		e.pending = nil // it may have been large
+	}
+	return n, nil
+}
+
+// Close ends the stream.
+func (e *eventStream) Close() error {
+	e.release()
+	return nil
+}
+
+// wait looks at the task when it has moved on, or might have on another node. An
+// error ends the stream: the client connects again, and is told then.
+func (e *eventStream) wait() {
+	poll := time.NewTimer(e.server.pollPause())
+	defer poll.Stop()
+	select {
+	case <-e.ctx.Done():
+		e.ended = true
+		return
+	case <-e.moved:
+	case <-poll.C:
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, requestTime)
+	defer cancel()
+	if err := e.look(ctx); err != nil {
+		e.ended = true
+		return
+	}
+	if len(e.pending) == 0 && time.Since(e.written) >= e.server.cfg.Streams.KeepAlive {
+		e.pending = []byte(":\n\n")
+	}
+}
+
+// pollPause keeps all streams of a node together at 200 looks a second at most.
+func (s *Server) pollPause() time.Duration {
+	return max(store.WatchPoll, time.Duration(s.streams.Load())*5*time.Millisecond)
+}
+
+// look reads the task and adds the events that follow from what is new.
+func (e *eventStream) look(ctx context.Context) error {
+	task, attempts, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task, e.seq)
+	if err != nil {
+		return err
+	}
+	for _, a := range attempts {
+		doc, err := encode(attemptOut(a))
+		if err != nil {
+			return err
+		}
+		e.seq = a.Seq
+		e.add("event: attempt\nid: "+strconv.Itoa(a.Seq)+"\ndata: ", doc)
+	}
+	doc, err := encode(e.server.taskOut(e.tenant, task))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(doc, e.shown) {
+		e.shown = doc
+		e.add("event: task\ndata: ", doc)
+	}
+	e.ended = task.Status.Final()
+	return nil
+}
+
+// add adds an event. doc is one line, with its end.
+func (e *eventStream) add(head string, doc []byte) {
+	e.pending = append(append(append(e.pending, head...), doc...), '\n')
 }

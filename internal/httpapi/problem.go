@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -114,6 +115,20 @@ func bodyError(message string) error {
 		return asyncflow.InvalidField(name, "%s", what)
 	}
 	return asyncflow.InvalidField("body", "%s", message)
+}
+
+// checkRetry holds the retry policy of a task against the contract, if it has one: in
+// the type that it is read into, a limit of 0 looks like none.
+func (ct *contract) checkRetry(raw []byte) error {
+	var task struct{ Retry any }
+	if !bytes.Contains(raw, []byte(`"retry"`)) || json.Unmarshal(raw, &task) != nil || task.Retry == nil {
+		return nil
+	}
+	err := ct.doc.Components.Schemas["RetryPolicy"].Value.VisitJSON(task.Retry, openapi3.MultiErrors())
+	if fields := violations(err, "retry"); len(fields) > 0 {
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
+	}
+	return nil
 }
 
 // explainTask says what the contract has against one task of a batch.

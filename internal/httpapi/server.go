@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -31,11 +32,17 @@ type Config struct {
 	MaxContext int
 	// AllowHTTP lets endpoints be registered with plain http URLs.
 	AllowHTTP bool
+	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
+	// part of it. 0: the longest wait for a final state and 30 s.
+	WriteTimeout time.Duration
+	// Streams bounds the event streams.
+	Streams StreamConfig
 
 	Log *slog.Logger
 }
 
-// Timeouts of a connection. A write includes the longest wait for a final state.
+// Timeouts of a connection, unless configured. A write includes the longest wait for
+// a final state.
 const (
 	readTimeout  = 30 * time.Second
 	writeTimeout = asyncflow.MaxWait + 30*time.Second
@@ -54,6 +61,7 @@ type Server struct {
 	contract *contract
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
+	streams  atomic.Int32 // that are open
 }
 
 // New returns a server that is not listening yet.
@@ -64,6 +72,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MaxContext == 0 {
 		cfg.MaxContext = asyncflow.DefaultMaxContext
 	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = writeTimeout
+	}
+	cfg.Streams = cfg.Streams.withDefaults()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -81,7 +93,7 @@ func New(cfg Config) (*Server, error) {
 		Immutable:             true, // strings of a request outlive its handler
 		BodyLimit:             cfg.MaxBody + bodyHeadroom,
 		ReadTimeout:           readTimeout,
-		WriteTimeout:          writeTimeout,
+		WriteTimeout:          cfg.WriteTimeout,
 		IdleTimeout:           idleTimeout,
 		ReadBufferSize:        16 << 10, // bounds the header
 		ErrorHandler:          s.writeError,

@@ -26,6 +26,7 @@ import (
 type bundle struct {
 	t      *testing.T
 	url    string
+	dbURL  string
 	store  *store.Store
 	db     *pgx.Conn // to look and change from the side
 	keys   *callbacks.Keys
@@ -55,6 +56,12 @@ func authConfig() auth.Config {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
+	return setupWith(t, func(*httpapi.Config) {})
+}
+
+// setupWith is setup with another configuration of the server.
+func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
+	t.Helper()
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
@@ -67,7 +74,9 @@ func setup(t *testing.T) *bundle {
 	require.NoError(t, err)
 	issuer, err := auth.NewIssuer(authConfig())
 	require.NoError(t, err)
-	server, err := httpapi.New(httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20})
+	cfg := httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20}
+	configure(&cfg)
+	server, err := httpapi.New(cfg)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -79,7 +88,7 @@ func setup(t *testing.T) *bundle {
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
 	return b
 }

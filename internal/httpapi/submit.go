@@ -14,6 +14,8 @@ import (
 func (s *Server) SubmitTask(ctx context.Context, r SubmitTaskRequestObject) (SubmitTaskResponseObject, error) {
 	task := taskIn(*r.Body)
 	switch header := r.Params.IdempotencyKey; {
+	case len(header) > asyncflow.MaxKeyLength:
+		return nil, asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d", len(header), asyncflow.MaxKeyLength)
 	case header != "" && task.Options.Key != "" && header != task.Options.Key:
 		return nil, asyncflow.InvalidField("Idempotency-Key", "is another than key in the body")
 	case header != "":
@@ -67,7 +69,7 @@ func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (S
 // itemIn returns a task of a batch, or which of its fields can't be read.
 func (s *Server) itemIn(item BatchItem) (asyncflow.NewTask, error) {
 	if item.Err == nil {
-		return taskIn(item.NewTask), nil
+		return taskIn(item.NewTask), s.contract.checkRetry(item.Raw)
 	}
 	return asyncflow.NewTask{}, s.contract.explainTask(item.Raw, item.Err)
 }

@@ -186,14 +186,19 @@ func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) 
 	}
 	data := make([]Attempt, len(attempts))
 	for i, a := range attempts {
-		data[i] = Attempt{Seq: a.Seq, At: a.At, Stage: a.Stage, Attempt: a.Attempt, Outcome: AttemptOutcome(a.Outcome),
-			Final: AttemptFinal(a.Final), Endpoint: a.Endpoint, DurationMs: float32(a.Duration.Seconds() * 1000),
-			StatusCode: a.Status, Error: a.Error, Output: a.Output}
-		if a.NextTime != nil {
-			data[i].NextTime = *a.NextTime
-		}
+		data[i] = attemptOut(a)
 	}
 	return ListAttempts200JSONResponse{Data: data}, nil
+}
+
+func attemptOut(a store.Attempt) Attempt {
+	out := Attempt{Seq: a.Seq, At: a.At, Stage: a.Stage, Attempt: a.Attempt, Outcome: AttemptOutcome(a.Outcome),
+		Final: AttemptFinal(a.Final), Endpoint: a.Endpoint, DurationMs: float32(a.Duration.Seconds() * 1000),
+		StatusCode: a.Status, Error: a.Error, Output: a.Output}
+	if a.NextTime != nil {
+		out.NextTime = *a.NextTime
+	}
+	return out
 }
 
 func (s *Server) taskOut(tenant string, t store.Task) Task {

@@ -3,7 +3,9 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -49,10 +51,17 @@ func isOuter(err error) bool {
 
 func parameterMessage(e *openapi3filter.RequestError) string {
 	var schema *openapi3.SchemaError
-	if errors.As(e.Err, &schema) {
+	var parse *openapi3filter.ParseError
+	switch {
+	case errors.As(e.Err, &schema):
 		return schemaMessage(schema)
-	}
-	if e.Err != nil {
+	case errors.As(e.Err, &parse) && e.Parameter.Schema != nil:
+		return fmt.Sprintf("is %q; it must be %s", fmt.Sprint(parse.Value), kindOf(e.Parameter.Schema.Value))
+	case errors.Is(e.Err, openapi3filter.ErrInvalidRequired):
+		return "is required"
+	case errors.Is(e.Err, openapi3filter.ErrInvalidEmptyValue):
+		return "must not be empty"
+	case e.Err != nil:
 		return e.Err.Error()
 	}
 	return e.Reason
@@ -96,22 +105,65 @@ func join(field, name string) string {
 	return field + "." + name
 }
 
+// schemaMessage says what is wrong with a value, and what its limit is.
 func schemaMessage(e *openapi3.SchemaError) string {
-	switch {
-	case e.SchemaField == "required":
+	s := e.Schema
+	switch e.SchemaField {
+	case "required":
 		return "is required"
-	case e.SchemaField == "oneOf", e.SchemaField == "format", e.SchemaField == "type":
-		return "must be " + kindOf(e.Schema)
-	case e.SchemaField == "minItems" || e.SchemaField == "maxItems":
-		return fmt.Sprintf("must have %d to %s entries", e.Schema.MinItems, most(e.Schema.MaxItems))
-	case e.SchemaField == "pattern" && e.Schema.Description != "":
+	case "nullable":
+		return "must be " + kindOf(s) + ", not null"
+	case "oneOf", "format", "type":
+		return "must be " + kindOf(s)
+	case "enum":
+		return fmt.Sprintf("is %s; it must be one of %s", shown(e.Value), choices(s.Enum))
+	case "minimum", "maximum":
+		return fmt.Sprintf("is %s; it must be %s", shown(e.Value), kindOf(s))
+	case "maxLength":
 		text, _ := e.Value.(string)
-		return fmt.Sprintf("is %q; it must be: %s", text, lowerFirst(strings.TrimSpace(e.Schema.Description)))
+		return fmt.Sprintf("is %d characters long; the limit is %d", utf8.RuneCountInString(text), *s.MaxLength)
+	case "minItems", "maxItems":
+		return fmt.Sprintf("must have %d to %s entries", s.MinItems, most(s.MaxItems))
+	case "minProperties":
+		return fmt.Sprintf("must have at least %d fields", s.MinProps)
+	case "maxProperties":
+		return fmt.Sprintf("must have %d fields at most", *s.MaxProps)
+	case "pattern":
+		if s.Description != "" {
+			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), lowerFirst(strings.TrimSpace(s.Description)))
+		}
+	case "allOf": // which of them says more
+		var inner *openapi3.SchemaError
+		if errors.As(e.Origin, &inner) {
+			return schemaMessage(inner)
+		}
 	}
 	return e.Reason
 }
 
 func lowerFirst(s string) string { return strings.TrimSuffix(strings.ToLower(s[:1])+s[1:], ".") }
+
+// shown returns a value as it stands in a message: not all of a long one.
+func shown(v any) string {
+	const most = 40
+	raw, err := encode(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	text := []rune(strings.TrimSpace(string(raw)))
+	if len(text) > most {
+		return string(text[:most]) + "…"
+	}
+	return string(text)
+}
+
+func choices(enum []any) string {
+	words := make([]string, len(enum))
+	for i, e := range enum {
+		words[i] = fmt.Sprint(e)
+	}
+	return strings.Join(words, ", ")
+}
 
 // kindOf says in words what a value must be.
 func kindOf(s *openapi3.Schema) string {
@@ -124,15 +176,17 @@ func kindOf(s *openapi3.Schema) string {
 			kinds[i] = kindOf(one.Value)
 		}
 		return strings.Join(kinds, ", or ")
-	case s.Type.Is("array") && s.Items != nil:
-		return "an array, each entry " + kindOf(s.Items.Value)
+	case len(s.AllOf) == 1:
+		return kindOf(s.AllOf[0].Value)
+	case s.Type.Is("array") && s.Items != nil && s.MaxItems != nil:
+		return fmt.Sprintf("an array of %d to %d entries, each %s", s.MinItems, *s.MaxItems, kindOf(s.Items.Value))
 	case s.Type.Is("array"):
 		return "an array"
 	case s.Type.Is("object"):
 		return "an object"
 	case s.Type.Is("integer"):
 		return "a whole number" + rangeOf(s)
-	case s.Type.Is("string") && s.MaxLength != nil:
+	case s.Type.Is("string") && s.MaxLength != nil && s.Pattern == "":
 		return fmt.Sprintf("a string of %d to %d characters", s.MinLength, *s.MaxLength)
 	case s.Type == nil || len(*s.Type) == 0:
 		return "a JSON value"
@@ -140,12 +194,18 @@ func kindOf(s *openapi3.Schema) string {
 	return "a " + (*s.Type)[0] + rangeOf(s)
 }
 
-// rangeOf returns " of 0 to 9" where a schema has both bounds.
+// rangeOf returns " of 0 to 9" for the bounds that a schema has.
 func rangeOf(s *openapi3.Schema) string {
-	if s.Min == nil || s.Max == nil {
-		return ""
+	number := func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) }
+	switch {
+	case s.Min != nil && s.Max != nil:
+		return " of " + number(s.Min) + " to " + number(s.Max)
+	case s.Min != nil:
+		return " of at least " + number(s.Min)
+	case s.Max != nil:
+		return " of at most " + number(s.Max)
 	}
-	return fmt.Sprintf(" of %v to %v", int64(*s.Min), int64(*s.Max))
+	return ""
 }
 
 func most(n *uint64) string {

@@ -1,0 +1,238 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// walk goes over a valid JSON document beside the Go type that it is read into, and
+// finds what is wrong with its names and texts.
+type walk struct {
+	doc     []byte
+	at      int
+	refused bool // encoding/json could not read it: find out which field it was
+	anyText bool
+}
+
+// value checks the value that begins here, and goes past it.
+func (w *walk) value(path string, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	w.space()
+	own := reflect.PointerTo(t).Implements(unmarshaler) // it reads itself
+	switch c := w.doc[w.at]; {
+	case c == '{' && t.Kind() == reflect.Struct && !own:
+		return w.object(path, fieldsOf(t), nil)
+	case c == '{' && t.Kind() == reflect.Map && !own:
+		return w.object(path, nil, t.Elem())
+	case c == '[' && t.Kind() == reflect.Slice && !own && (w.refused || !reflect.PointerTo(t.Elem()).Implements(unmarshaler)):
+		return w.array(path, t.Elem())
+	}
+	start := w.at
+	w.skip()
+	return w.leaf(path, w.doc[start:w.at], t, own)
+}
+
+var (
+	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	document    = reflect.TypeFor[JSON]()      // null is one like any other
+	item        = reflect.TypeFor[BatchItem]() // it says itself what is wrong with it
+)
+
+// object checks an object with known fields, or with any that are of one type.
+func (w *walk) object(path string, known map[string]field, any reflect.Type) error {
+	var seen uint64 // known fields by their index
+	var others map[string]bool
+	for w.next('}') {
+		start := w.at
+		w.at = stringEnd(w.doc, start)
+		name, err := unquote(w.doc[start:w.at])
+		f, ok := known[name]
+		switch {
+		case err != nil:
+			return err
+		case known != nil && !ok:
+			return fmt.Errorf("json: unknown field %q", join(path, name))
+		case known == nil && others[name], known != nil && seen&(1<<f.index) != 0:
+			return fmt.Errorf("field %q is given twice", join(path, name))
+		case known == nil && (!utf8.Valid(w.doc[start:w.at]) || strings.ContainsRune(name, 0)):
+			return fmt.Errorf("field %q has a name that is not UTF-8 without NUL", join(path, name))
+		case known == nil:
+			f.kind = any
+			if others == nil {
+				others = map[string]bool{}
+			}
+			others[name] = true
+		}
+		seen |= 1 << f.index
+		w.space()
+		w.at++ // the colon
+		if err := w.value(join(path, name), f.kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) array(path string, t reflect.Type) error {
+	for i := 0; w.next(']'); i++ {
+		if err := w.value(fmt.Sprintf("%s[%d]", path, i), t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaf checks a value that has no fields that we know.
+func (w *walk) leaf(path string, raw []byte, t reflect.Type, own bool) error {
+	if path == "" {
+		return nil // the whole document; its reader said what it must be
+	}
+	if w.refused {
+		if err := json.Unmarshal(raw, reflect.New(t).Interface()); err != nil {
+			return fmt.Errorf("field %q %s", path, strings.TrimPrefix(err.Error(), "json: "))
+		}
+	}
+	switch {
+	case t == document || t == item:
+	case string(raw) == "null":
+		return fmt.Errorf("field %q must not be null", path)
+	case own:
+	case raw[0] == '"' && !w.anyText && !isText(raw):
+		return fmt.Errorf("field %q must be UTF-8 without NUL", path)
+	}
+	return nil
+}
+
+// isText tells whether a JSON string is UTF-8 without NUL.
+func isText(raw []byte) bool {
+	if !utf8.Valid(raw) {
+		return false
+	}
+	if !bytes.Contains(raw, []byte(`\u0000`)) {
+		return true
+	}
+	text, err := unquote(raw)
+	return err == nil && !strings.ContainsRune(text, 0)
+}
+
+func unquote(raw []byte) (string, error) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	var text string
+	err := json.Unmarshal(raw, &text)
+	return text, err
+}
+
+// next goes to the next member of an object or array, and past its end when there is
+// none.
+func (w *walk) next(end byte) bool {
+	for {
+		w.space()
+		switch w.doc[w.at] {
+		case '{', '[':
+			if w.at++; w.first(end) {
+				return true
+			}
+		case ',':
+			w.at++
+			w.space()
+			return true
+		case end:
+			w.at++
+			return false
+		}
+	}
+}
+
+// first tells whether an object or array that has just begun has a member.
+func (w *walk) first(end byte) bool {
+	w.space()
+	return w.doc[w.at] != end
+}
+
+func (w *walk) space() {
+	for w.at < len(w.doc) && (w.doc[w.at] == ' ' || w.doc[w.at] == '\n' || w.doc[w.at] == '\t' || w.doc[w.at] == '\r') {
+		w.at++
+	}
+}
+
+// skip goes past a value.
+func (w *walk) skip() {
+	depth := 0
+	for ; w.at < len(w.doc); w.at++ {
+		switch w.doc[w.at] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 { // the end of what it stands in
+				return
+			}
+			if depth--; depth == 0 {
+				w.at++
+				return
+			}
+		case ',':
+			if depth == 0 {
+				return
+			}
+		case '"':
+			w.at = stringEnd(w.doc, w.at) - 1
+			if depth == 0 {
+				w.at++
+				return
+			}
+		case ' ', '\n', '\t', '\r':
+			if depth == 0 {
+				return
+			}
+		}
+	}
+}
+
+// stringEnd returns where the string that begins at i ends, its quote included.
+func stringEnd(doc []byte, i int) int {
+	for i++; i < len(doc) && doc[i] != '"'; i++ {
+		if doc[i] == '\\' {
+			i++
+		}
+	}
+	return min(i+1, len(doc))
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// field is a field of a struct.
+type field struct {
+	index int
+	kind  reflect.Type
+}
+
+var fieldCache sync.Map // of reflect.Type to map[string]field
+
+// fieldsOf returns the fields of a struct by their JSON names.
+func fieldsOf(t reflect.Type) map[string]field {
+	if known, ok := fieldCache.Load(t); ok {
+		return known.(map[string]field)
+	}
+	fields := map[string]field{}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			fields[name] = field{len(fields), f.Type}
+		}
+	}
+	fieldCache.Store(t, fields)
+	return fields
+}

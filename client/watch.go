@@ -1,0 +1,204 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// Event is what Watch tells: one of the two.
+type Event struct {
+	Attempt *Attempt `json:"attempt,omitempty"` // a row of the task's journal
+	Task    *Task    `json:"task,omitempty"`    // how the task stands, without its context
+}
+
+// Watch follows a task: first its journal so far and how it stands, then what
+// happens, up to the event of the final task. When the connection breaks it connects
+// again and goes on where it was, for as long as ctx lasts. The first connection must
+// succeed, and a server that refuses ends it: the error comes last. When ctx is over
+// that is its error.
+func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if err := checkPart("id", id); err != nil {
+			yield(Event{}, err)
+			return
+		}
+		w := &watch{client: c, id: id, yield: yield}
+		for {
+			err := w.connect(ctx)
+			switch {
+			case w.done:
+				return
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case w.connected && (err == nil || asyncflow.CodeOf(err) == asyncflow.CodeUnavailable):
+				pause(ctx, w.pause(err))
+				continue
+			}
+			yield(Event{}, err)
+			return
+		}
+	}
+}
+
+const (
+	// maxEvent bounds an event in bytes: an output, and what is around it.
+	maxEvent = 32 << 20
+	// silence is how long a stream may say nothing. The server says something every
+	// 15 s.
+	silence = time.Minute
+
+	reconnectMin = 250 * time.Millisecond
+	reconnectMax = 15 * time.Second
+)
+
+// watch is one call of Watch.
+type watch struct {
+	client *Client
+	id     string
+	yield  func(Event, error) bool
+
+	connected bool   // a stream has begun once
+	failures  int    // since something was heard last
+	last      string // id of the last event
+	shown     string // the last task, as it was sent
+	done      bool   // the task is final, or the caller has enough
+}
+
+// pause returns how long to wait before the next connection.
+func (w *watch) pause(err error) time.Duration {
+	w.failures++
+	d := min(reconnectMin<<min(w.failures-1, 10), reconnectMax)
+	var answer *Error
+	if errors.As(err, &answer) {
+		d = max(d, min(answer.RetryAfter, time.Minute))
+	}
+	return d
+}
+
+// connect follows one stream to its end. A stream that ends or breaks is no error of
+// its own.
+func (w *watch) connect(ctx context.Context) error {
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer silent.Stop()
+	resp, err := w.client.api.TaskEvents(ctx, w.id, nil, w.headers)
+	if context.Cause(ctx) == errSilent {
+		err = errSilent
+	}
+	if err != nil {
+		return w.client.noAnswer(outer, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+		if err != nil {
+			return w.client.noAnswer(outer, err)
+		}
+		return problemError(resp, body)
+	}
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return &ConnectionError{URL: w.client.url, Err: errors.New("its answer is no stream of events; is it an asyncflow server?")}
+	}
+	w.connected = true
+	return w.read(resp.Body, func() { silent.Reset(silence) })
+}
+
+var errSilent = fmt.Errorf("nothing came in %v", silence)
+
+// maxProblem bounds a problem document in bytes.
+const maxProblem = 1 << 20
+
+func (w *watch) headers(_ context.Context, r *http.Request) error {
+	r.Header.Set("Accept", "text/event-stream, application/problem+json")
+	if w.last != "" {
+		r.Header.Set("Last-Event-ID", w.last)
+	}
+	return nil
+}
+
+// read reads events until the stream is over. heard is called for each line. Its
+// error is about what was read: it would be no better a second time.
+func (w *watch) read(body io.Reader, heard func()) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxEvent)
+	var e serverEvent
+	for !w.done && lines.Scan() {
+		heard()
+		w.failures = 0
+		if line := lines.Text(); line != "" && len(e.data)+len(line) <= maxEvent {
+			e.add(line)
+			continue
+		} else if line != "" {
+			return errLongEvent
+		}
+		if err := w.take(e); err != nil {
+			return fmt.Errorf("an event of the task can't be read: %w", err)
+		}
+		e = serverEvent{}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return errLongEvent
+	}
+	return nil // it ended, or the connection broke
+}
+
+// errLongEvent ends a watch: the event would be no shorter a second time.
+var errLongEvent = fmt.Errorf("an event of the task can't be read: it is longer than %d bytes", maxEvent)
+
+// take hands an event on. Kinds that this client doesn't know are passed over, and
+// so is a task that stands as it did before the connection broke.
+func (w *watch) take(e serverEvent) error {
+	var out Event
+	switch e.kind {
+	case "attempt":
+		out.Attempt = new(api.Attempt)
+		if err := json.Unmarshal([]byte(e.data), out.Attempt); err != nil {
+			return err
+		}
+	case "task":
+		if e.data == w.shown {
+			return nil
+		}
+		w.shown, out.Task = e.data, new(api.Task)
+		if err := json.Unmarshal([]byte(e.data), out.Task); err != nil {
+			return err
+		}
+	}
+	if e.id != "" {
+		w.last = e.id
+	}
+	if out == (Event{}) {
+		return nil
+	}
+	w.done = !w.yield(out, nil) || out.Task != nil && out.Task.Status.Final()
+	return nil
+}
+
+// serverEvent is a server-sent event.
+type serverEvent struct{ kind, id, data string }
+
+// add adds a line of it. A comment has no name.
+func (e *serverEvent) add(line string) {
+	name, value, _ := strings.Cut(line, ":")
+	switch value = strings.TrimPrefix(value, " "); name {
+	case "event":
+		e.kind = value
+	case "id":
+		e.id = value
+	case "data":
+		e.data += value
+	}
+}
