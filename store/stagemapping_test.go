@@ -16,9 +16,9 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	b := setup(t)
 	old := twoStages()
 	pipe := b.put(old)
-	ready, running := b.submit(newTask(`1`))[0].ID, asyncflow.TaskID{}
+	running := b.submit(newTask(`1`))[0].ID
 	l := b.lease(pipe, 1)[0]
-	running, ready = ready, b.submit(newTask(`2`))[0].ID
+	ready := b.submit(newTask(`2`))[0].ID
 	later := newTask(`3`)
 	later.Delay = asyncflow.Duration(time.Hour)
 	waiting := b.submit(later)[0].ID

@@ -62,10 +62,7 @@ func (s *Server) ListTasks(ctx context.Context, r ListTasksRequestObject) (ListT
 	if f.Limit == 0 {
 		f.Limit = defaultPage
 	}
-	err := checkText("error", p.Error)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if f.Before, err = readCursor(p.Cursor); err != nil {
 		return nil, err
 	}
