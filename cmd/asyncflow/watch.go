@@ -105,7 +105,7 @@ func taskText(t client.Task) string {
 	}
 	text := fmt.Sprintf("%s %s #%d", t.Status, t.Stage, t.Attempt)
 	if t.WaitsFor != "" {
-		text += " for " + string(t.WaitsFor)
+		text += " (" + string(t.WaitsFor) + ")"
 	}
 	switch until := cmp.Or(t.Deadline, t.OrderTime); {
 	case until.IsZero():
