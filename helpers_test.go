@@ -24,6 +24,9 @@ func pipeline() asyncflow.TaskType {
 		Name:          "thumbnails",
 		Version:       1,
 		ScheduleLimit: 200,
+		RollRows:      1000,
+		RollAge:       asyncflow.Duration(time.Hour),
+		Retention:     asyncflow.Duration(time.Hour),
 		Stages: []asyncflow.Stage{
 			stage("inspect", 0, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}),
 			stage("resize", 10, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-5)}),

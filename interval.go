@@ -128,8 +128,8 @@ func (i *Interval) UnmarshalJSON(b []byte) error {
 		*i = Seconds(n)
 		return nil
 	}
-	var list []float64
-	if err := json.Unmarshal(b, &list); err != nil || len(list) == 0 {
+	list, ok := readList[float64](b)
+	if !ok {
 		return fmt.Errorf(`must be a number of seconds or a list of them, "poly" or an expression, not %s`, excerpt(b))
 	}
 	if len(list) == 1 { // a list of one always pauses alike

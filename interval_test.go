@@ -103,7 +103,7 @@ func TestIntervalJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"max_attempts":2}`, string(doc), "no interval is left out")
 
-	for _, doc := range []string{`[]`, `null`, `""`, `true`, `{}`, `[[1]]`, `["poly"]`, `1e999`} {
+	for _, doc := range []string{`[]`, `[1,null]`, `null`, `""`, `true`, `{}`, `[[1]]`, `["poly"]`, `1e999`} {
 		_, err := decode[asyncflow.Interval](doc)
 		require.EqualError(t, err, `must be a number of seconds or a list of them, "poly" or an expression, not `+doc)
 	}

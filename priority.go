@@ -38,12 +38,27 @@ func (p *Priority) UnmarshalJSON(b []byte) error {
 		*p = Priority{n}
 		return nil
 	}
-	var list []int
-	if err := json.Unmarshal(b, &list); err != nil || len(list) == 0 {
+	list, ok := readList[int](b)
+	if !ok {
 		return fmt.Errorf("must be a whole number of seconds or a list of them, not %s", excerpt(b))
 	}
 	*p = list
 	return nil
+}
+
+// readList reads a list that has entries, none of which is null.
+func readList[T any](b []byte) (list []T, ok bool) {
+	var entries []*T
+	if err := json.Unmarshal(b, &entries); err != nil || len(entries) == 0 {
+		return nil, false
+	}
+	for _, entry := range entries {
+		if entry == nil {
+			return nil, false
+		}
+		list = append(list, *entry)
+	}
+	return list, true
 }
 
 func (p Priority) check(field string, out *problems) {

@@ -14,6 +14,18 @@ func (t TaskType) Place(stage string, attempt int) (string, int) {
 	return stage, attempt
 }
 
+// NamesOf returns the names by which token and journal rows know a stage: its own, and
+// those of removed stages that are mapped to it.
+func (t TaskType) NamesOf(stage string) []string {
+	names := []string{stage}
+	for from, to := range t.StageMapping {
+		if to == stage {
+			names = append(names, from)
+		}
+	}
+	return names
+}
+
 // After returns t as it follows on an older version: with the older mappings too, as
 // far as their stages have not come back. A mapping to a stage that is removed by now
 // leads on to where that one is mapped, if it is.
@@ -55,8 +67,8 @@ func (t TaskType) appendHomeless(names []string, name string) []string {
 }
 
 func (t TaskType) checkMapping(out *problems) {
-	if n := len(t.StageMapping); n > MaxStages {
-		out.add("stage_mapping", "has %d entries; the limit is %d", n, MaxStages)
+	if n := len(t.StageMapping); n > MaxStageMappings {
+		out.add("stage_mapping", "has %d entries; the limit is %d", n, MaxStageMappings)
 		return
 	}
 	for from, to := range t.StageMapping {

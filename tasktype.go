@@ -1,6 +1,7 @@
 package asyncflow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 // Bounds and defaults of a task type.
 const (
 	MaxStages            = 50
+	MaxStageMappings     = 500
 	MaxScheduleLimit     = 1000
 	DefaultScheduleLimit = 200
 
@@ -22,6 +24,18 @@ const (
 	MaxScheduleInterval = 24 * time.Hour
 
 	MaxRamp = 24 * time.Hour // the longest ramp after a resume
+
+	MinRollRows     = 1000
+	MaxRollRows     = 1_000_000_000
+	DefaultRollRows = 5_000_000
+
+	MinRollAge     = time.Minute
+	MaxRollAge     = 10 * 365 * 24 * time.Hour
+	DefaultRollAge = 30 * 24 * time.Hour
+
+	MinRetention     = time.Minute
+	MaxRetention     = 10 * 365 * 24 * time.Hour
+	DefaultRetention = 180 * 24 * time.Hour
 )
 
 // TaskType is a named pipeline of stages with its schedule config. Each change
@@ -38,6 +52,14 @@ type TaskType struct {
 	// ScheduleInterval is the least time between two leases on one node; zero:
 	// lease whenever something is due.
 	ScheduleInterval Duration `json:"schedule_interval"`
+
+	// A new roll opens when the open one has about RollRows tasks, or has been open for
+	// RollAge and has any.
+	RollRows int      `json:"roll_rows"`
+	RollAge  Duration `json:"roll_age"`
+	// Retention is how long finished tasks are kept at least: a roll is dropped whole
+	// when nothing has happened in it for that long.
+	Retention Duration `json:"retention"`
 
 	// StageMapping says, for stages that were removed, with which stage tasks go on
 	// that still stand in them.
@@ -62,6 +84,9 @@ func (t TaskType) WithDefaults() TaskType {
 	if t.ScheduleLimit == 0 {
 		t.ScheduleLimit = DefaultScheduleLimit
 	}
+	t.RollRows = cmp.Or(t.RollRows, DefaultRollRows)
+	t.RollAge = cmp.Or(t.RollAge, Duration(DefaultRollAge))
+	t.Retention = cmp.Or(t.Retention, Duration(DefaultRetention))
 	t.Stages = slices.Clone(t.Stages)
 	for i := range t.Stages {
 		s := &t.Stages[i]
@@ -90,6 +115,11 @@ func (t TaskType) Validate() error {
 		out.add("schedule_limit", "is %d; it must be 1 to %d", t.ScheduleLimit, MaxScheduleLimit)
 	}
 	checkDuration(&out, "schedule_interval", t.ScheduleInterval, 0, MaxScheduleInterval)
+	if t.RollRows < MinRollRows || t.RollRows > MaxRollRows {
+		out.add("roll_rows", "is %d; it must be %d to %d", t.RollRows, MinRollRows, MaxRollRows)
+	}
+	checkDuration(&out, "roll_age", t.RollAge, MinRollAge, MaxRollAge)
+	checkDuration(&out, "retention", t.Retention, MinRetention, MaxRetention)
 	t.Retry.check("retry", &out)
 	t.checkMapping(&out)
 	seen := map[string]bool{}

@@ -55,6 +55,9 @@ func TestTaskTypeValidate(t *testing.T) {
 		"limit 1":        {limit(1), ""},
 		"limit 1000":     {limit(1000), ""},
 		"limit 1001":     {limit(1001), "schedule_limit is 1001; it must be 1 to 1000"},
+		"roll 999":       {func(tt *asyncflow.TaskType) { tt.RollRows = 999 }, "roll_rows is 999; it must be 1000 to 1000000000"},
+		"roll age":       {func(tt *asyncflow.TaskType) { tt.RollAge = 1 }, "roll_age is 1ns; it must be 1m0s to 87600h0m0s"},
+		"retention":      {func(tt *asyncflow.TaskType) { tt.Retention = asyncflow.Duration(time.Second) }, "retention is 1s; it must be 1m0s to 87600h0m0s"},
 		"interval -1ns":  {every(-1), "schedule_interval is -1ns; it must be 0s to 24h0m0s"},
 		"interval 0":     {every(0), ""},
 		"interval a day": {every(24 * time.Hour), ""},
@@ -94,6 +97,7 @@ func TestTaskTypeValidate(t *testing.T) {
 			*tt = asyncflow.TaskType{Name: "A", ScheduleLimit: -1, Stages: []asyncflow.Stage{{Name: "s", Priority: -1}}}
 		}, "name must start with a lower-case letter" +
 			"; schedule_limit is -1; it must be 1 to 1000" +
+			"; roll_rows is 0; it must be 1000 to 1000000000; roll_age is 0s; it must be 1m0s to 87600h0m0s; retention is 0s; it must be 1m0s to 87600h0m0s" +
 			"; stages[0].timeout is 0s; it must be 100ms to 1h0m0s" +
 			"; stages[0].max_processing_time is 0s; it must be 100ms to 720h0m0s" +
 			"; stages[0].priority is -1; it must be 0 to 31536000 seconds (a year)"},
@@ -115,10 +119,11 @@ func TestWithDefaults(t *testing.T) {
 	}}
 	full := bare.WithDefaults()
 	require.NoError(t, full.Validate())
-	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, Stages: []asyncflow.Stage{
-		{Name: "first", Timeout: 30e9, MaxProcessingTime: 3600e9, Retry: asyncflow.DefaultRetry},
-		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5, Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
-	}}, full)
+	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000, RollAge: asyncflow.Duration(30 * 24 * time.Hour),
+		Retention: asyncflow.Duration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
+			{Name: "first", Timeout: 30e9, MaxProcessingTime: 3600e9, Retry: asyncflow.DefaultRetry},
+			{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5, Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
+		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
 	require.Zero(t, bare.Stages[0].Timeout, "the original stays as it was")
 	require.Equal(t, pipeline(), pipeline().WithDefaults(), "what is set stays")

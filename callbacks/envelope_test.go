@@ -26,14 +26,14 @@ func TestEnvelope(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize","attempt":2,"max_attempts":5,"seq":3,`+
 		`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
-		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42","token":"afc1.x.y"}}`,
-		string(envelope(testDelivery(`{"image":"harbour.jpg"}`), "https://tasks.example.com", "afc1.x.y")))
+		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42","token":"afc2.x.y"}}`,
+		string(envelope(testDelivery(`{"image":"harbour.jpg"}`), "https://tasks.example.com", "afc2.x.y")))
 }
 
 // The fields of a delivery are these and no others.
 func TestEnvelopeFields(t *testing.T) {
 	t.Parallel()
-	body := envelope(testDelivery(`null`), "https://tasks.example.com", "afc1.x.y")
+	body := envelope(testDelivery(`null`), "https://tasks.example.com", "afc2.x.y")
 	var top, callback map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(body, &top))
 	require.NoError(t, json.Unmarshal(top["callback"], &callback))
@@ -47,7 +47,7 @@ func TestEnvelopeFields(t *testing.T) {
 
 // requirePassedOn checks that a context stands in the envelope byte by byte.
 func requirePassedOn(t require.TestingT, context string) {
-	body := envelope(testDelivery(context), "https://tasks.example.com", "afc1.x.y")
+	body := envelope(testDelivery(context), "https://tasks.example.com", "afc2.x.y")
 	require.True(t, json.Valid(body), "%s", body)
 	require.Contains(t, string(body), `"context":`+context+`,"callback":{`)
 	var read struct{ Context json.RawMessage }

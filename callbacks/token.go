@@ -21,9 +21,9 @@ type Completion struct {
 }
 
 // tokenPrefix tells completion tokens from other credentials, and their version.
-const tokenPrefix = "afc1"
+const tokenPrefix = "afc2"
 
-// CompletionToken returns the token: "afc1.<claims>.<MAC>", both base64url, the
+// CompletionToken returns the token: "afc2.<claims>.<MAC>", both base64url, the
 // claims "tenant task seq expiry endpoint" and the MAC HMAC-SHA-256 over prefix and
 // claims.
 func (k *Keys) CompletionToken(c Completion) string {

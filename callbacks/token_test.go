@@ -41,7 +41,7 @@ func TestTokenRoundTrip(t *testing.T) {
 			Endpoint: rapid.StringMatching(`([0-9a-f-]{36})?`).Draw(t, "endpoint"),
 		}
 		token := keys.CompletionToken(want)
-		require.Regexp(t, `^afc1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$`, token)
+		require.Regexp(t, `^afc2\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$`, token)
 		got, err := otherNode.VerifyCompletion(token, want.Task)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -70,7 +70,7 @@ func TestTokenRefused(t *testing.T) {
 	claims := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	// signed makes a token of any claims with the right key.
 	signed := func(text string) string {
-		head := "afc1." + claims(text)
+		head := "afc2." + claims(text)
 		return head + "." + keys.mac(head)
 	}
 	require.Equal(t, token, signed("acme thumbnails.1.42 3 1772370000 e-1"), "the claims as they are documented")
@@ -87,9 +87,9 @@ func TestTokenRefused(t *testing.T) {
 		"a signing secret": {testSecret, notOne},
 		"with the scheme":  {"Bearer " + token, notOne},
 		"leading space":    {" " + token, notOne},
-		"prefix only":      {"afc1", notOne},
-		"prefix and dot":   {"afc1.", unsigned},
-		"another version":  {"afc2." + parts[1] + "." + parts[2], notOne},
+		"prefix only":      {"afc2", notOne},
+		"prefix and dot":   {"afc2.", unsigned},
+		"another version":  {"afc3." + parts[1] + "." + parts[2], notOne},
 		"upper-case":       {strings.ToUpper(token), notOne},
 		"no MAC":           {parts[0] + "." + parts[1], unsigned},
 		"empty MAC":        {parts[0] + "." + parts[1] + ".", unsigned},
@@ -97,13 +97,13 @@ func TestTokenRefused(t *testing.T) {
 		"MAC with a tail":  {token + "A", unsigned},
 		"MAC with padding": {token + "=", unsigned},
 		"MAC with newline": {token + "\n", unsigned},
-		"no claims":        {"afc1.." + parts[2], unsigned},
-		"another tenant":   {"afc1." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." + parts[2], unsigned},
-		"another seq":      {"afc1." + claims("acme thumbnails.1.42 4 1772370000 e-1") + "." + parts[2], unsigned},
-		"a later expiry":   {"afc1." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." + parts[2], unsigned},
-		"another endpoint": {"afc1." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." + parts[2], unsigned},
+		"no claims":        {"afc2.." + parts[2], unsigned},
+		"another tenant":   {"afc2." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." + parts[2], unsigned},
+		"another seq":      {"afc2." + claims("acme thumbnails.1.42 4 1772370000 e-1") + "." + parts[2], unsigned},
+		"a later expiry":   {"afc2." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." + parts[2], unsigned},
+		"another endpoint": {"afc2." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." + parts[2], unsigned},
 
-		"signed, not base64":     {"afc1.*." + keys.mac("afc1.*"), unread},
+		"signed, not base64":     {"afc2.*." + keys.mac("afc2.*"), unread},
 		"signed, no claims":      {signed(""), unread},
 		"signed, four claims":    {signed("acme thumbnails.1.42 3 1772370000"), unread},
 		"signed, six claims":     {signed("acme thumbnails.1.42 3 1772370000 e-1 1"), unread},

@@ -43,11 +43,11 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p asyncflow.Patch) (changed bool, err error) {
 	ts := &tokens{}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		placed, err := readPlaced(ctx, tx, t, id)
+		l, reason, err := takeResting(ctx, tx, t, id)
 		if err != nil {
 			return err
 		}
-		l, reason, err := takeResting(ctx, tx, t, id)
+		placed, err := readPlaced(ctx, tx, t, id) // nobody changes it while we hold the token row
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,8 @@ func readPlaced(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (p
 	return p, err
 }
 
-// writeChange writes the journal row of a change and the token row that follows.
+// writeChange writes the journal row of a change, which keeps the error of the attempt
+// before, and the token row that follows.
 func writeChange(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, reason asyncflow.WaitReason, p asyncflow.Patch, at, now time.Time, ts *tokens) error {
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt, OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
 	if p.RunAt.IsZero() && reason != "" { // it goes on waiting for that
@@ -102,8 +103,8 @@ func writeChange(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, rea
 		after = nil
 	}
 	_, err := tx.Exec(ctx, t.tables.at(l.ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options)
-		VALUES ($1, $2, $3, $4, $5, 'changed', $6, $7::text::json)`),
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error)
+		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json, (SELECT error FROM {journal} WHERE id = $1 AND seq = $2::smallint - 1))`),
 		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
@@ -132,6 +133,44 @@ func TestChangeRefused(t *testing.T) {
 	id.Number++
 	_, err = b.Change(t.Context(), tenant, id, patch)
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+}
+
+// Of two changes at once the later one starts from what the earlier one left.
+func TestChangesAddUp(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	id := b.submit(newTask(`1`))[0].ID
+	before, err := b.Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	for range 20 {
+		var wg sync.WaitGroup
+		for _, priority := range []int{10, 1000} {
+			wg.Go(func() {
+				_, err := b.Change(t.Context(), tenant, id, asyncflow.Patch{Priority: asyncflow.Priority{priority}})
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		task, err := b.Task(t.Context(), tenant, id)
+		require.NoError(t, err)
+		head, _ := task.Options.Priority.ForStage(0)
+		require.Equal(t, before.OrderTime.Add(-head), task.OrderTime)
+	}
+}
+
+// A change keeps the error of the attempt before.
+func TestChangeKeepsTheError(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-600)
+	pipe := b.put(spec)
+	id := b.submit(newTask(`1`))[0].ID
+	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "a timeout"})
+	b.change(id, asyncflow.Patch{RunAt: b.Clock.Now().Add(time.Hour)})
+	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{5}})
+	task, err := b.Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	require.Equal(t, "a timeout", task.Error)
 }
 
 // Changes race with leases and with each other: each task is leased once, and has one

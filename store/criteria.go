@@ -63,11 +63,5 @@ func (c criteria) stages(t *Type) []string {
 	if c.stage == "" {
 		return nil
 	}
-	names := []string{c.stage}
-	for from, to := range t.StageMapping {
-		if to == c.stage {
-			names = append(names, from)
-		}
-	}
-	return names
+	return t.NamesOf(c.stage)
 }

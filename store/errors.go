@@ -25,6 +25,9 @@ func sqlState(err error) string {
 // the same data would be refused again.
 func isDataError(err error) bool {
 	state := sqlState(err)
+	if rolledOn(err) {
+		return false
+	}
 	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") && state != "23505" || state == "54001" || state == "54000"
 }
 

@@ -1,8 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -24,15 +28,22 @@ func (s *Store) Extend(tenant string, l asyncflow.Lease, until time.Time, done f
 func (s *Store) writeExtends(ctx context.Context, key TypeKey, items []extendItem) {
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
+	slices.SortFunc(items, func(a, b extendItem) int { return cmp.Compare(a.id, b.id) }) // one order of locks for all batches
 	standing, err := s.extendLeases(ctx, key, items)
 	for _, item := range items {
 		s.watched.tell(key, item.id)
-		item.done(standing[item.id], err)
+		item.done(standing[leaseKey{item.id, int16(item.seq)}], err)
 	}
 }
 
+// leaseKey names one lease of a task.
+type leaseKey struct {
+	id  int64
+	seq int16
+}
+
 // extendLeases tries until the database answers: repeating it changes nothing.
-func (s *Store) extendLeases(ctx context.Context, key TypeKey, items []extendItem) (map[int64]bool, error) {
+func (s *Store) extendLeases(ctx context.Context, key TypeKey, items []extendItem) (map[leaseKey]bool, error) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		return nil, err
@@ -43,13 +54,18 @@ func (s *Store) extendLeases(ctx context.Context, key TypeKey, items []extendIte
 	for i, item := range items {
 		ids[i], seqs[i], untils[i] = item.id, int16(item.seq), item.until
 	}
-	standing := map[int64]bool{}
+	standing := map[leaseKey]bool{}
 	err = s.persist(ctx, "extend", key, func() error {
 		rows, err := s.hot.Query(ctx, t.tables.at(0, extendLeaseSQL), ids, seqs, untils)
 		if err != nil {
 			return err
 		}
-		return collectIDs(rows, standing)
+		var k leaseKey
+		_, err = pgx.ForEachRow(rows, []any{&k.id, &k.seq}, func() error {
+			standing[k] = true
+			return nil
+		})
+		return err
 	})
 	return standing, wrap(err, "Extend(%q, %q)", key.Tenant, key.Type)
 }

@@ -45,7 +45,7 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, open())
 	status, err = store.Status(t.Context(), url)
 	require.NoError(t, err)
-	assert.Equal(t, []store.MigrationStatus{{Schema: "asyncflow", Version: 1, Latest: 1}, {Schema: "tenant_acme", Version: 2, Latest: 2}}, status)
+	assert.Equal(t, []store.MigrationStatus{{Schema: "asyncflow", Version: 1, Latest: 1}, {Schema: "tenant_acme", Version: 3, Latest: 3}}, status)
 
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
@@ -94,11 +94,22 @@ func TestMigrateTaskTypes(t *testing.T) {
 		INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 1);
 		INSERT INTO tenant_acme.task_types VALUES ('a-type', 1, '{"stages":[{"name":"only"}]}', 1, 1, 2, now(), now());
 		INSERT INTO tenant_acme.rolls VALUES ('a-type', 1, 1, now()), ('a-type', 2, 1, now());
-		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, final text CHECK (final IN ('failed')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed')));
-		CREATE TABLE tenant_acme."journal_a-type_2" (LIKE tenant_acme."journal_a-type_1" INCLUDING ALL)`)
+		CREATE TABLE tenant_acme."task_a-type_1" (id bigint);
+		CREATE TABLE tenant_acme."task_a-type_2" (id bigint);
+		INSERT INTO tenant_acme."task_a-type_1" VALUES (1), (2), (3);
+		INSERT INTO tenant_acme."task_a-type_2" VALUES (4);
+		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
+		CREATE TABLE tenant_acme."journal_a-type_2" (LIKE tenant_acme."journal_a-type_1" INCLUDING ALL);
+		INSERT INTO tenant_acme."journal_a-type_1" VALUES (1, 1, NULL, 'failed'), (1, 2, 'succeeded', 'done'), (2, 1, 'failed', 'failed'),
+		  (3, 1, 'failed', 'failed'), (3, 2, NULL, 'redriven')`)
 	require.NoError(t, err)
 	_, err = store.Migrate(t.Context(), url)
 	require.NoError(t, err)
+	rows, err := conn.Query(t.Context(), `SELECT ARRAY[submitted, attempts, failures, succeeded, failed, cancelled] FROM tenant_acme.tallies ORDER BY submitted`)
+	require.NoError(t, err)
+	tallies, err := pgx.CollectRows(rows, pgx.RowTo[[]int64])
+	require.NoError(t, err)
+	require.Equal(t, [][]int64{{1, 0, 0, 0, 0, 0}, {3, 4, 3, 1, 1, 0}}, tallies, "what was counted before there were tallies")
 	for _, table := range []string{"journal_a-type_1", "journal_a-type_2"} {
 		insert := `INSERT INTO tenant_acme.` + pgx.Identifier{table}.Sanitize()
 		_, err = conn.Exec(t.Context(), insert+` (id, outcome, options) VALUES (1, 'changed', '{}')`)

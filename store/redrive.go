@@ -136,17 +136,24 @@ func redriveStage(t *Type, task Task, name string) (int, error) {
 }
 
 // queueRedrive queues the insert of the journal row: its output is what the stage is
-// sent with, which is the last output of the stages before it, or the task's context.
-// When another redrive has written that row, it inserts none.
+// sent with. That is what it was sent with when the task was in it last (or in a removed
+// stage that is mapped to it): the latest output before it was done there. A stage that
+// the task never was in is sent with the latest output of the stages before it. Without
+// any output it is the task's context. When another redrive has written the row, it
+// inserts none.
 func queueRedrive(b *pgx.Batch, t *Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage, order, now time.Time) *pgx.QueuedQuery {
 	return b.Queue(t.tables.at(id.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, output, next_time)
 		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text::json,
 		  (SELECT j.output FROM {journal} j
-		   WHERE j.id = t.id AND j.output IS NOT NULL AND (j.stage = ANY ($6) OR j.outcome = 'redriven' AND j.stage = $4)
+		   WHERE j.id = t.id AND j.output IS NOT NULL AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
+		     ELSE j.seq < v.last OR j.seq = v.last AND j.outcome <> 'done' END
 		   ORDER BY j.seq DESC LIMIT 1),
 		  t.context), $7
-		FROM {task} t WHERE t.id = $1
+		FROM {task} t, LATERAL (
+		  SELECT coalesce(max(j.seq) FILTER (WHERE j.stage = $4), max(j.seq)) AS last
+		  FROM {journal} j WHERE j.id = t.id AND j.stage = ANY ($8)) v
+		WHERE t.id = $1
 		ON CONFLICT (id, seq) DO NOTHING`),
-		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order)
+		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order, t.NamesOf(t.Stages[stage].Name))
 }

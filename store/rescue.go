@@ -15,16 +15,18 @@ import (
 func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *tokens
-	err := s.exclusively(ctx, "rescue", func(tx pgx.Tx, now time.Time) error {
-		expired, err := takeExpired(ctx, tx, t, now)
-		if err != nil || len(expired) == 0 {
-			return err
-		}
-		if err := readOptions(ctx, tx, t, expired); err != nil {
-			return err
-		}
-		settled, ts = s.lostLeases(t, expired, now)
-		return writeSettled(ctx, tx, t, settled, ts, now)
+	err := s.following(ctx, t, func(t *Type) error {
+		return s.exclusively(ctx, "rescue", func(tx pgx.Tx, now time.Time) error {
+			expired, err := takeExpired(ctx, tx, t, now)
+			if err != nil || len(expired) == 0 {
+				return err
+			}
+			if err := readOptions(ctx, tx, t, expired); err != nil {
+				return err
+			}
+			settled, ts = s.lostLeases(t, expired, now)
+			return writeSettled(ctx, tx, t, settled, ts, now)
+		})
 	})
 	if err != nil || ts == nil {
 		return 0, wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)

@@ -77,9 +77,12 @@ func (s *Store) settleBatch(ctx context.Context, key TypeKey, items []settleItem
 	var ts *tokens
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err == nil {
-		err = s.persist(ctx, "settle", key, func() (err error) {
-			ended, ts, err = s.trySettle(ctx, t, items)
-			return err
+		err = s.persist(ctx, "settle", key, func() error {
+			return s.following(ctx, t, func(now *Type) (err error) {
+				t = now
+				ended, ts, err = s.trySettle(ctx, t, items)
+				return err
+			})
 		})
 	}
 	switch {
@@ -191,7 +194,7 @@ func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq i
 // long as ctx lasts. do must be safe to repeat after a commit whose answer was
 // lost.
 func (s *Store) persist(ctx context.Context, what string, key TypeKey, do func() error) error {
-	return s.persistUntil(ctx, what, key, isDataError, do)
+	return s.persistUntil(ctx, what, key, func(err error) bool { return isDataError(err) || asyncflow.CodeOf(err) == asyncflow.CodeNotFound }, do)
 }
 
 // persistUntil is persist with another notion of errors that are final.

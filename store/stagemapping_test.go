@@ -88,6 +88,48 @@ func TestRedriveFromRemovedStage(t *testing.T) {
 	require.Equal(t, "second", b.lease(pipe, 1)[0].Stage)
 }
 
+// A redriven stage is sent with what it was sent with before, whatever the stages before
+// it are called by now.
+func TestRedriveKeepsTheContext(t *testing.T) {
+	b := setup(t)
+	old := twoStages()
+	old.Stages = append(old.Stages, asyncflow.Stage{Name: "third"})
+	old = old.WithDefaults()
+	pipe := b.put(old)
+	run := func(stage, context string, o asyncflow.Outcome) {
+		t.Helper()
+		l := b.lease(pipe, 1)[0]
+		require.Equal(t, []any{stage, context}, []any{l.Stage, string(l.Context)})
+		b.settle(pipe, l, o)
+	}
+	done := func(output string) asyncflow.Outcome {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte(output)}
+	}
+	rejected := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}
+	id := b.submit(newTask(`"ctx"`))[0].ID
+	run("first", `"ctx"`, done(`"of first"`))
+	run("second", `"of first"`, done(`"of second"`))
+	run("third", `"of second"`, rejected)
+	redrive := func(stage string) {
+		t.Helper()
+		_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{Stage: stage})
+		require.NoError(t, err)
+	}
+	redrive("second")
+	run("second", `"of first"`, done(`"of second again"`))
+	run("third", `"of second again"`, rejected)
+
+	renamed := old
+	renamed.Stages = []asyncflow.Stage{{Name: "renamed"}, old.Stages[2]}
+	renamed = renamed.WithDefaults()
+	renamed.StageMapping = map[string]string{"first": "renamed", "second": "third"}
+	pipe = b.put(renamed)
+	redrive("")
+	run("third", `"of second again"`, rejected)
+	redrive("renamed")
+	run("renamed", `"ctx"`, rejected)
+}
+
 // A new version applies to tasks that are not leased yet; those that are leased end by
 // it.
 func TestNewVersionApplies(t *testing.T) {

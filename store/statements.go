@@ -75,7 +75,7 @@ const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
 FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until)
 WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
-RETURNING l.id`
+RETURNING l.id, l.seq`
 
 const insertJournalSQL = `
 INSERT INTO {journal} (at, id, seq, stage, attempt, outcome, final, endpoint, duration, status, error, output, next_time)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -65,10 +66,12 @@ func writeTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.Ta
 		err = createTaskType(ctx, tx, tenant, t, spec, now)
 	case err == nil:
 		t = t.After(old.TaskType)
-		if err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t); err != nil {
-			return stored, false, err
+		if err = t.Validate(); err == nil { // there may be too many mappings by now
+			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
 		}
-		err = updateTaskType(ctx, tx, tenant, t, spec, now)
+		if err == nil && !sameSpec(old.TaskType, t) {
+			err = updateTaskType(ctx, tx, tenant, t, spec, now)
+		}
 	}
 	if err != nil {
 		return stored, false, err
@@ -83,10 +86,16 @@ func updateTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.T
 		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
-		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
-		WHERE name = $1 AND (spec::text <> $2::text OR coalesce(stage_mapping::text, '{}') <> $3::text)`,
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4 WHERE name = $1`,
 		t.Name, string(spec), string(mapping), now)
 	return err
+}
+
+// sameSpec tells whether two versions of a type say the same.
+func sameSpec(a, b asyncflow.TaskType) bool {
+	docA, errA := json.Marshal(a)
+	docB, errB := json.Marshal(b)
+	return errA == nil && errB == nil && string(docA) == string(docB) && maps.Equal(a.StageMapping, b.StageMapping)
 }
 
 func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
@@ -271,6 +280,7 @@ func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	name, version := t.Name, t.Version
 	err = json.Unmarshal(spec, &t.TaskType)
 	t.Name, t.Version = name, version
+	t.TaskType = t.TaskType.WithDefaults() // of what older versions didn't know
 	return t, err
 }
 

@@ -15,8 +15,8 @@ import (
 const WatchPoll = 500 * time.Millisecond
 
 // Follow returns a channel that has an entry after each change that this node makes
-// to a task, and a function that ends it. Changes by other nodes are found by
-// looking, every WatchPoll or so.
+// to a task by itself, and a function that ends it. What other nodes and governance do
+// is found by looking, every WatchPoll or so.
 func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
 	return s.watched.follow(TypeKey{tenant, id.Type}, id.Number)
 }

@@ -755,8 +755,19 @@ type TaskType struct {
 	// RampUntil While it is being ramped up after a resume: when that ends.
 	RampUntil time.Time `json:"ramp_until,omitempty,omitzero"`
 
+	// Retention A Go-style duration, such as 30s or 1h30m.
+	//
+	// Example: 30s
+	Retention Duration `json:"retention,omitempty,omitzero"`
+
 	// Retry How often a stage is attempted, and the pauses in between.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
+
+	// RollAge A Go-style duration, such as 30s or 1h30m.
+	//
+	// Example: 30s
+	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
+	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
@@ -780,8 +791,21 @@ type TaskTypeList struct {
 
 // TaskTypeSpec defines model for TaskTypeSpec.
 type TaskTypeSpec struct {
+	// Retention A Go-style duration, such as 30s or 1h30m.
+	//
+	// Example: 30s
+	Retention Duration `json:"retention,omitempty,omitzero"`
+
 	// Retry How often a stage is attempted, and the pauses in between.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
+
+	// RollAge A Go-style duration, such as 30s or 1h30m.
+	//
+	// Example: 30s
+	RollAge Duration `json:"roll_age,omitempty,omitzero"`
+
+	// RollRows About how many tasks the tables of one roll have.
+	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//

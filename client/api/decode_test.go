@@ -41,6 +41,8 @@ func TestDecode(t *testing.T) {
 		`{"type":"a","context":1,"key":7}`:                                     `field "key" cannot unmarshal number`,
 		"{\"type\":\"a\",\"context\":1,\"key\":\"\xff\"}":                      `field "key" must be UTF-8 without NUL`,
 		`{"type":"a","context":1,"key":"x\u0000"}`:                             `field "key" must be UTF-8 without NUL`,
+		`{"type":"a","context":1,"key":"x\ud800"}`:                             `field "key" must be UTF-8 without NUL`,
+		`{"type":"a","context":1,"key":"\ud83d\ude00 \ufffd \uFFFD �"}`:        "",
 		"{\"type\":\"a\",\"context\":\"\xff\"}":                                "", // a document is checked by whom it is for
 	} {
 		err := Decode([]byte(doc), &NewTask{})

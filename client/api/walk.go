@@ -110,16 +110,18 @@ func (w *walk) leaf(path string, raw []byte, t reflect.Type, own bool) error {
 	return nil
 }
 
-// isText tells whether a JSON string is UTF-8 without NUL.
+// isText tells whether a JSON string is UTF-8 without NUL. An escape may stand for half
+// a character, which package json replaces in silence.
 func isText(raw []byte) bool {
 	if !utf8.Valid(raw) {
 		return false
 	}
-	if !bytes.Contains(raw, []byte(`\u0000`)) {
+	if !bytes.Contains(raw, []byte(`\u`)) {
 		return true
 	}
 	text, err := unquote(raw)
-	return err == nil && !strings.ContainsRune(text, 0)
+	replaced := strings.Count(text, "\uFFFD") - strings.Count(strings.ToLower(string(raw)), `\ufffd`) - strings.Count(string(raw), "\uFFFD")
+	return err == nil && !strings.ContainsRune(text, 0) && replaced <= 0
 }
 
 func unquote(raw []byte) (string, error) {

@@ -138,7 +138,8 @@ func (g *globals) printType(t client.TaskType) error {
 	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused", timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
-		"schedule_interval", t.ScheduleInterval.String(), "stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
+		"schedule_interval", t.ScheduleInterval.String(), "roll_rows", strconv.Itoa(t.RollRows), "roll_age", t.RollAge.String(), "retention", t.Retention.String(),
+		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
 		return err
 	}
 	fmt.Fprintln(g.stdout)

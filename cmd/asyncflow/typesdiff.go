@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -143,23 +143,24 @@ func (doc document) diff(ctx context.Context, c *client.Client) ([]difference, e
 // diff compares a type with the server's, and asks the server what it thinks.
 func (t typeEntry) diff(ctx context.Context, c *client.Client) (difference, error) {
 	d := difference{Kind: "type", Name: t.Name}
-	old, err := c.TaskType(ctx, t.Name)
+	would, err := c.CheckTaskType(ctx, t.Name, t.TaskTypeSpec)
 	var refused *client.Error
+	if errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409) {
+		d.Refused = refused.Problem.Detail
+	} else if err != nil {
+		return d, err
+	}
+	old, err := c.TaskType(ctx, t.Name)
 	switch {
 	case errors.As(err, &refused) && refused.Status == 404:
 		d.New = true
 		return d, nil
 	case err != nil:
 		return d, err
-	}
-	would, err := c.CheckTaskType(ctx, t.Name, t.TaskTypeSpec)
-	switch {
-	case errors.As(err, &refused) && refused.Status == 409:
-		d.Refused = refused.Problem.Detail
-		would = client.TaskType{Stages: t.taskType().WithDefaults().Stages, Retry: t.Retry, StageMapping: t.StageMapping,
-			ScheduleLimit: cmp.Or(t.ScheduleLimit, old.ScheduleLimit), ScheduleInterval: t.ScheduleInterval}
-	case err != nil:
-		return d, err
+	case d.Refused != "":
+		full := t.taskType().WithDefaults().After(asyncflow.TaskType{StageMapping: old.StageMapping})
+		would = client.TaskType{Stages: full.Stages, Retry: full.Retry, ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
+			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention, StageMapping: full.StageMapping}
 	}
 	d.Fields = diffTypes(old, would)
 	return d, nil
@@ -191,6 +192,9 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"stages":            stageNames(t),
 		"schedule_limit":    jsonText(t.ScheduleLimit),
 		"schedule_interval": jsonText(t.ScheduleInterval),
+		"roll_rows":         jsonText(t.RollRows),
+		"roll_age":          jsonText(t.RollAge),
+		"retention":         jsonText(t.Retention),
 		"retry":             jsonText(t.Retry),
 	}
 	for from, to := range t.StageMapping {

@@ -106,7 +106,7 @@ func TestWatchTexts(t *testing.T) {
 	at := soon.Format("2006-01-02 15:04:05.000")
 	for want, task := range map[string]client.Task{
 		"pending a #1":                         {Status: "pending", Stage: "a", Attempt: 1, OrderTime: now().Add(-time.Hour)},
-		"waiting a #2 (retry), due " + at:    {Status: "waiting", Stage: "a", Attempt: 2, WaitsFor: "retry", OrderTime: soon},
+		"waiting a #2 (retry), due " + at:      {Status: "waiting", Stage: "a", Attempt: 2, WaitsFor: "retry", OrderTime: soon},
 		"running a #2 until " + at + ", 7%":    {Status: "running", Stage: "a", Attempt: 2, Deadline: soon},
 		"running a #2 until " + at + ", 0% hm": {Status: "running", Stage: "a", Attempt: 2, Deadline: soon},
 		"succeeded":                            {Status: "succeeded"},

@@ -62,7 +62,7 @@ func (s *Server) DeleteTaskType(ctx context.Context, r DeleteTaskTypeRequestObje
 
 func taskTypeIn(name string, spec TaskTypeSpec) asyncflow.TaskType {
 	return asyncflow.TaskType{Name: name, Stages: spec.Stages, Retry: spec.Retry, ScheduleLimit: spec.ScheduleLimit,
-		ScheduleInterval: spec.ScheduleInterval, StageMapping: spec.StageMapping}
+		ScheduleInterval: spec.ScheduleInterval, RollRows: spec.RollRows, RollAge: spec.RollAge, Retention: spec.Retention, StageMapping: spec.StageMapping}
 }
 
 // PauseTaskType has nothing of a task type leased any more.
@@ -98,6 +98,6 @@ func (s *Server) ResumeTaskType(ctx context.Context, r ResumeTaskTypeRequestObje
 
 func (s *Server) taskTypeOut(t store.StoredType) TaskType {
 	return TaskType{Name: t.Name, Version: t.Version, Stages: t.Stages, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit,
-		ScheduleInterval: t.ScheduleInterval, StageMapping: t.StageMapping, PausedAt: t.PausedAt, PauseReason: t.PauseReason,
+		ScheduleInterval: t.ScheduleInterval, RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention, StageMapping: t.StageMapping, PausedAt: t.PausedAt, PauseReason: t.PauseReason,
 		RampUntil: t.RampUntil(s.cfg.Store.Clock.Now()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }

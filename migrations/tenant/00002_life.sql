@@ -44,14 +44,26 @@ CREATE TABLE tallies (
 );
 CREATE INDEX ON tallies (type, at);
 
--- The tables of the task types there are.
+-- The tables of the task types there are, and what they have counted so far.
 -- +goose StatementBegin
 DO $$
 DECLARE
+  roll record;
   journal regclass;
   old_check name;
 BEGIN
-  FOR journal IN SELECT format('%I', 'journal_' || type || '_' || position)::regclass FROM rolls LOOP
+  FOR roll IN SELECT type, format('%I', 'task_' || type || '_' || position) AS task,
+    format('%I', 'journal_' || type || '_' || position) AS journal, opened_at FROM rolls
+  LOOP
+    journal := roll.journal::regclass;
+    EXECUTE format('INSERT INTO tallies (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
+      SELECT $1, $2, (SELECT count(*) FROM %s), j.*, f.* FROM
+        (SELECT count(*) FILTER (WHERE outcome IN (''done'', ''failed'', ''rejected'', ''lost'')),
+           count(*) FILTER (WHERE outcome IN (''failed'', ''rejected'', ''lost'')) FROM %s) j,
+        (SELECT count(*) FILTER (WHERE final = ''succeeded''), count(*) FILTER (WHERE final = ''failed''),
+           count(*) FILTER (WHERE final = ''cancelled'')
+         FROM (SELECT DISTINCT ON (id) final FROM %s ORDER BY id, seq DESC) l) f', roll.task, journal, journal)
+      USING roll.type, roll.opened_at;
     SELECT conname INTO STRICT old_check FROM pg_constraint
     WHERE conrelid = journal AND contype = 'c' AND pg_get_constraintdef(oid) LIKE '%outcome%';
     EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I, ADD COLUMN options json,

@@ -1,0 +1,48 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// rolledOn tells that a table was sealed or dropped under a statement: the type's rolls
+// have moved on, and this node did not know yet.
+func rolledOn(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "23503" && pg.ConstraintName == sealed)
+}
+
+// followTries is how often something is tried again with newer rolls.
+const followTries = 3
+
+// following runs do with a type, and again with the type as it is by now when its rolls
+// have moved on. do must be safe to repeat; what it did has been rolled back. A type that
+// is gone is CodeNotFound.
+func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) error {
+	err := do(t)
+	for range followTries {
+		if !rolledOn(err) {
+			return err
+		}
+		fresh, missing := s.refreshed(ctx, t)
+		if missing != nil {
+			return missing
+		}
+		if fresh == t {
+			return err
+		}
+		t = fresh
+		err = do(t)
+	}
+	return err
+}
+
+// refreshed returns a type as the database has it now.
+func (s *Store) refreshed(ctx context.Context, t *Type) (*Type, error) {
+	if err := s.Catalog.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return s.Catalog.Type(t.Tenant, t.Name)
+}

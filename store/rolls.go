@@ -1,0 +1,240 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A roll goes through five steps, each a short transaction that a crash leaves either
+// done or not begun:
+//
+//	open     its tables are made and end_pos is set to it
+//	sealed   after the next one has opened and every node knows: nothing is added to
+//	         its task and ready tables any more
+//	drained  its ready table is empty: begin_pos moves on
+//	cleared  its ready table is dropped
+//	dropped  after the retention, once no live task is its own: so are the others
+//
+// What waits for a lock of a busy table gives up soon and is tried again.
+
+// Roll is one generation of a type's tables.
+type Roll struct {
+	Type         string
+	Position     int
+	Numbers      int64 // how many task numbers were allotted: never less than it has tasks
+	OpenedAt     time.Time
+	SealedAt     time.Time // zero: not sealed
+	DrainedAt    time.Time // zero: tasks are leased from it
+	ReadyDropped bool
+}
+
+// Rolls returns the rolls of all types of a tenant, by type and position.
+func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
+	rows, err := s.pool.Query(ctx, `SELECT type, position, next_number - 1, opened_at, sealed_at, drained_at, ready_dropped
+		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`)
+	if err != nil {
+		return nil, wrap(err, "Rolls(%q)", tenant)
+	}
+	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
+		var sealed, drained *time.Time
+		err = row.Scan(&r.Type, &r.Position, &r.Numbers, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped)
+		r.SealedAt, r.DrainedAt = orZero(sealed), orZero(drained)
+		return r, err
+	})
+	return rolls, wrap(err, "Rolls(%q)", tenant)
+}
+
+// samplePages is how many pages of a task table are counted to judge how many rows it
+// has; smaller tables are counted whole.
+const samplePages = 100
+
+// TasksIn returns about how many tasks a roll has, judged by its size: the rows of some
+// pages, times how many such there are.
+func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, error) {
+	var pages int64
+	err := s.pool.QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`, t.tables.task(position)).Scan(&pages)
+	if err != nil || pages == 0 {
+		return 0, wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
+	}
+	percent := min(100, 100*float64(samplePages)/float64(pages))
+	var rows float64
+	err = s.pool.QueryRow(ctx, t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
+	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
+}
+
+// lockPatience is how long a step waits for the lock of a busy table: whoever comes
+// after it waits too.
+const lockPatience = `SET LOCAL lock_timeout = '100ms'`
+
+// OpenRoll makes the tables of the next roll and has new tasks go there. It does
+// nothing while an earlier roll is not drained yet, so that tasks are leased from two
+// at most, or if t is not how the type stands any more.
+func (s *Store) OpenRoll(ctx context.Context, t *Type) (opened bool, err error) {
+	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
+		if at.end != t.End || at.begin != at.end {
+			return errSame
+		}
+		opened = true
+		next := at.end + 1
+		for _, ddl := range t.tables.createRoll(next) {
+			if _, err := tx.Exec(ctx, ddl); err != nil {
+				return err
+			}
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO `+t.tables.qualify("rolls")+` (type, position, opened_at) VALUES ($1, $2, $3)`, t.Name, next, now)
+		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET end_pos = $2 WHERE name = $1`, t.Name, next)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return opened && err == nil, wrap(err, "OpenRoll(%q, %q)", t.Tenant, t.Name)
+}
+
+// SealRoll keeps rows from being added to a roll that is not open any more: a foreign
+// key to a table that is always empty refuses each. Its lock waits out those who are
+// adding some, and blocks nobody who reads.
+func (s *Store) SealRoll(ctx context.Context, t *Type, position int) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if position >= t.End {
+			return asyncflow.Errorf(asyncflow.CodeInternal, "roll %d is open", position)
+		}
+		b := &pgx.Batch{}
+		b.Queue(lockPatience)
+		for _, table := range []string{t.tables.task(position), t.tables.ready(position)} {
+			b.Queue(`ALTER TABLE ` + table + ` ADD CONSTRAINT ` + sealed + ` FOREIGN KEY (id) REFERENCES ` + t.tables.qualify("sealed") + ` NOT VALID`)
+		}
+		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET sealed_at = $3 WHERE type = $1 AND position = $2`, t.Name, position, s.Clock.Now())
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return wrap(err, "SealRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+}
+
+// sealed is the name of the constraint that seals a table.
+const sealed = "sealed"
+
+// DrainRoll has tasks be leased from the next roll on, if the ready table of the first
+// one is sealed and empty.
+func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error) {
+	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
+		if at.begin != t.Begin || at.begin == at.end {
+			return errSame
+		}
+		var done bool
+		err := tx.QueryRow(ctx, t.tables.at(at.begin, `SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
+			FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`), t.Name, at.begin).Scan(&done)
+		if err != nil || !done {
+			return firstError(err, errSame)
+		}
+		drained = true
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET begin_pos = begin_pos + 1 WHERE name = $1`, t.Name)
+		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET drained_at = $3 WHERE type = $1 AND position = $2`, t.Name, at.begin, now)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return drained && err == nil, wrap(err, "DrainRoll(%q, %q)", t.Tenant, t.Name)
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ClearRoll drops the ready table of a drained roll.
+func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(lockPatience)
+		b.Queue(`DROP TABLE IF EXISTS ` + t.tables.ready(position))
+		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET ready_dropped = true WHERE type = $1 AND position = $2 AND drained_at IS NOT NULL`, t.Name, position)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return wrap(err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+}
+
+// DropRoll drops the oldest roll of a type with all its finished tasks, if nothing has
+// happened in it since a time and no live task is its own.
+func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped bool, err error) {
+	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, _ time.Time) error {
+		if at.first != t.First || at.first >= at.begin {
+			return errSame
+		}
+		if err := lockRoll(ctx, tx, t, at.first, "UPDATE"); err != nil {
+			return err
+		}
+		live, err := t.inUse(ctx, tx, at, since)
+		if err != nil || live {
+			return firstError(err, errSame)
+		}
+		dropped = true
+		b := &pgx.Batch{}
+		b.Queue(lockPatience)
+		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET first_pos = first_pos + 1 WHERE name = $1`, t.Name)
+		b.Queue(`DELETE FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, at.first)
+		b.Queue(`DROP TABLE ` + t.tables.task(at.first) + `, ` + t.tables.journal(at.first))
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return dropped && err == nil, wrap(err, "DropRoll(%q, %q)", t.Tenant, t.Name)
+}
+
+// lockRoll holds a roll's row; CodeNotFound when it was dropped. What sets a final task
+// going again holds it FOR SHARE: the roll is not dropped then.
+func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string) error {
+	var held int
+	err := tx.QueryRow(ctx, `SELECT position FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2 FOR `+how,
+		t.Name, position).Scan(&held)
+	if err == pgx.ErrNoRows {
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d of %s is not kept any more", position, t.Name)
+	}
+	return err
+}
+
+// lastPages is how many pages at the end of a journal are looked at for its newest rows:
+// rows are only ever added to it, so they stand at its end.
+const lastPages = 64
+
+// inUse tells whether a task of the oldest roll is live, or something has happened to
+// one since a time.
+func (t *Type) inUse(ctx context.Context, tx pgx.Tx, at positions, since time.Time) (used bool, err error) {
+	first := asyncflow.NewTaskID(t.Name, at.first, 0).Number
+	next := asyncflow.NewTaskID(t.Name, at.first+1, 0).Number
+	var live []string
+	for _, table := range t.tables.tokenTables(at) {
+		live = append(live, fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE id >= $1 AND id < $2)`, table))
+	}
+	var pages int64
+	journal := t.tables.journal(at.first)
+	if err := tx.QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`, journal).Scan(&pages); err != nil {
+		return false, err
+	}
+	tail := fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE ctid >= '(%d,0)' AND at >= $3)`, journal, max(0, pages-lastPages))
+	err = tx.QueryRow(ctx, `SELECT `+strings.Join(append(live, tail), " OR "), first, next, since).Scan(&used)
+	return used, err
+}
+
+// changeRolls runs do in a transaction that holds the type's row, and tells all nodes
+// of the change unless do returns errSame.
+func (s *Store) changeRolls(ctx context.Context, t *Type, do func(tx pgx.Tx, at positions, now time.Time) error) error {
+	err := s.change(ctx, t.Tenant, func(tx pgx.Tx) error {
+		if _, err := readTaskType(ctx, tx, t.Tenant, t.Name, "FOR NO KEY UPDATE"); err != nil {
+			return err
+		}
+		at, err := readPositions(ctx, tx, t.Tenant, t.Name)
+		if err != nil {
+			return err
+		}
+		return do(tx, at, s.Clock.Now())
+	})
+	if err == errSame {
+		return nil
+	}
+	return err
+}
