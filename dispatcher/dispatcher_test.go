@@ -252,7 +252,7 @@ func TestNoEndpoint(t *testing.T) {
 	tasks := n.submit(t, 2)
 	require.Eventually(t, func() bool {
 		task, err := n.Task(t.Context(), tenant, tasks[0].ID)
-		return err == nil && task.WaitsFor == asyncflow.WaitEndpoint
+		return err == nil && task.Status == asyncflow.StatusWaiting && task.WaitsFor == asyncflow.WaitEndpoint
 	}, 10*time.Second, 5*time.Millisecond)
 	_, err = n.CreateEndpoint(t.Context(), tenant, endpoints[1])
 	require.NoError(t, err)

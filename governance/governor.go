@@ -16,6 +16,7 @@ type Config struct {
 	Rescue     string // "": every 3 s
 	Promote    string // "": every 10 s
 	Vacuum     string // "": every 2 s
+	Roll       string // "": every 5 s
 	Operations string // "": every second
 	Expire     string // "": every minute
 	Fold       string // "": every minute
@@ -49,6 +50,7 @@ func New(s *store.Store, cfg Config) *Governor {
 		{"rescue", or(cfg.Rescue, "@every 3s"), g.rescue},
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
 		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
+		{"roll", or(cfg.Roll, "@every 5s"), g.roll},
 		{"operations", or(cfg.Operations, "@every 1s"), g.operations},
 		{"expire-keys", or(cfg.Expire, "@every 1m"), g.expireKeys},
 		{"fold", or(cfg.Fold, "@every 1m"), g.fold},

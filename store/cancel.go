@@ -23,9 +23,14 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 	}
 	for range cancelTries {
 		var cancelled []int64
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
-			cancelled, err = cancelAll(ctx, tx, t, []int64{id.Number}, reason, s.Clock.Now())
-			return err
+		err := s.following(ctx, t, func(t *Type) error {
+			return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+				if t, err = rollsNow(ctx, tx, t); err != nil {
+					return err
+				}
+				cancelled, err = cancelAll(ctx, tx, t, []int64{id.Number}, reason, s.Clock.Now())
+				return err
+			})
 		})
 		if err != nil {
 			return Task{}, wrap(err, "Cancel(%q, %s)", tenant, id)

@@ -21,7 +21,11 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		return Task{}, err
 	}
 	for range cancelTries {
-		changed, err := s.tryChange(ctx, t, id, p)
+		var changed bool
+		err := s.following(ctx, t, func(t *Type) (err error) {
+			changed, err = s.tryChange(ctx, t, id, p)
+			return err
+		})
 		if err != nil {
 			return Task{}, wrap(err, "Change(%q, %s)", tenant, id)
 		}
@@ -43,6 +47,10 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p asyncflow.Patch) (changed bool, err error) {
 	ts := &tokens{}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		t, err := rollsNow(ctx, tx, t)
+		if err != nil {
+			return err
+		}
 		l, reason, err := takeResting(ctx, tx, t, id)
 		if err != nil {
 			return err

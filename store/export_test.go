@@ -46,3 +46,19 @@ func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncfl
 
 // MigrateSchema exposes migrateSchema.
 var MigrateSchema = migrateSchema
+
+// SubmitAcrossARoll submits two tasks as after a commit whose answer was lost, which had
+// only the first of them; between the two tries between is called.
+func (s *Store) SubmitAcrossARoll(ctx context.Context, tenant string, tasks [2]asyncflow.NewTask, between func()) error {
+	key := TypeKey{tenant, tasks[0].Type}
+	items, err := s.newItems(ctx, tenant, key.Type, tasks[:], []int{0, 1}, make([]Submitted, 2))
+	if err != nil {
+		return err
+	}
+	if _, err := s.insertBatch(ctx, key, items[:1]); err != nil {
+		return err
+	}
+	between()
+	_, err = s.insertBatch(ctx, key, items)
+	return err
+}

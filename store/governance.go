@@ -46,7 +46,7 @@ func (s *Store) overviews(ctx context.Context, types map[string]*Type, names []s
 		selects[i] = fmt.Sprintf(t.tables.at(t.Begin, `SELECT %d,
 			(SELECT min(until) FROM {lease}),
 			(SELECT until FROM {wait} WHERE until < 'infinity' ORDER BY until LIMIT 1),
-			(SELECT order_time FROM {ready} ORDER BY order_time, id LIMIT 1),
+			(SELECT order_time FROM {readies} r ORDER BY order_time, id LIMIT 1),
 			ARRAY(SELECT DISTINCT stage FROM {wait} WHERE until = 'infinity')`), i)
 	}
 	rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)

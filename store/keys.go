@@ -64,7 +64,9 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem)
 	slices.SortFunc(items, func(a, b submitItem) int {
 		return cmp.Or(cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
 	})
-	s.insertKeyed(ctx, key, items)
+	for _, part := range byRoll(items) {
+		s.insertKeyed(ctx, key, part)
+	}
 	for _, item := range items {
 		item.done.Done()
 	}
@@ -80,6 +82,11 @@ func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []submitItem
 	if err == nil {
 		err = s.persistUntil(ctx, "submit with keys", key, isDataOrLockError, func() (err error) {
 			earliest, err = s.tryKeyed(ctx, t, items)
+			if rolledOn(err) {
+				if t, items, err = s.rollOn(ctx, t, items); err == nil {
+					earliest, err = s.tryKeyed(ctx, t, items)
+				}
+			}
 			return err
 		})
 	}
@@ -99,7 +106,7 @@ func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []submitItem
 
 // isDataOrLockError tells errors that another try right away won't mend.
 func isDataOrLockError(err error) bool {
-	return isDataError(err) || sqlState(err) == "55P03" || sqlState(err) == "42P01"
+	return isDataError(err) || sqlState(err) == "55P03" || isOurs(err)
 }
 
 func keyedError(err error, key TypeKey) error {
@@ -107,8 +114,8 @@ func keyedError(err error, key TypeKey) error {
 	case sqlState(err) == "55P03":
 		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
 			Message: "another submit with this key is under way; try again", Err: err}
-	case sqlState(err) == "42P01":
-		return unknownType(key.Type)
+	case isOurs(err):
+		return err
 	case isDataError(err):
 		return asyncflow.InvalidField("context", "was refused by Postgres: %v", err)
 	}

@@ -18,12 +18,33 @@ import (
 func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool, err error) {
 	ts := &tokens{}
+	err = s.following(ctx, t, func(now *Type) error {
+		ts = &tokens{}
+		v, taken, err = s.trySettleLate(ctx, now, id, seq, o, decide, ts)
+		return err
+	})
+	if err == pgx.ErrNoRows { // no such lost attempt
+		return v, false, nil
+	}
+	if err != nil {
+		return v, false, wrap(err, "SettleLate(%s, %d)", id, seq)
+	}
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.watched.tell(t.Key(), id.Number)
+	return v, taken, nil
+}
+
+func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
+	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict, ts *tokens) (v asyncflow.Verdict, taken bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
 			return err
 		}
 		if taken, err = reportedLate(ctx, tx, t, l, o); err != nil || taken {
+			return err
+		}
+		if t, err = rollsNow(ctx, tx, t); err != nil {
 			return err
 		}
 		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
@@ -40,15 +61,7 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 		}
 		return writeSettled(ctx, tx, t, []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}, ts, now)
 	})
-	if err == pgx.ErrNoRows { // no such lost attempt
-		return v, false, nil
-	}
-	if err != nil {
-		return v, false, wrap(err, "SettleLate(%s, %d)", id, seq)
-	}
-	s.Wakeups.Announce(t.Key(), ts.earliest)
-	s.watched.tell(t.Key(), id.Number)
-	return v, taken, nil
+	return v, taken, err
 }
 
 // lostAttempt returns a lost attempt as it would be leased again, with the seq of

@@ -23,14 +23,33 @@ const LeaseMargin = 5 * time.Second
 // It is one transaction in two round trips. When the answer to its COMMIT is
 // lost, the leases run out and are rescued.
 func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+	err = s.following(ctx, t, func(t *Type) error {
+		leases, next, err = s.tryLease(ctx, t, n)
+		return err
+	})
+	if err != nil {
+		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+	}
+	s.moved(t.Key(), len(leases))
+	for _, l := range leases {
+		s.watched.tell(t.Key(), l.ID.Number)
+	}
+	return leases, next, nil
+}
+
+func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
 	conn, err := s.hot.Acquire(ctx)
 	if err != nil {
-		return nil, next, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+		return nil, next, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
 	now := s.Clock.Now()
-	if leases, err = takeReady(ctx, conn, t, now, n); err != nil {
-		return nil, next, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+	from, err := olderHead(ctx, conn, t)
+	if err != nil {
+		return nil, next, err
+	}
+	if leases, err = takeReady(ctx, conn, t, from, now, n); err != nil {
+		return nil, next, err
 	}
 	hold(leases, t, now)
 	b := &pgx.Batch{}
@@ -43,32 +62,62 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 		s.queueLeases(b, t, leases, now)
 	}
 	if len(leases) < n {
-		b.Queue(t.tables.at(t.Begin, headSQL)).QueryRow(func(row pgx.Row) error {
-			if err := row.Scan(&next); err != pgx.ErrNoRows {
-				return err
+		queueHeads(b, t, func(_ int, order time.Time) {
+			if next.IsZero() || order.Before(next) {
+				next = order
 			}
-			return nil
 		})
 	} else {
 		next = now
 	}
 	b.Queue("COMMIT")
-	if err = conn.SendBatch(ctx, b).Close(); err != nil {
-		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
-	}
-	s.moved(t.Key(), len(leases))
-	for _, l := range leases {
-		s.watched.tell(t.Key(), l.ID.Number)
-	}
-	return leases, next, nil
+	return leases, next, conn.SendBatch(ctx, b).Close()
 }
 
-// takeReady begins the transaction and takes the token rows.
-func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time, n int) ([]asyncflow.Lease, error) {
+// queueHeads asks the live ready tables for their heads; tell is called for each that
+// has one.
+func queueHeads(b *pgx.Batch, t *Type, tell func(position int, order time.Time)) {
+	for p := t.Begin; p <= t.End; p++ {
+		b.Queue(t.tables.at(p, headSQL)).QueryRow(func(row pgx.Row) error {
+			var order time.Time
+			switch err := row.Scan(&order); err {
+			case nil:
+				tell(p, order)
+				return nil
+			case pgx.ErrNoRows:
+				return nil
+			default:
+				return err
+			}
+		})
+	}
+}
+
+// olderHead returns the position of the ready table to lease from: of two that are live
+// for a while after a roll, the one whose head is older, so that priority and retries
+// keep their meaning.
+func olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type) (from int, err error) {
+	from = t.Begin
+	if t.Begin == t.End {
+		return from, nil
+	}
+	var oldest time.Time
+	b := &pgx.Batch{}
+	queueHeads(b, t, func(position int, order time.Time) {
+		if oldest.IsZero() || order.Before(oldest) {
+			from, oldest = position, order
+		}
+	})
+	return from, conn.SendBatch(ctx, b).Close()
+}
+
+// takeReady begins the transaction and takes token rows from the ready table at a
+// position.
+func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now time.Time, n int) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(t.Begin, takeReadySQL), now, n).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeReadySQL), now, n).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16

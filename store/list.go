@@ -28,14 +28,18 @@ func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 		return nil, err
 	}
 	var all []Task
-	for p := t.End; p >= t.First && len(all) < f.Limit; p-- {
-		more, err := s.tasksOf(ctx, t, p, f, f.Limit-len(all))
-		if err != nil {
-			return nil, wrap(err, "Tasks(%q, %q)", tenant, f.Type)
+	err = s.following(ctx, t, func(t *Type) error {
+		all = nil
+		for p := t.End; p >= t.First && len(all) < f.Limit; p-- {
+			more, err := s.tasksOf(ctx, t, p, f, f.Limit-len(all))
+			if err != nil {
+				return err
+			}
+			all = append(all, more...)
 		}
-		all = append(all, more...)
-	}
-	return all, nil
+		return nil
+	})
+	return all, wrap(err, "Tasks(%q, %q)", tenant, f.Type)
 }
 
 // tasksOf lists tasks of one roll.

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// rolledOn tells that a table was sealed or dropped under a statement: the type's rolls
-// have moved on, and this node did not know yet.
+// errElsewhere tells that a pending task's token row is in none of the ready tables that
+// this node knows of.
+var errElsewhere = errors.New("the task is in none of the ready tables")
+
+// rolledOn tells that a table was sealed or dropped under a statement, or that there is
+// one more: the type's rolls have moved on, and this node did not know yet.
 func rolledOn(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "23503" && pg.ConstraintName == sealed)
+	return err == errElsewhere || errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "23503" && pg.ConstraintName == sealed)
 }
 
 // followTries is how often something is tried again with newer rolls.
@@ -37,6 +42,16 @@ func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) er
 		err = do(t)
 	}
 	return err
+}
+
+// rollsNow returns a type with its rolls as they are in a transaction. Those who look
+// for a token row by themselves must not miss the newest ready table.
+func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
+	at, err := readPositions(ctx, tx, t.Tenant, t.Name)
+	if err == pgx.ErrNoRows {
+		return t, unknownType(t.Name)
+	}
+	return t.withPositions(at), err
 }
 
 // refreshed returns a type as the database has it now.

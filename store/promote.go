@@ -13,8 +13,21 @@ import (
 // for an endpoint in one of the stages that have one again. It returns how many
 // there were: GovernBatch at most.
 func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, error) {
+	var ts *tokens
+	err := s.following(ctx, t, func(now *Type) (err error) {
+		ts, err = s.tryPromote(ctx, now, served)
+		return err
+	})
+	if err != nil {
+		return 0, wrap(err, "Promote(%q, %q)", t.Tenant, t.Name)
+	}
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	return len(ts.ready.ids), nil
+}
+
+func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*tokens, error) {
 	ts := &tokens{}
-	err := s.exclusively(ctx, "promote", func(tx pgx.Tx, now time.Time) error {
+	return ts, s.exclusively(ctx, "promote", func(tx pgx.Tx, now time.Time) error {
 		rows, err := tx.Query(ctx, t.tables.at(0, `
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM {wait}
@@ -39,9 +52,4 @@ func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, err
 		ts.queue(b, t)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	if err != nil {
-		return 0, wrap(err, "Promote(%q, %q)", t.Tenant, t.Name)
-	}
-	s.Wakeups.Announce(t.Key(), ts.earliest)
-	return len(ts.ready.ids), nil
 }

@@ -25,13 +25,16 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 	if err != nil {
 		return Task{}, err
 	}
-	ts := &tokens{}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
-		if err == nil {
-			err = refused[id.Number]
-		}
-		return err
+	var ts *tokens
+	err = s.following(ctx, t, func(t *Type) error {
+		ts = &tokens{}
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
+			if err == nil {
+				err = refused[id.Number]
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return Task{}, wrap(err, "Redrive(%q, %s)", tenant, id)
@@ -44,6 +47,9 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 // redriveAll sets those of the tasks of one roll going again that can be, and returns
 // which they are, and why the others can't be.
 func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive, ts *tokens, now time.Time) (done []int64, refused map[int64]error, err error) {
+	if err := lockRoll(ctx, tx, t, asyncflow.TaskID{Number: ids[0]}.Position(), "SHARE"); err != nil { // it must not be dropped now
+		return nil, nil, err
+	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
 	if err != nil {
 		return nil, nil, err

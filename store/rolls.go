@@ -97,9 +97,9 @@ func (s *Store) OpenRoll(ctx context.Context, t *Type) (opened bool, err error) 
 
 // SealRoll keeps rows from being added to a roll that is not open any more: a foreign
 // key to a table that is always empty refuses each. Its lock waits out those who are
-// adding some, and blocks nobody who reads.
-func (s *Store) SealRoll(ctx context.Context, t *Type, position int) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+// adding some, and blocks nobody who reads. It tells whether it could have the lock.
+func (s *Store) SealRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if position >= t.End {
 			return asyncflow.Errorf(asyncflow.CodeInternal, "roll %d is open", position)
 		}
@@ -111,7 +111,16 @@ func (s *Store) SealRoll(ctx context.Context, t *Type, position int) error {
 		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET sealed_at = $3 WHERE type = $1 AND position = $2`, t.Name, position, s.Clock.Now())
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return wrap(err, "SealRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+	return unlessBusy(true, err, "SealRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+}
+
+// unlessBusy returns what a step has come to: a lock that it could not have in time is no
+// error, it is tried again later.
+func unlessBusy(done bool, err error, op string, args ...any) (bool, error) {
+	if sqlState(err) == "55P03" {
+		return false, nil
+	}
+	return done && err == nil, wrap(err, op, args...)
 }
 
 // sealed is the name of the constraint that seals a table.
@@ -148,16 +157,17 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// ClearRoll drops the ready table of a drained roll.
-func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+// ClearRoll drops the ready table of a drained roll. It tells whether it could have the
+// lock.
+func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
 		b.Queue(`DROP TABLE IF EXISTS ` + t.tables.ready(position))
 		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET ready_dropped = true WHERE type = $1 AND position = $2 AND drained_at IS NOT NULL`, t.Name, position)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return wrap(err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+	return unlessBusy(true, err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
 // DropRoll drops the oldest roll of a type with all its finished tasks, if nothing has
@@ -182,7 +192,7 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 		b.Queue(`DROP TABLE ` + t.tables.task(at.first) + `, ` + t.tables.journal(at.first))
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return dropped && err == nil, wrap(err, "DropRoll(%q, %q)", t.Tenant, t.Name)
+	return unlessBusy(dropped, err, "DropRoll(%q, %q)", t.Tenant, t.Name)
 }
 
 // lockRoll holds a roll's row; CodeNotFound when it was dropped. What sets a final task

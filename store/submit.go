@@ -127,13 +127,26 @@ func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []submitIte
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	slices.SortFunc(items, func(a, b submitItem) int { return cmp.Compare(a.id, b.id) })
-	s.insertTasks(ctx, key, items)
+	for _, part := range byRoll(items) {
+		s.insertTasks(ctx, key, part)
+	}
 	for _, item := range items {
 		item.done.Done()
 	}
 }
 
-// insertTasks inserts a batch. When Postgres refuses its data, the batch is split
+// byRoll divides items by the roll that their ids name. All are of the same one, but
+// for a moment after it has opened.
+func byRoll(items []submitItem) map[int][]submitItem {
+	parts := map[int][]submitItem{}
+	for _, item := range items {
+		position := asyncflow.TaskID{Number: item.id}.Position()
+		parts[position] = append(parts[position], item)
+	}
+	return parts
+}
+
+// insertTasks inserts a batch of one roll. When Postgres refuses its data, the batch is split
 // until only the offender fails.
 func (s *Store) insertTasks(ctx context.Context, key TypeKey, items []submitItem) {
 	earliest, err := s.insertBatch(ctx, key, items)
@@ -165,6 +178,7 @@ func uncertain(err error, key TypeKey) error {
 
 // insertBatch inserts a batch, trying again when the database failed: the ids
 // were allotted before, so a commit whose answer was lost is found, not repeated.
+// When the roll was sealed meanwhile, the tasks go to the next one.
 // It returns the least order_time among the ready rows.
 func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem) (time.Time, error) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
@@ -173,20 +187,71 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 	}
 	now := s.Clock.Now()
 	ts := tokensOf(items, now)
-	b := &pgx.Batch{} // without BEGIN a batch is one transaction and one round trip
+	err = s.insertNew(ctx, t, items, ts, now)
+	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isOurs(err) && ctx.Err() == nil; {
+		if rolledOn(err) {
+			if t, items, err = s.rollOn(ctx, t, items); err != nil {
+				continue
+			}
+		} else {
+			s.log.Warn("submit failed, trying again", "tenant", key.Tenant, "type", key.Type, "tasks", len(items), "error", err)
+			sleep(ctx, min(pause, time.Second))
+			pause *= 2
+		}
+		err = s.insertAgain(ctx, t, items, now)
+	}
+	return ts.earliest, err
+}
+
+// insertNew inserts a batch that nobody has tried to insert before: without BEGIN it
+// is one transaction and one round trip.
+func (s *Store) insertNew(ctx context.Context, t *Type, items []submitItem, ts *tokens, now time.Time) error {
+	b := &pgx.Batch{}
 	queueTasks(b, t, items)
 	ts.queue(b, t)
 	tally{submitted: len(items)}.queue(b, t, now)
-	err = s.hot.SendBatch(ctx, b).Close()
-	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isOurs(err) && sqlState(err) != "42P01" && ctx.Err() == nil; pause *= 2 {
-		s.log.Warn("submit failed, trying again", "tenant", key.Tenant, "type", key.Type, "tasks", len(items), "error", err)
-		sleep(ctx, min(pause, time.Second))
-		err = s.insertAgain(ctx, t, items, now)
+	return s.hot.SendBatch(ctx, b).Close()
+}
+
+// rollOn gives the items of a batch new ids, those of the roll that is open by now, but
+// for those that an earlier try has inserted: their roll is sealed, so that it is known.
+// It returns the type as it is now, and the items that are still to be inserted.
+func (s *Store) rollOn(ctx context.Context, t *Type, items []submitItem) (*Type, []submitItem, error) {
+	fresh, err := s.refreshed(ctx, t)
+	if err != nil {
+		return t, items, err
 	}
-	if sqlState(err) == "42P01" {
-		err = unknownType(key.Type) // deleted meanwhile
+	ids := make([]int64, len(items))
+	for i, item := range items {
+		ids[i] = item.id
 	}
-	return ts.earliest, err
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	if position == fresh.End { // it was not the roll that is gone, but the type
+		return t, items, unknownType(t.Name)
+	}
+	rows, err := s.pool.Query(ctx, fresh.tables.at(position, `SELECT id FROM {task} WHERE id = ANY ($1)`), ids)
+	inserted := map[int64]bool{}
+	if err == nil {
+		err = collectIDs(rows, inserted)
+	}
+	if err != nil {
+		return t, items, err
+	}
+	items = slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return inserted[item.id] })
+	return fresh, items, s.renumber(ctx, fresh, items)
+}
+
+// renumber gives items ids of the open roll.
+func (s *Store) renumber(ctx context.Context, t *Type, items []submitItem) error {
+	ids, err := s.numbers.take(ctx, t, len(items))
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		id := asyncflow.NewTaskID(t.Name, t.End, ids[i])
+		items[i].id, items[i].result.ID = id.Number, id
+	}
+	return nil
 }
 
 // isOurs tells an error that is no database's.
@@ -223,6 +288,9 @@ func taskInsert(t *Type, sql string, items []submitItem) (string, []any) {
 
 // insertAgain inserts those items of a batch that an earlier try has not.
 func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, now time.Time) error {
+	if len(items) == 0 {
+		return nil
+	}
 	return pgx.BeginFunc(ctx, s.hot, func(tx pgx.Tx) error {
 		_, err := insertFresh(ctx, tx, t, items, now)
 		return err

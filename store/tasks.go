@@ -56,11 +56,15 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	if err != nil {
 		return Task{}, err
 	}
-	rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
-	if err != nil {
-		return Task{}, wrap(err, "Task(%q, %s)", tenant, id)
-	}
-	task, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
+	var task Task
+	err = s.following(ctx, t, func(t *Type) error {
+		rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+		if err != nil {
+			return err
+		}
+		task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
+		return err
+	})
 	if err == pgx.ErrNoRows {
 		return Task{}, unknownTask(id)
 	}
@@ -70,6 +74,9 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 // typeOf returns the type of a task, if its roll exists.
 func (s *Store) typeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
+	if err == nil && id.Position() > t.End { // another node may have opened a roll this second
+		t, err = s.refreshed(ctx, t)
+	}
 	if err == nil && id.Position() >= t.First && id.Position() <= t.End {
 		return t, nil
 	}
@@ -111,7 +118,10 @@ func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err er
 		task.OrderTime = orZero(order)
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 	case asyncflow.StatusPending:
-		task.OrderTime = orZero(order)
+		if order == nil {
+			return task, errElsewhere
+		}
+		task.OrderTime = *order
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 		task.WaitsFor = pendingFor(t, task, now)
 	default:

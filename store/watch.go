@@ -41,16 +41,18 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, a
 		return task, nil, err
 	}
 	last := 0
-	b := &pgx.Batch{}
-	b.Queue(t.tables.at(id.Position(), watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number).Query(func(rows pgx.Rows) (err error) {
-		task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(alsoScan{row, &last}, t, s.Clock.Now()) })
-		return err
+	err = s.following(ctx, t, func(t *Type) error {
+		b := &pgx.Batch{}
+		b.Queue(t.tables.at(id.Position(), watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number).Query(func(rows pgx.Rows) (err error) {
+			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(alsoScan{row, &last}, t, s.Clock.Now()) })
+			return err
+		})
+		b.Queue(t.tables.at(id.Position(), attemptsSQL), id.Number, after).Query(func(rows pgx.Rows) (err error) {
+			attempts, err = pgx.CollectRows(rows, scanAttempt)
+			return err
+		})
+		return s.pool.SendBatch(ctx, b).Close()
 	})
-	b.Queue(t.tables.at(id.Position(), attemptsSQL), id.Number, after).Query(func(rows pgx.Rows) (err error) {
-		attempts, err = pgx.CollectRows(rows, scanAttempt)
-		return err
-	})
-	err = s.pool.SendBatch(ctx, b).Close()
 	if err == pgx.ErrNoRows {
 		return task, nil, unknownTask(id)
 	}
