@@ -19,13 +19,14 @@ type submitKey struct {
 	expires time.Time
 }
 
-func keyOf(t asyncflow.NewTask, now time.Time) *submitKey {
+// keyOf returns the key of a task. It stands for no longer than the task is kept.
+func keyOf(t asyncflow.NewTask, now time.Time, retention time.Duration) *submitKey {
 	if t.Options.Key == "" {
 		return nil
 	}
 	window := t.KeyWindow.Std()
 	if window == 0 {
-		window = asyncflow.DefaultKeyWindow
+		window = min(asyncflow.DefaultKeyWindow, retention)
 	}
 	return &submitKey{key: t.Options.Key, hash: sha256.Sum256(t.Context), expires: now.Add(window)}
 }

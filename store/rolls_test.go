@@ -330,6 +330,24 @@ func TestRepeatableReadAcrossARoll(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
+// A key stands for no longer than its task is kept.
+func TestKeysAndRetention(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Retention = asyncflow.Duration(time.Hour)
+	b.put(spec)
+	task := newTask(`1`)
+	task.Options.Key, task.KeyWindow = "a", asyncflow.Duration(2*time.Hour)
+	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, newTask(`2`)})
+	require.ErrorContains(t, results[0].Err, "key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
+	require.NoError(t, results[1].Err)
+	task.KeyWindow = 0
+	b.submit(task)
+	var left float64
+	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT extract(epoch FROM expires_at - now()) FROM tenant_acme.idempotency_keys`).Scan(&left))
+	require.InDelta(t, 3600, left, 30)
+}
+
 func TestTasksIn(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -85,14 +85,18 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 		return nil, err
 	}
 	now := s.Clock.Now()
-	items := make([]submitItem, len(indexes))
+	items := make([]submitItem, 0, len(indexes))
 	for n, i := range indexes {
+		if window := tasks[i].KeyWindow; window > t.Retention {
+			results[i].Err = asyncflow.InvalidField("key_window", "is %s; tasks of %s are kept for %s", window, name, t.Retention)
+			continue
+		}
 		id := asyncflow.NewTaskID(name, t.End, ids[n])
 		order := asyncflow.SubmitOrder(t.TaskType, tasks[i], now)
 		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}
 		results[i] = Submitted{ID: id, Stage: first.Stage, Status: first.Status(now), OrderTime: order}
-		items[n] = submitItem{id: id.Number, verdict: first, created: now, options: optionsText(tasks[i].Options),
-			context: string(tasks[i].Context), key: keyOf(tasks[i], now), result: &results[i]}
+		items = append(items, submitItem{id: id.Number, verdict: first, created: now, options: optionsText(tasks[i].Options),
+			context: string(tasks[i].Context), key: keyOf(tasks[i], now, t.Retention.Std()), result: &results[i]})
 	}
 	return items, nil
 }
