@@ -40,12 +40,15 @@ func (s *Store) Vacuum(ctx context.Context) (int, error) {
 			s.churn.Delete(key)
 			return true
 		}
-		if _, err := s.pool.Exec(ctx, t.tables.at(t.Begin,
-			`VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) {ready}, {lease}, {wait}`)); err != nil {
-			errs = append(errs, wrap(err, "Vacuum(%q, %q)", k.Tenant, k.Type))
-		}
+		errs = append(errs, s.VacuumType(ctx, t))
 		done++
 		return ctx.Err() == nil
 	})
 	return done, errors.Join(errs...)
+}
+
+// VacuumType vacuums the small tables of a type, however many rows were moved.
+func (s *Store) VacuumType(ctx context.Context, t *Type) error {
+	_, err := s.pool.Exec(ctx, t.tables.at(t.Begin, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) {ready}, {lease}, {wait}`))
+	return wrap(err, "Vacuum(%q, %q)", t.Tenant, t.Name)
 }
