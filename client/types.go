@@ -41,6 +41,10 @@ type (
 	Rates     = api.Rates
 	StatsList = api.StatsList
 
+	Governance = api.Governance
+	Job        = api.Job
+	Node       = api.Node
+
 	ServerHealth = api.Health
 	Problem      = api.Problem
 	FieldError   = api.FieldError

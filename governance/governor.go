@@ -8,19 +8,15 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Config says when the jobs run, as cron specs.
+// Config says when the jobs run.
 type Config struct {
-	Rescue     string // "": every 3 s
-	Promote    string // "": every 10 s
-	Vacuum     string // "": every 2 s
-	Roll       string // "": every 5 s
-	Operations string // "": every second
-	Expire     string // "": every minute
-	Fold       string // "": every minute
-	Forget     string // "": every hour
+	// Schedules are cron specs by job, in UTC, or Off; a job that isn't named has its
+	// own.
+	Schedules map[string]string
 
 	Log *slog.Logger
 }
@@ -32,42 +28,55 @@ type Governor struct {
 	jobs  []Job
 }
 
-// Job is something to be done now and then. Run may be called by hand at any time,
-// also while another node does the same; it returns how many rows it moved.
+// Job is something to be done now and then. Its functions may be called by hand at any
+// time, also while another node does the same.
 type Job struct {
 	Name string
-	Spec string // when, as cron has it
-	Run  func(ctx context.Context) (int, error)
+	Spec string // when, as cron has it, or Off
+	// Run does it and returns how many rows it moved.
+	Run func(ctx context.Context) (int, error)
+	// Look tells how many rows Run would move now, by type, and changes nothing.
+	Look func(ctx context.Context) ([]store.Due, error)
 }
 
-// New returns a governor of everything in the store.
-func New(s *store.Store, cfg Config) *Governor {
+// standardJobs are all jobs, each with its own schedule. One that lacks a part doesn't
+// compile.
+func (g *Governor) standardJobs() []Job {
+	return []Job{
+		{"rescue", "@every 3s", g.rescue, g.lookRescue},
+		{"promote", "@every 10s", g.promote, g.lookPromote},
+		{"vacuum", "@every 2s", g.vacuum, g.lookVacuum},
+		{"roll", "@every 5s", g.roll, g.lookRoll},
+		{"operations", "@every 1s", g.operations, g.lookOperations},
+		{"expire-keys", "@every 1m", g.expireKeys, g.lookKeys},
+		{"fold", "@every 1m", g.fold, g.lookFold},
+		{"forget", "@every 1h", g.forget, g.lookForget},
+	}
+}
+
+// New returns a governor of everything in the store. A schedule that can't be is
+// CodeInvalid.
+func New(s *store.Store, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Governor{store: s, log: cfg.Log}
-	g.jobs = []Job{
-		{"rescue", or(cfg.Rescue, "@every 3s"), g.rescue},
-		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
-		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
-		{"roll", or(cfg.Roll, "@every 5s"), g.roll},
-		{"operations", or(cfg.Operations, "@every 1s"), g.operations},
-		{"expire-keys", or(cfg.Expire, "@every 1m"), g.expireKeys},
-		{"fold", or(cfg.Fold, "@every 1m"), g.fold},
-		{"forget", or(cfg.Forget, "@every 1h"), g.forget},
-	}
-	return g
-}
-
-func or(spec, standard string) string {
-	if spec == "" {
-		return standard
-	}
-	return spec
+	g.jobs = g.standardJobs()
+	return g, schedule(g.jobs, cfg.Schedules)
 }
 
 // Jobs returns all jobs.
 func (g *Governor) Jobs() []Job { return g.jobs }
+
+// Job returns a job by name; CodeInvalid when there is none.
+func (g *Governor) Job(name string) (Job, error) {
+	for _, job := range g.jobs {
+		if job.Name == name {
+			return job, nil
+		}
+	}
+	return Job{}, asyncflow.InvalidField("job", "is %q; the jobs are %s", name, names(g.jobs))
+}
 
 // level returns at which level a run that moved rows is logged: vacuums and folds
 // are everyday business.
@@ -78,17 +87,20 @@ func (j Job) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// jobTimeout bounds one run of a job.
-const jobTimeout = 5 * time.Minute
-
-// Run runs the jobs by their specs until ctx ends. A job that panics is logged
+// Run runs the jobs by their schedules until ctx ends. A job that panics is logged
 // and runs again; one that is still running is skipped.
 func (g *Governor) Run(ctx context.Context) error {
+	g.announce(ctx)
 	logger := cronLogger{g.log}
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))
 	for _, job := range g.jobs {
-		if _, err := c.AddFunc(job.Spec, func() { g.runJob(ctx, job) }); err != nil {
+		if job.Spec == Off {
+			g.log.Info("a job is off on this node", "job", job.Name)
+			continue
+		}
+		r := &runner{Governor: g, job: job}
+		if _, err := c.AddFunc(job.Spec, func() { r.run(ctx) }); err != nil {
 			return fmt.Errorf("the schedule %q of job %s: %w", job.Spec, job.Name, err)
 		}
 	}
@@ -98,16 +110,19 @@ func (g *Governor) Run(ctx context.Context) error {
 	return nil
 }
 
-func (g *Governor) runJob(ctx context.Context, job Job) {
-	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+// announceTime bounds how long the start waits for a database that doesn't answer.
+const announceTime = 5 * time.Second
+
+// announce writes down when this node runs its jobs.
+func (g *Governor) announce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
-	start := time.Now()
-	n, err := job.Run(ctx)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		g.log.Warn("job failed; it will run again", "job", job.Name, "error", err)
-	case n > 0:
-		g.log.Log(ctx, job.level(), "job", "job", job.Name, "rows", n, "duration", time.Since(start).Round(time.Millisecond))
+	specs := map[string]string{}
+	for _, job := range g.jobs {
+		specs[job.Name] = job.Spec
+	}
+	if err := g.store.ScheduleJobs(ctx, specs); err != nil && ctx.Err() == nil {
+		g.log.Warn("can't write down when the jobs run", "error", err)
 	}
 }
 

@@ -30,7 +30,7 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	group.SetLimit(operationsAtOnce)
 	for _, o := range due {
 		group.Go(func() error {
-			n, err := g.carryOn(ctx, o)
+			n, err := g.guarded("operations", func() (int, error) { return g.carryOn(ctx, o) })
 			mu.Lock()
 			defer mu.Unlock()
 			sum += n

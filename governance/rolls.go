@@ -16,19 +16,50 @@ const spread = 3 * time.Second
 // sealed, drained, cleared, dropped. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
+	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
+		var errs []error
+		for _, step := range steps {
+			done, err := step(ctx)
+			if done {
+				sum++
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	return sum, err
+}
+
+// lookRoll tells how many steps are due; one may find a table still in use.
+func (g *Governor) lookRoll(ctx context.Context) ([]store.Due, error) {
+	var all []store.Due
+	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
+		all = append(all, store.Due{Tenant: t.Tenant, Type: t.Name, Rows: len(steps)})
+		return nil
+	})
+	return without0(all), err
+}
+
+// rollStep takes a step of a roll, and tells whether it did.
+type rollStep func(context.Context) (bool, error)
+
+// eachRolled calls do for each type of each tenant with the steps that are due for its
+// rolls, oldest first. One type's failure doesn't keep the others from their turn.
+func (g *Governor) eachRolled(ctx context.Context, do func(*store.Type, []rollStep) error) error {
 	var errs []error
 	for tenant, types := range g.store.Catalog.Tenants() {
 		rolls, err := g.store.Rolls(ctx, tenant)
 		errs = append(errs, err)
 		for name, of := range rollsByType(rolls) {
-			if t := types[name]; t != nil {
-				n, err := g.rollType(ctx, t, of)
-				sum += n
-				errs = append(errs, err)
+			t := types[name]
+			if t == nil {
+				continue
 			}
+			steps, err := g.dueSteps(ctx, t, of)
+			errs = append(errs, err, do(t, steps))
 		}
 	}
-	return sum, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 func rollsByType(rolls []store.Roll) map[string][]store.Roll {
@@ -39,49 +70,36 @@ func rollsByType(rolls []store.Roll) map[string][]store.Roll {
 	return types
 }
 
-// rollType takes the next step of each of a type's rolls, oldest first.
-func (g *Governor) rollType(ctx context.Context, t *store.Type, rolls []store.Roll) (int, error) {
-	var sum int
-	var errs []error
-	for i, r := range rolls {
-		step := g.nextStep(t, r, i == 0)
-		if i == len(rolls)-1 {
-			step = g.open
-		} else if i == len(rolls)-2 && g.since(rolls[i+1].OpenedAt) < spread {
-			continue // not every node knows of the next one yet
+// dueSteps returns the next steps of a type's rolls.
+func (g *Governor) dueSteps(ctx context.Context, t *store.Type, rolls []store.Roll) ([]rollStep, error) {
+	var steps []rollStep
+	open := rolls[len(rolls)-1]
+	for i, r := range rolls[:len(rolls)-1] {
+		if i == len(rolls)-2 && g.since(open.OpenedAt) < spread {
+			break // not every node knows of the next one yet
 		}
-		if step == nil {
-			continue
+		if step := g.nextStep(t, r, i == 0); step != nil {
+			steps = append(steps, step)
 		}
-		done, err := step(ctx, t, r)
-		if done {
-			sum++
-		}
-		errs = append(errs, err)
 	}
-	return sum, errors.Join(errs...)
+	full, err := g.full(ctx, t, open)
+	if full {
+		steps = append(steps, func(ctx context.Context) (bool, error) { return g.store.OpenRoll(ctx, t) })
+	}
+	return steps, err
 }
-
-// rollStep takes a step of a roll, and tells whether it did.
-type rollStep func(context.Context, *store.Type, store.Roll) (bool, error)
 
 // nextStep returns what is next for a roll that is not open any more; nil: nothing now.
 func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
 	switch {
 	case r.SealedAt.IsZero():
-		return func(ctx context.Context, t *store.Type, r store.Roll) (bool, error) {
-			return g.store.SealRoll(ctx, t, r.Position)
-		}
+		return func(ctx context.Context) (bool, error) { return g.store.SealRoll(ctx, t, r.Position) }
 	case r.DrainedAt.IsZero():
-		return func(ctx context.Context, t *store.Type, _ store.Roll) (bool, error) { return g.store.DrainRoll(ctx, t) }
-	case !r.ReadyDropped && g.since(r.DrainedAt) < spread:
-		return nil
-	case !r.ReadyDropped:
-		return func(ctx context.Context, t *store.Type, r store.Roll) (bool, error) {
-			return g.store.ClearRoll(ctx, t, r.Position)
-		}
-	case oldest && g.since(r.SealedAt) > t.Retention.Std():
-		return func(ctx context.Context, t *store.Type, _ store.Roll) (bool, error) {
+		return func(ctx context.Context) (bool, error) { return g.store.DrainRoll(ctx, t) }
+	case !r.ReadyDropped && g.since(r.DrainedAt) >= spread:
+		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, t, r.Position) }
+	case r.ReadyDropped && oldest && g.since(r.SealedAt) > t.Retention.Std():
+		return func(ctx context.Context) (bool, error) {
 			return g.store.DropRoll(ctx, t, g.store.Clock.Now().Add(-t.Retention.Std()))
 		}
 	}
@@ -90,19 +108,17 @@ func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
 
 func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now().Sub(at) }
 
-// open opens the next roll if the open one is full or old.
-func (g *Governor) open(ctx context.Context, t *store.Type, r store.Roll) (bool, error) {
-	if t.Begin != t.End {
+// full tells whether the next roll is to open: when the open one has enough tasks, or is
+// old and has any, and the one before is drained.
+func (g *Governor) full(ctx context.Context, t *store.Type, open store.Roll) (bool, error) {
+	switch {
+	case t.Begin != t.End || open.Numbers == 0:
+		return false, nil
+	case g.since(open.OpenedAt) > t.RollAge.Std():
+		return true, nil
+	case open.Numbers < int64(t.RollRows):
 		return false, nil
 	}
-	old := r.Numbers > 0 && g.since(r.OpenedAt) > t.RollAge.Std()
-	if !old && r.Numbers < int64(t.RollRows) {
-		return false, nil
-	}
-	if !old { // numbers have gaps
-		if tasks, err := g.store.TasksIn(ctx, t, r.Position); err != nil || tasks < int64(t.RollRows) {
-			return false, err
-		}
-	}
-	return g.store.OpenRoll(ctx, t)
+	tasks, err := g.store.TasksIn(ctx, t, open.Position) // numbers have gaps
+	return tasks >= int64(t.RollRows), err
 }

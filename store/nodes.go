@@ -3,7 +3,32 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
+
+// Node is a node that writes, or wrote, its row.
+type Node struct {
+	ID, Roles, Version string // roles by commas
+	Started, Seen      time.Time
+	Gone               bool // it hasn't written for too long
+}
+
+// ListNodes returns the nodes that are there and those that went without a word within
+// the last day, by the time of their start.
+func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
+	rows, err := s.pool.Query(ctx, `SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
+	if err != nil {
+		return nil, wrap(err, "ListNodes")
+	}
+	limit := s.Clock.Now().Add(-nodeGone)
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Node, err error) {
+		err = row.Scan(&n.ID, &n.Roles, &n.Version, &n.Started, &n.Seen)
+		n.Gone = !n.Seen.After(limit)
+		return n, err
+	})
+	return all, wrap(err, "ListNodes")
+}
 
 // Nodes returns how many nodes write their row, this one included: at least 1.
 func (s *Store) Nodes() int { return max(int(s.nodes.Load()), 1) }
@@ -35,9 +60,17 @@ func (s *Store) leave() {
 	}
 }
 
+// nodesKept is how long the row of a node that is gone is kept.
+const nodesKept = 24 * time.Hour
+
+// LookForgetNodes counts the nodes that have been silent for a day.
+func (s *Store) LookForgetNodes(ctx context.Context) (int, error) {
+	return s.countRows(ctx, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+}
+
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and
 // returns how many there were.
 func (s *Store) ForgetNodes(ctx context.Context) (int, error) {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-24*time.Hour))
+	tag, err := s.pool.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetNodes")
 }

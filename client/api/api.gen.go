@@ -116,6 +116,45 @@ func (e BulkRedriveStatus) Valid() bool {
 	}
 }
 
+// Defines values for JobOutcome.
+const (
+	JobOutcomeFailed JobOutcome = "failed"
+	JobOutcomeNever  JobOutcome = "never"
+	JobOutcomeOk     JobOutcome = "ok"
+)
+
+// Valid indicates whether the value is a known member of the JobOutcome enum.
+func (e JobOutcome) Valid() bool {
+	switch e {
+	case JobOutcomeFailed:
+		return true
+	case JobOutcomeNever:
+		return true
+	case JobOutcomeOk:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for NodeState.
+const (
+	NodeAlive NodeState = "alive"
+	NodeGone  NodeState = "gone"
+)
+
+// Valid indicates whether the value is a known member of the NodeState enum.
+func (e NodeState) Valid() bool {
+	switch e {
+	case NodeAlive:
+		return true
+	case NodeGone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for OperationKind.
 const (
 	OperationKindCancel  OperationKind = "cancel"
@@ -386,6 +425,12 @@ type Failure struct {
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
 
+// Governance defines model for Governance.
+type Governance struct {
+	Jobs  []Job  `json:"jobs"`
+	Nodes []Node `json:"nodes"`
+}
+
 // Health defines model for Health.
 type Health struct {
 	// Status Example: ok
@@ -412,6 +457,42 @@ type Interval = asyncflow.Interval
 
 // JSON Any JSON value. It is stored and passed on byte by byte, and never read.
 type JSON = json.RawMessage
+
+// Job defines model for Job.
+type Job struct {
+	DurationMs float32 `json:"duration_ms,omitempty,omitzero"`
+
+	// Error Why it failed.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Failures How many runs have failed since one ended well.
+	Failures int    `json:"failures"`
+	Name     string `json:"name"`
+
+	// NextAt When it runs next; absent if it is off, or no node is there to run it.
+	NextAt time.Time `json:"next_at,omitempty,omitzero"`
+
+	// Node On which it last ran.
+	Node string `json:"node,omitempty,omitzero"`
+
+	// Outcome Of its last run; never: it has not run yet.
+	Outcome JobOutcome `json:"outcome"`
+
+	// Rows How many rows it moved.
+	Rows int64 `json:"rows"`
+
+	// Schedule As cron has it, in UTC, or off; of the node that started last.
+	Schedule string `json:"schedule"`
+
+	// StartedAt Of its last run. One that had nothing to do is written down about once a minute.
+	StartedAt time.Time `json:"started_at,omitempty,omitzero"`
+
+	// SucceededAt When the last run that ended well began.
+	SucceededAt time.Time `json:"succeeded_at,omitempty,omitzero"`
+}
+
+// JobOutcome Of its last run; never: it has not run yet.
+type JobOutcome string
 
 // Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 //
@@ -479,6 +560,23 @@ type NewTask struct {
 type NewTaskBatch struct {
 	Tasks []BatchItem `json:"tasks"`
 }
+
+// Node defines model for Node.
+type Node struct {
+	Id    string   `json:"id"`
+	Roles []string `json:"roles"`
+
+	// SeenAt When it last wrote its row.
+	SeenAt    time.Time `json:"seen_at"`
+	StartedAt time.Time `json:"started_at"`
+
+	// State gone: silent for 15 s, and not stopped in order. It is forgotten after a day.
+	State   NodeState `json:"state"`
+	Version string    `json:"version"`
+}
+
+// NodeState gone: silent for 15 s, and not stopped in order. It is forgotten after a day.
+type NodeState string
 
 // Operation defines model for Operation.
 type Operation struct {
@@ -1128,6 +1226,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetGovernance See the nodes, and the last run of each job of governance
+	//
+	// What lies above the tenants, the same for all of them.
+	//
+	// Corresponds with GET /v1/governance (the `GetGovernance` operationId).
+	GetGovernance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListOperations List the operations, newest first
 	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
@@ -1648,6 +1753,23 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id string, reqEditors ...Re
 // Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEndpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetGovernance See the nodes, and the last run of each job of governance
+//
+// What lies above the tenants, the same for all of them.
+//
+// Corresponds with GET /v1/governance (the `GetGovernance` operationId).
+func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetGovernanceRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -2628,6 +2750,33 @@ func NewGetEndpointRequest(server string, id string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/v1/endpoints/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetGovernanceRequest constructs an http.Request for the GetGovernance method
+func NewGetGovernanceRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/governance")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -3781,6 +3930,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetEndpointResponse, error)
 
+	// GetGovernanceWithResponse See the nodes, and the last run of each job of governance
+	//
+	// What lies above the tenants, the same for all of them.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/governance (the `GetGovernance` operationId).
+	GetGovernanceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetGovernanceResponse, error)
+
 	// ListOperationsWithResponse List the operations, newest first
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4582,6 +4740,54 @@ func (r GetEndpointResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetGovernanceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Governance
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetGovernanceResponse) GetJSON200() *Governance {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetGovernanceResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetGovernanceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetGovernanceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetGovernanceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetGovernanceResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5830,6 +6036,21 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id st
 	return ParseGetEndpointResponse(rsp)
 }
 
+// GetGovernanceWithResponse See the nodes, and the last run of each job of governance
+//
+// What lies above the tenants, the same for all of them.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/governance (the `GetGovernance` operationId).
+func (c *ClientWithResponses) GetGovernanceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetGovernanceResponse, error) {
+	rsp, err := c.GetGovernance(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetGovernanceResponse(rsp)
+}
+
 // ListOperationsWithResponse List the operations, newest first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6643,6 +6864,39 @@ func ParseGetEndpointResponse(rsp *http.Response) (*GetEndpointResponse, error) 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Endpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetGovernanceResponse parses an HTTP response from a GetGovernanceWithResponse call
+func ParseGetGovernanceResponse(rsp *http.Response) (*GetGovernanceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetGovernanceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Governance
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

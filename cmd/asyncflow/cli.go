@@ -10,6 +10,8 @@ type cli struct {
 	Tenants tenantsCmd `cmd:"" group:"Run:" help:"Make and list tenants, in the database."`
 	Token   tokenCmd   `cmd:"" group:"Run:" help:"Make tokens for callers of the API."`
 
+	Governance governanceCmd `cmd:"" group:"Run:" help:"See and run the jobs that go on beside the requests, in the database."`
+
 	Tasks     tasksCmd     `cmd:"" group:"Use:" help:"Submit tasks and see what became of them."`
 	Types     typesCmd     `cmd:"" group:"Use:" help:"Set up task types: pipelines of stages."`
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`

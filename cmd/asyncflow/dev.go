@@ -19,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
@@ -33,6 +34,7 @@ type devCmd struct {
 	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
 
 	Concurrency int        `default:"512" help:"The most tasks that are under way at once."`
+	Jobs        jobFlags   `embed:""`
 	LogLevel    slog.Level `default:"info" help:"debug, info (a line for each attempt), warn (those that failed) or error."`
 }
 
@@ -54,6 +56,10 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 	if c.Concurrency < 1 {
 		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1", c.Concurrency))
 	}
+	schedules, err := c.Jobs.schedules()
+	if err != nil {
+		return usageError(err)
+	}
 	log := devLog(g, c.LogLevel)
 	if c.Data == "" {
 		dir, err := devpg.DefaultDataDir()
@@ -73,7 +79,7 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	defer stopPostgres(pg, log)
-	d := &dev{cmd: c, g: g, log: log, listener: listener, url: "http://" + listener.Addr().String()}
+	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener, url: "http://" + listener.Addr().String()}
 	if err := d.prepare(ctx, pg); err != nil {
 		return err
 	}
@@ -107,9 +113,11 @@ type dev struct {
 	listener net.Listener
 	url      string // of the API
 	database string
-	secrets  devSecrets
-	token    string
-	admin    string
+
+	schedules map[string]string // of governance
+	secrets   devSecrets
+	token     string
+	admin     string
 }
 
 // prepare makes database, schema, tenant, secrets and tokens.
@@ -193,6 +201,7 @@ func (d *dev) node() nodeConfig {
 		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
 		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
+		governance: governance.Config{Schedules: d.schedules},
 		api:        httpapi.Config{Version: version, AllowHTTP: true},
 	}
 }

@@ -141,7 +141,11 @@ func (n *node) prepare() error {
 	if n.has(roleGovernance) {
 		cfg := n.cfg.governance
 		cfg.Log = n.cfg.log
-		n.runs = append(n.runs, governance.New(n.store, cfg).Run)
+		g, err := governance.New(n.store, cfg)
+		if err != nil {
+			return err
+		}
+		n.runs = append(n.runs, g.Run)
 	}
 	if n.has(roleAPI) {
 		return n.prepareAPI()

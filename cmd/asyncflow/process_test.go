@@ -232,3 +232,13 @@ func (w *worker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec) 
 		require.NoError(t, err)
 	}
 }
+
+var nodeField = regexp.MustCompile(`asyncflow is ready.* node=(\S+)`)
+
+// node returns the name of the node that the process is.
+func (p *process) node(t *testing.T) string {
+	t.Helper()
+	m := nodeField.FindStringSubmatch(p.said())
+	require.NotNil(t, m)
+	return m[1]
+}

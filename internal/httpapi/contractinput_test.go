@@ -135,6 +135,9 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 			if s.worker = strings.HasPrefix(path, "/v1/callbacks/"); s.worker {
 				s.token = completion
 			}
+			if op.Extensions["x-scope"] == string(auth.ScopeAdmin) {
+				s.token = b.newToken("acme", auth.ScopeAdmin)
+			}
 			if op.RequestBody != nil {
 				media := op.RequestBody.Value.Content["application/json"]
 				s.schema = media.Schema.Value

@@ -52,6 +52,9 @@ type ServerInterface interface {
 	// GetEndpoint Get an endpoint
 	// (GET /v1/endpoints/{id})
 	GetEndpoint(c *fiber.Ctx, id string) error
+	// GetGovernance See the nodes, and the last run of each job of governance
+	// (GET /v1/governance)
+	GetGovernance(c *fiber.Ctx) error
 	// ListOperations List the operations, newest first
 	// (GET /v1/operations)
 	ListOperations(c *fiber.Ctx) error
@@ -396,6 +399,24 @@ func (siw *ServerInterfaceWrapper) GetEndpoint(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetEndpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetGovernance operation middleware
+func (siw *ServerInterfaceWrapper) GetGovernance(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGovernance(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1177,6 +1198,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
 
+	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
+
 	router.Get(options.BaseURL+"/healthz", wrapper.Health)
 
 	router.Get(options.BaseURL+"/readyz", wrapper.Ready)
@@ -1509,6 +1532,34 @@ type GetEndpointdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetEndpointdefaultApplicationProblemPlusJSONResponse) VisitGetEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGovernanceRequestObject struct {
+}
+
+type GetGovernanceResponseObject interface {
+	VisitGetGovernanceResponse(ctx *fiber.Ctx) error
+}
+
+type GetGovernance200JSONResponse Governance
+
+func (response GetGovernance200JSONResponse) VisitGetGovernanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetGovernancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGovernancedefaultApplicationProblemPlusJSONResponse) VisitGetGovernanceResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -2231,6 +2282,9 @@ type StrictServerInterface interface {
 	// GetEndpoint Get an endpoint
 	// (GET /v1/endpoints/{id})
 	GetEndpoint(ctx context.Context, request GetEndpointRequestObject) (GetEndpointResponseObject, error)
+	// GetGovernance See the nodes, and the last run of each job of governance
+	// (GET /v1/governance)
+	GetGovernance(ctx context.Context, request GetGovernanceRequestObject) (GetGovernanceResponseObject, error)
 	// ListOperations List the operations, newest first
 	// (GET /v1/operations)
 	ListOperations(ctx context.Context, request ListOperationsRequestObject) (ListOperationsResponseObject, error)
@@ -2654,6 +2708,31 @@ func (sh *strictHandler) GetEndpoint(ctx *fiber.Ctx, id string) error {
 		return err
 	} else if validResponse, ok := response.(GetEndpointResponseObject); ok {
 		if err := validResponse.VisitGetEndpointResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGovernance operation middleware
+func (sh *strictHandler) GetGovernance(ctx *fiber.Ctx) error {
+	var request GetGovernanceRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGovernance(ctx.UserContext(), request.(GetGovernanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGovernance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGovernanceResponseObject); ok {
+		if err := validResponse.VisitGetGovernanceResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// governanceCmd looks at the jobs and runs them, straight in the database.
+type governanceCmd struct {
+	Status governanceStatusCmd `cmd:"" help:"Show the nodes, and each job with its last run."`
+	Run    governanceRunCmd    `cmd:"" help:"Run a job once, now, or see what it would do."`
+}
+
+// withGovernor opens the database for a command.
+func withGovernor(ctx context.Context, url string, do func(*store.Store, *governance.Governor) error) error {
+	s, err := store.Open(ctx, store.Config{URL: url, Node: nodeName(), Pool: 2, HotPool: 1})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	g, err := governance.New(s, governance.Config{})
+	if err != nil {
+		return err
+	}
+	return do(s, g.ByHand())
+}
+
+type governanceStatusCmd struct{ databaseFlag }
+
+// Help is shown by asyncflow governance status --help.
+func (c *governanceStatusCmd) Help() string {
+	return `A run that had nothing to do is written down about once a minute, of all nodes together; one that moved rows or failed,
+within 5 s. FAILURES counts those since one ended well. NEXT is empty when the job is off, or no node is there to run it.
+
+Example:
+
+    asyncflow governance status -o json | jq -r '.jobs[] | select(.outcome == "failed") | .name'`
+}
+
+// Run shows the nodes and the jobs.
+func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
+	return withGovernor(ctx, c.DatabaseURL, func(s *store.Store, _ *governance.Governor) error {
+		status, err := governance.ReadStatus(ctx, s)
+		if err != nil {
+			return err
+		}
+		doc := httpapi.GovernanceOut(status)
+		if g.output == "json" {
+			return g.printJSON(doc)
+		}
+		return g.printGovernance(doc)
+	})
+}
+
+func (g *globals) printGovernance(doc api.Governance) error {
+	nodes := make([][]string, len(doc.Nodes))
+	for i, n := range doc.Nodes {
+		nodes[i] = []string{n.Id, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt), timeText(n.SeenAt), string(n.State)}
+	}
+	if err := g.printTable("NODE ROLES VERSION STARTED SEEN STATE", nodes); err != nil {
+		return err
+	}
+	fmt.Fprintln(g.stdout)
+	jobs := make([][]string, len(doc.Jobs))
+	for i, j := range doc.Jobs {
+		took, rows := "", ""
+		if !j.StartedAt.IsZero() {
+			took, rows = milliseconds(j.DurationMs).String(), number(j.Rows)
+		}
+		outcome := string(j.Outcome)
+		if j.Error != "" {
+			outcome += ": " + j.Error
+		}
+		jobs[i] = []string{j.Name, j.Schedule, timeText(j.StartedAt), j.Node, took, rows, number(int64(j.Failures)), timeText(j.NextAt), outcome}
+	}
+	return g.printTable("JOB SCHEDULE LAST NODE TOOK ROWS FAILURES NEXT OUTCOME", jobs)
+}
+
+func milliseconds(ms float32) time.Duration {
+	return time.Duration(float64(ms) * float64(time.Millisecond)).Round(time.Millisecond / 10)
+}
+
+type governanceRunCmd struct {
+	databaseFlag
+	Job    string `arg:"" help:"Its name: see asyncflow governance status."`
+	DryRun bool   `help:"Only count the rows that it would move, by type."`
+}
+
+// Help is shown by asyncflow governance run --help.
+func (c *governanceRunCmd) Help() string {
+	return `It is safe at any time: what another node is doing this moment is left to that node.
+
+Example:
+
+    asyncflow governance run rescue --dry-run`
+}
+
+// Run runs the job, or looks at what it would do.
+func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
+	return withGovernor(ctx, c.DatabaseURL, func(_ *store.Store, gov *governance.Governor) error {
+		job, err := gov.Job(c.Job)
+		if err != nil {
+			return usageError(err)
+		}
+		if c.DryRun {
+			return g.look(ctx, job)
+		}
+		run, err := gov.RunByHand(ctx, job)
+		if err != nil {
+			return fmt.Errorf("%s moved %d rows and failed: %w", job.Name, run.Rows, err)
+		}
+		if g.output == "json" {
+			return g.printJSON(map[string]any{"job": job.Name, "rows": run.Rows, "duration_ms": run.Duration.Seconds() * 1000})
+		}
+		_, err = fmt.Fprintf(g.stdout, "%s moved %d rows in %s\n", job.Name, run.Rows, run.Duration.Round(time.Millisecond))
+		return err
+	})
+}
+
+// dueOut is a line of a dry run.
+type dueOut struct {
+	Tenant string `json:"tenant,omitempty"`
+	Type   string `json:"type,omitempty"`
+	Rows   int    `json:"rows"`
+}
+
+// look shows how many rows a job would move.
+func (g *globals) look(ctx context.Context, job governance.Job) error {
+	due, err := job.Look(ctx)
+	if err != nil {
+		return err
+	}
+	sum, out, rows := 0, []dueOut{}, [][]string{}
+	for _, d := range due {
+		sum += d.Rows
+		out = append(out, dueOut{d.Tenant, d.Type, d.Rows})
+		rows = append(rows, []string{d.Tenant, d.Type, number(int64(d.Rows))})
+	}
+	if g.output == "json" {
+		return g.printJSON(map[string]any{"job": job.Name, "dry_run": true, "rows": sum, "data": out})
+	}
+	if err := g.printTable("TENANT TYPE ROWS", rows); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stdout, "\n%s would move %d rows; nothing was changed\n", job.Name, sum)
+	return err
+}

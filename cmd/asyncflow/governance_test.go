@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+func TestSplitJobs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"rescue=@every 5s":                             {"rescue=@every 5s"},
+		"rescue=@every 5s,forget=off":                  {"rescue=@every 5s", "forget=off"},
+		"fold=0,30 3 * * 1,2,forget=off":               {"fold=0,30 3 * * 1,2", "forget=off"},
+		"fold=CRON_TZ=Asia/Tokyo 5 3 * * *,rescue=off": {"fold=CRON_TZ=Asia/Tokyo 5 3 * * *", "rescue=off"},
+	} {
+		assert.Equal(t, want, splitJobs(text))
+	}
+	schedules, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off", "fold=0,30 3 * * *"}}.schedules()
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"rescue": "@every 5s", "forget": "off", "fold": "0,30 3 * * *"}, schedules)
+}
+
+// A schedule that can't be is named at the start.
+func TestBadSchedules(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	for jobs, want := range map[string]string{
+		"nope=@every 5s":          `asyncflow: --job job is "nope"; the jobs are rescue, promote,`,
+		"rescue=often":            `asyncflow: --job job rescue has the schedule "often"; it must be like @every 5s`,
+		"rescue":                  `asyncflow: --job has "rescue"; it must be NAME=SPEC`,
+		"fold=off,fold=@every 5s": `asyncflow: --job has "fold=@every 5s"; it must be NAME=SPEC, each job once`,
+	} {
+		env["ASYNCFLOW_JOBS"] = jobs
+		r := runCLI(t, env, "serve")
+		assert.Equal(t, exitUsage, r.code)
+		assert.Contains(t, r.stderr, want)
+		delete(env, "ASYNCFLOW_JOBS")
+		r = runCLI(t, env, "dev", "--job="+jobs)
+		assert.Equal(t, exitUsage, r.code)
+		assert.Contains(t, r.stderr, want)
+	}
+}
+
+// execSQL changes the database from the side.
+func execSQL(t *testing.T, database, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+func TestGovernanceFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	p := startNode(t, url, "--roles=api,governance", "--job=rescue=off,fold=30 3 * * *")
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	w.pipe(t, p.client(), oneStage())
+	submitMany(t, p.client(), 5)
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser"})
+	require.NoError(t, err)
+	defer s.Close()
+	pipe, err := s.Catalog.Type(testTenant, "pipe")
+	require.NoError(t, err)
+	leases, _, err := s.Lease(t.Context(), pipe, 10)
+	require.NoError(t, err)
+	require.Len(t, leases, 5)
+	execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	execSQL(t, url, `INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0', now() - interval '1 h', now() - interval '1 min')`)
+	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_URL": closedURL(t)}
+
+	r := runCLI(t, env, "governance", "run", "rescue", "--dry-run")
+	require.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "acme    pipe  5\n")
+	assert.Contains(t, r.stdout, "rescue would move 5 rows; nothing was changed\n")
+	r = runCLI(t, env, "governance", "run", "rescue", "--dry-run", "-o", "json")
+	assert.JSONEq(t, `{"job":"rescue","dry_run":true,"rows":5,"data":[{"tenant":"acme","type":"pipe","rows":5}]}`, r.stdout)
+	r = runCLI(t, env, "governance", "run", "rescue")
+	require.Zero(t, r.code, r.stderr)
+	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
+	for _, job := range []string{"promote", "vacuum", "operations", "expire-keys", "fold", "forget"} {
+		require.Zero(t, runCLI(t, env, "governance", "run", job).code, job)
+		require.Zero(t, runCLI(t, env, "governance", "run", job, "--dry-run").code, job)
+	}
+	r = runCLI(t, env, "governance", "run", "nope")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.stderr, `job is "nope"; the jobs are rescue`)
+
+	r = runCLI(t, env, "governance", "status", "-o", "json")
+	require.Zero(t, r.code, r.stderr)
+	var status client.Governance
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &status))
+	rescue := status.Jobs[0]
+	assert.Equal(t, []any{"rescue", "off", "ok", int64(5)}, []any{rescue.Name, rescue.Schedule, string(rescue.Outcome), rescue.Rows})
+	assert.True(t, rescue.NextAt.IsZero())
+	i := slices.IndexFunc(status.Jobs, func(j client.Job) bool { return j.Name == "fold" })
+	assert.Equal(t, "30 3 * * *", status.Jobs[i].Schedule, "a run by hand doesn't change it")
+	assert.Equal(t, 3, status.Jobs[i].NextAt.UTC().Hour())
+	require.Len(t, status.Nodes, 2, "a command is no node")
+	assert.Equal(t, []any{"dead", "gone"}, []any{status.Nodes[0].Id, string(status.Nodes[0].State)})
+	assert.Equal(t, []any{[]string{"api", "governance"}, "alive"}, []any{status.Nodes[1].Roles, string(status.Nodes[1].State)})
+	r = runCLI(t, env, "governance", "status")
+	assert.Regexp(t, `(?m)^dead +dispatcher +v0 .* gone$`, r.stdout)
+	assert.Regexp(t, `(?m)^rescue +off +\S+Z +\S+ +\S+ +5 +0 +- +ok$`, r.stdout)
+}
+
+// A node that is killed or stopped in the middle of a job holds nothing: its
+// transaction ends with it, and another node does the job.
+func TestAnotherNodeTakesOver(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := database(t)
+			a := startNode(t, url, "--roles=api,governance", "--job=rescue=@every 1s")
+			w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+			w.pipe(t, a.client(), oneStage())
+			ids := submitMany(t, a.client(), 3)
+			s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser"})
+			require.NoError(t, err)
+			defer s.Close()
+			pipe, err := s.Catalog.Type(testTenant, "pipe")
+			require.NoError(t, err)
+			_, _, err = s.Lease(t.Context(), pipe, 10)
+			require.NoError(t, err)
+
+			conn, err := pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			barrier, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = barrier.Exec(t.Context(), `LOCK TABLE tenant_acme.journal_pipe_1 IN SHARE MODE`)
+			require.NoError(t, err)
+			execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+			held := func() (held bool) { // the lock of the job, by a node that waits for the journal
+				require.NoError(t, conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks a JOIN pg_locks w USING (pid)
+					WHERE a.locktype = 'advisory' AND a.granted AND NOT w.granted)`).Scan(&held))
+				return held
+			}
+			require.Eventually(t, held, 20*time.Second, 5*time.Millisecond, "the node is in the middle of it")
+			a.signal(end)
+			require.NoError(t, barrier.Rollback(t.Context()))
+
+			b := startNode(t, url, "--roles=api,governance", "--job=rescue=@every 1s")
+			for _, id := range ids {
+				require.Eventually(t, func() bool {
+					attempts, err := b.client().Attempts(t.Context(), id)
+					return err == nil && len(attempts) == 1 && attempts[0].Outcome == "lost"
+				}, 30*time.Second, 20*time.Millisecond)
+				task, err := b.client().Get(t.Context(), id)
+				require.NoError(t, err)
+				assert.Equal(t, asyncflow.StatusPending, task.Status)
+				assert.Equal(t, 2, task.Attempt)
+			}
+			assert.NotContains(t, a.said(), "level=INFO msg=job job=rescue")
+			require.Eventually(t, func() bool { return slices.Contains(rescuers(t, url), b.node(t)) }, 15*time.Second, 20*time.Millisecond, "it says so")
+		})
+	}
+}
+
+func rescuers(t *testing.T, database string) []string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	rows, err := conn.Query(t.Context(), `SELECT node FROM asyncflow.jobs WHERE name = 'rescue' AND rows = 3`)
+	require.NoError(t, err)
+	nodes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return nodes
+}

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// GetGovernance tells of the nodes and the jobs, which are no tenant's.
+func (s *Server) GetGovernance(ctx context.Context, _ GetGovernanceRequestObject) (GetGovernanceResponseObject, error) {
+	status, err := governance.ReadStatus(ctx, s.cfg.Store)
+	return GetGovernance200JSONResponse(GovernanceOut(status)), err
+}
+
+// GovernanceOut returns the document of how governance stands.
+func GovernanceOut(status governance.Status) Governance {
+	out := Governance{Jobs: make([]Job, len(status.Jobs)), Nodes: make([]Node, len(status.Nodes))}
+	for i, j := range status.Jobs {
+		out.Jobs[i] = jobOut(j)
+	}
+	for i, n := range status.Nodes {
+		out.Nodes[i] = nodeOut(n)
+	}
+	return out
+}
+
+func jobOut(j governance.JobStatus) Job {
+	out := Job{Name: j.Name, Schedule: j.Spec, Outcome: JobOutcomeOk, Node: j.Node, StartedAt: j.Started, DurationMs: float32(j.Duration.Microseconds()) / 1000,
+		Rows: int64(j.Rows), Error: j.Error, Failures: j.Failures, SucceededAt: j.Succeeded, NextAt: j.Next}
+	switch {
+	case j.Started.IsZero():
+		out.Outcome = JobOutcomeNever
+	case j.Error != "":
+		out.Outcome = JobOutcomeFailed
+	}
+	return out
+}
+
+func nodeOut(n store.Node) Node {
+	out := Node{Id: n.ID, Roles: strings.Split(n.Roles, ","), Version: n.Version, StartedAt: n.Started, SeenAt: n.Seen, State: NodeAlive}
+	if n.Gone {
+		out.State = NodeGone
+	}
+	return out
+}

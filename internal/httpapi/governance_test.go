@@ -1,0 +1,39 @@
+package httpapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+func TestGovernance(t *testing.T) {
+	b := setup(t)
+	assert.Equal(t, 403, b.call("GET", "/v1/governance", "").status, "it is no tenant's")
+	admin := b.newToken("acme", auth.ScopeAdmin)
+	g := read[api.Governance](b, 200, b.callAs(admin, "GET", "/v1/governance", ""))
+	assert.Empty(t, g.Nodes)
+	require.Greater(t, len(g.Jobs), 6)
+	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 3s", Outcome: api.JobOutcomeNever}, g.Jobs[0])
+	now := b.store.Clock.Now()
+	require.NoError(t, b.store.RecordJob(t.Context(), store.JobRun{Name: "rescue", Spec: "@every 3s", Started: now, Duration: 20 * time.Millisecond, Rows: 7, Error: "no"}, 2))
+	_, err := b.db.Exec(t.Context(), `INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now(), now())`)
+	require.NoError(t, err)
+	c, err := client.New(b.url, admin)
+	require.NoError(t, err)
+	g, err = c.Governance(t.Context())
+	require.NoError(t, err)
+	job := g.Jobs[0]
+	assert.WithinDuration(t, time.Now(), job.NextAt, 4*time.Second)
+	job.NextAt, job.StartedAt = time.Time{}, job.StartedAt.UTC()
+	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 3s", Outcome: api.JobOutcomeFailed, Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
+	require.Len(t, g.Nodes, 1)
+	assert.Equal(t, []string{"api", "governance"}, g.Nodes[0].Roles)
+	assert.Equal(t, api.NodeAlive, g.Nodes[0].State)
+}
