@@ -24,6 +24,9 @@ race: ## Run all tests with the race detector
 model: ## Hold the store against a simple model for 1,000 random sequences
 	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=1000
 
+rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
+	$(GO) test -count=1 -v -run '^TestRollsUnderLoad$$' ./cmd/asyncflow -rolls 1m
+
 lint: ## Check the format, vet, staticcheck and openapi.yaml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	$(GO) vet ./...
@@ -51,4 +54,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race lint generate bench bench-short ci docker compose clean
+.PHONY: help dev build test race model rolls lint generate bench bench-short ci docker compose clean

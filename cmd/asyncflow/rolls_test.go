@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+var rollsFor = flag.Duration("rolls", 15*time.Second, "how long TestRollsUnderLoad submits")
+
+// acknowledged are the ids of tasks whose submit was answered.
+type acknowledged struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// submitUntil submits batches to a node until ctx ends, and keeps what was answered.
+// A node that is gone is left alone.
+func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client) {
+	for ctx.Err() == nil {
+		tasks := make([]client.NewTask, 100)
+		for i := range tasks {
+			tasks[i] = client.NewTask{Type: "pipe", Context: fmt.Append(nil, i)}
+			if i%10 == 0 {
+				tasks[i].Delay = client.Duration(time.Second)
+			}
+		}
+		results, err := c.SubmitMany(ctx, tasks)
+		if err != nil {
+			return
+		}
+		a.mu.Lock()
+		for _, r := range results {
+			if r.Err == nil {
+				a.ids[r.Task.Id] = true
+			}
+		}
+		a.mu.Unlock()
+	}
+}
+
+// Tables roll every 2,000 tasks while two nodes submit and dispatch at full speed and one
+// of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
+// old roll.
+func TestRollsUnderLoad(t *testing.T) {
+	url := database(t)
+	often := "--job=roll=@every 1s"
+	a, b := startNode(t, url, often), startNode(t, url, often)
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	spec := oneStage()
+	spec.RollRows = 2000
+	w.pipe(t, b.client(), spec)
+	acked := &acknowledged{ids: map[string]bool{}}
+	ctx, stop := context.WithTimeout(t.Context(), *rollsFor)
+	defer stop()
+	var submitting sync.WaitGroup
+	for _, node := range []*process{a, b} {
+		submitting.Go(func() { acked.submitUntil(ctx, node.client()) })
+	}
+	killed := time.AfterFunc(*rollsFor/2, a.kill)
+	defer killed.Stop()
+	submitting.Wait()
+
+	stats := func() client.Stats {
+		all, err := b.client().Stats(t.Context(), "pipe")
+		require.NoError(t, err)
+		return all[0]
+	}
+	require.Eventually(t, func() bool {
+		s := stats()
+		return s.Waiting+s.Pending+s.Running == 0
+	}, 90*time.Second, 200*time.Millisecond, "everything drains")
+	final := stats()
+	assert.GreaterOrEqual(t, final.Rolls, 2, "it has rolled")
+	assert.GreaterOrEqual(t, final.Succeeded, int64(len(acked.ids)))
+	assert.Zero(t, final.Failed+final.Cancelled)
+	delivered := map[string]bool{}
+	for _, d := range w.deliveries() {
+		delivered[d.ID] = true
+	}
+	for id := range acked.ids {
+		assert.True(t, delivered[id], "%s was acknowledged and never delivered", id)
+	}
+	assert.EqualValues(t, final.Succeeded, len(delivered), "final and never acknowledged: what was on its way when its node was killed")
+	requireOldRollsEmpty(t, url)
+	t.Logf("%d tasks, %d acknowledged, %d rolls", final.Succeeded, len(acked.ids), final.Rolls)
+}
+
+// requireOldRollsEmpty checks that what is in no live table any more is not in a sealed
+// one either.
+func requireOldRollsEmpty(t *testing.T, url string) {
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	rows, err := conn.Query(t.Context(), `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relname LIKE 'ready_pipe_%' AND c.relkind = 'r'`)
+	require.NoError(t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.NotEmpty(t, tables)
+	assert.LessOrEqual(t, len(tables), 3, "earlier ones are dropped, but for one on its way")
+	for _, table := range tables {
+		var n int
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
+		assert.Zero(t, n, table)
+	}
+}
