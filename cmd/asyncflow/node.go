@@ -43,6 +43,7 @@ type nodeConfig struct {
 	callbacks  callbacks.Config
 	dispatcher dispatcher.Config
 	governance governance.Config
+	alerts     alertFlags
 	api        httpapi.Config // its Store, Verifier and Keys are filled in here
 	log        *slog.Logger
 }
@@ -70,12 +71,18 @@ func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.alerts.createTenant(ctx, cfg.store.URL); err != nil {
+		return err
+	}
 	s, err := store.Open(ctx, cfg.store)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	if err := checkSecret(s, keys); err != nil {
+		return err
+	}
+	if err := cfg.alerts.setUp(ctx, s, keys); err != nil {
 		return err
 	}
 	n := &node{cfg: cfg, store: s, keys: keys}

@@ -30,7 +30,8 @@ type serveCmd struct {
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
 	Signing jwtFlags `embed:""`
 
-	Jobs jobFlags `embed:""`
+	Jobs   jobFlags   `embed:""`
+	Alerts alertFlags `embed:""`
 
 	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
 	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
@@ -137,6 +138,9 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
+	if err := c.Alerts.check(c.AllowHTTP); err != nil {
+		return nodeConfig{}, err
+	}
 	var tokens auth.Config
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
 		if tokens, err = c.Signing.config(); err != nil {
@@ -149,7 +153,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
-		governance: governance.Config{Schedules: schedules},
+		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts,
 		api:        httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
 	}
 	if !c.Notify {

@@ -35,5 +35,5 @@ func TestGovernance(t *testing.T) {
 	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 3s", Outcome: api.JobOutcomeFailed, Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
 	require.Len(t, g.Nodes, 1)
 	assert.Equal(t, []string{"api", "governance"}, g.Nodes[0].Roles)
-	assert.Equal(t, api.NodeAlive, g.Nodes[0].State)
+	assert.Equal(t, api.StateAlive, g.Nodes[0].State)
 }
