@@ -18,6 +18,7 @@ import (
 func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool, err error) {
 	ts := &tokens{}
+	var written []asyncflow.Settlement
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
@@ -38,7 +39,8 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 		if v.Final() == "" {
 			ts.add(id.Number, l.Seq+1, v, now)
 		}
-		return writeSettled(ctx, tx, t, []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}, ts, now)
+		written = []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}
+		return writeSettled(ctx, tx, t, written, ts, now)
 	})
 	if err == pgx.ErrNoRows { // no such lost attempt
 		return v, false, nil
@@ -47,6 +49,7 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 		return v, false, wrap(err, "SettleLate(%s, %d)", id, seq)
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.countSettled(t.Key(), written...)
 	s.watched.tell(t.Key(), id.Number)
 	return v, taken, nil
 }

@@ -43,6 +43,7 @@ type serveCmd struct {
 	MaxBody      int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"Limit of a request's body in bytes."`
 	AllowHTTP    bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let endpoints have plain http URLs."`
 	AllowPrivate bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let deliveries go to loopback and private networks."`
+	Metrics      string        `env:"ASYNCFLOW_METRICS" default:"api" placeholder:"WHERE" help:"Where /metrics is: api (on the port of the API), an address of its own such as 127.0.0.1:9090, or off."`
 	LogFormat    string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json."`
 	LogLevel     slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 }
@@ -96,6 +97,12 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 		if _, err := store.Migrate(ctx, c.DatabaseURL); err != nil {
 			return err
 		}
+	}
+	if cfg.metrics != metricsOnAPI && cfg.metrics != metricsOff {
+		if cfg.metricsListener, err = listen(cfg.metrics); err != nil {
+			return err
+		}
+		defer cfg.metricsListener.Close()
 	}
 	if slices.Contains(cfg.roles, roleAPI) {
 		if cfg.listener, err = listen(c.Listen); err != nil {
@@ -153,8 +160,8 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
-		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts,
-		api:        httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
+		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts, metrics: c.Metrics,
+		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
 	}
 	if !c.Notify {
 		cfg.dispatcher.Poll = c.Poll

@@ -22,6 +22,9 @@ type ServerInterface interface {
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(c *fiber.Ctx) error
+	// Metrics What this node counts, for Prometheus
+	// (GET /metrics)
+	Metrics(c *fiber.Ctx) error
 	// Openapi This document
 	// (GET /openapi.yaml)
 	Openapi(c *fiber.Ctx) error
@@ -143,6 +146,24 @@ func (siw *ServerInterfaceWrapper) Health(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.Health(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// Metrics operation middleware
+func (siw *ServerInterfaceWrapper) Metrics(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Metrics(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1275,6 +1296,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/openapi.yaml", wrapper.Openapi)
 
+	router.Get(options.BaseURL+"/metrics", wrapper.Metrics)
+
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
@@ -1301,6 +1324,35 @@ type HealthdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response HealthdefaultApplicationProblemPlusJSONResponse) VisitHealthResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type MetricsRequestObject struct {
+}
+
+type MetricsResponseObject interface {
+	VisitMetricsResponse(ctx *fiber.Ctx) error
+}
+
+type Metrics200TextResponse string
+
+func (response Metrics200TextResponse) VisitMetricsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/plain")
+	ctx.Status(200)
+
+	_, err := ctx.WriteString(fmt.Sprint(response))
+	return err
+}
+
+type MetricsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response MetricsdefaultApplicationProblemPlusJSONResponse) VisitMetricsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -2405,6 +2457,9 @@ type StrictServerInterface interface {
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(ctx context.Context, request HealthRequestObject) (HealthResponseObject, error)
+	// Metrics What this node counts, for Prometheus
+	// (GET /metrics)
+	Metrics(ctx context.Context, request MetricsRequestObject) (MetricsResponseObject, error)
 	// Openapi This document
 	// (GET /openapi.yaml)
 	Openapi(ctx context.Context, request OpenapiRequestObject) (OpenapiResponseObject, error)
@@ -2547,6 +2602,31 @@ func (sh *strictHandler) Health(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(HealthResponseObject); ok {
 		if err := validResponse.VisitHealthResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// Metrics operation middleware
+func (sh *strictHandler) Metrics(ctx *fiber.Ctx) error {
+	var request MetricsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Metrics(ctx.UserContext(), request.(MetricsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Metrics")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(MetricsResponseObject); ok {
+		if err := validResponse.VisitMetricsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
