@@ -1,11 +1,13 @@
 package governance_test
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -151,6 +153,27 @@ func TestAlertTurns(t *testing.T) {
 	episodes, err := a.Episodes(t.Context(), tenant)
 	require.NoError(t, err)
 	assert.Empty(t, episodes, "a node that was held up has nothing to say")
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	barrier, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = barrier.Exec(t.Context(), `LOCK TABLE tenant_acme.alert_episodes IN SHARE MODE`)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { assert.NoError(t, a.ObserveAlerts(t.Context(), tenant, old, a.Clock.Now())) })
+	}
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
+		return waiting == 4
+	}, 10*time.Second, 5*time.Millisecond, "all of them are at it")
+	require.NoError(t, barrier.Rollback(t.Context()))
+	wg.Wait()
+	episodes, err = a.Episodes(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Len(t, episodes, 1, "they wait for each other")
 }
 
 func TestFailureAlert(t *testing.T) {
