@@ -33,6 +33,7 @@ var arrows = map[string][]string{
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
 	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "."},
+	"internal/metrics": {"governance", "store", "."},
 	"internal/devpg":   {"."},
 	"internal/pgtest":  {"internal/devpg", "."},
 	"cmd/asyncflow":    {"..."},
@@ -48,6 +49,7 @@ var standardOnly = []string{".", "migrations"}
 // onlyBy names, for a library, the packages of ours that may import it.
 var onlyBy = map[string][]string{
 	"github.com/gofiber/fiber/...":  {"internal/httpapi"},
+	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
 	"github.com/jackc/pgx/...":      {"store", "internal/devpg", "internal/pgtest", "bench/..."},
 }

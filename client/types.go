@@ -41,6 +41,11 @@ type (
 	Rates     = api.Rates
 	StatsList = api.StatsList
 
+	NewAlerts    = api.NewAlerts
+	Alerts       = api.Alerts
+	AlertRules   = asyncflow.AlertRules
+	AlertEpisode = api.AlertEpisode
+
 	Governance = api.Governance
 	Job        = api.Job
 	Node       = api.Node

@@ -66,6 +66,9 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	return d
 }
 
+// InFlight returns how many tasks the node holds: leased and not settled.
+func (d *Dispatcher) InFlight() int { return d.slots.held() }
+
 // wakeAll has every type looked at: news may have been missed.
 func (d *Dispatcher) wakeAll() {
 	now := d.store.Clock.Now()

@@ -50,6 +50,7 @@ func (g *Governor) standardJobs() []Job {
 		{"operations", "@every 1s", g.operations, g.lookOperations},
 		{"expire-keys", "@every 1m", g.expireKeys, g.lookKeys},
 		{"fold", "@every 1m", g.fold, g.lookFold},
+		{"alerts", "@every 15s", g.alerts, g.lookAlerts},
 		{"forget", "@every 1h", g.forget, g.lookForget},
 	}
 }

@@ -70,13 +70,16 @@ func (g *Governor) eachTenant(step func(tenant string) (int, error)) (int, error
 	return sum, errors.Join(errs...)
 }
 
-// forget deletes the rows of nodes that are gone, and of operations that ended long
-// ago.
+// forget deletes the rows of nodes that are gone, and of operations and episodes of
+// alerts that ended long ago.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	sum, err := g.store.ForgetNodes(ctx)
 	errs := []error{err}
 	for tenant := range g.store.Catalog.Tenants() {
 		n, err := g.store.ForgetOperations(ctx, tenant)
+		sum += n
+		errs = append(errs, err)
+		n, err = g.store.ForgetEpisodes(ctx, tenant)
 		sum += n
 		errs = append(errs, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -36,7 +37,11 @@ func (g *Governor) lookFold(ctx context.Context) ([]store.Due, error) {
 
 func (g *Governor) lookForget(ctx context.Context) ([]store.Due, error) {
 	nodes, err := g.store.LookForgetNodes(ctx)
-	due, err2 := g.lookTenants(func(tenant string) ([]store.Due, error) { return g.store.LookForgetOperations(ctx, tenant) })
+	due, err2 := g.lookTenants(func(tenant string) ([]store.Due, error) {
+		due, err := g.store.LookForgetOperations(ctx, tenant)
+		n, err2 := g.store.LookForgetEpisodes(ctx, tenant)
+		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}), errors.Join(err, err2)
+	})
 	return without0(append([]store.Due{{Rows: nodes}}, due...)), errors.Join(err, err2)
 }
 

@@ -17,10 +17,11 @@ import (
 // then v is its verdict as far as it was given now.
 func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool, err error) {
-	ts := &tokens{}
+	var ts *tokens
+	var written []asyncflow.Settlement
 	err = s.following(ctx, t, func(now *Type) error {
 		ts = &tokens{}
-		v, taken, err = s.trySettleLate(ctx, now, id, seq, o, decide, ts)
+		written, taken, err = s.trySettleLate(ctx, now, id, seq, o, decide, ts)
 		return err
 	})
 	if err == pgx.ErrNoRows { // no such lost attempt
@@ -30,12 +31,16 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 		return v, false, wrap(err, "SettleLate(%s, %d)", id, seq)
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.countSettled(t.Key(), written...)
 	s.watched.tell(t.Key(), id.Number)
+	for _, settlement := range written {
+		v = settlement.Verdict
+	}
 	return v, taken, nil
 }
 
 func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
-	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict, ts *tokens) (v asyncflow.Verdict, taken bool, err error) {
+	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict, ts *tokens) (written []asyncflow.Settlement, taken bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
@@ -55,13 +60,14 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 			return err
 		}
 		now := s.Clock.Now()
-		v = decide(leases[0], now)
+		v := decide(leases[0], now)
 		if v.Final() == "" {
 			ts.add(id.Number, l.Seq+1, v, now)
 		}
-		return writeSettled(ctx, tx, t, []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}, ts, now)
+		written = []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}
+		return writeSettled(ctx, tx, t, written, ts, now)
 	})
-	return v, taken, err
+	return written, taken, err
 }
 
 // lostAttempt returns a lost attempt as it would be leased again, with the seq of

@@ -32,6 +32,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 		return 0, wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.countSettled(t.Key(), settled...)
 	for _, settlement := range settled {
 		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
 	}

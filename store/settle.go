@@ -146,8 +146,10 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 // that it has moved on.
 func (s *Store) announceSettled(key TypeKey, items []settleItem, ended map[int64]bool, ts *tokens) {
 	s.Wakeups.Announce(key, ts.earliest)
-	for _, item := range items {
+	meter := s.cfg.Meter.Type(key)
+	for i, item := range items {
 		if ended[item.Lease.ID.Number] {
+			meter.Settled(&items[i].Settlement)
 			s.watched.tell(key, item.Lease.ID.Number)
 		}
 	}

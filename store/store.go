@@ -28,6 +28,8 @@ type Config struct {
 	// Notify tells other nodes of new work with NOTIFY. Without it (a
 	// transaction pooler, another engine) dispatchers poll.
 	Notify bool
+	// Meter counts what this node does; nil: nobody.
+	Meter Meter
 
 	Log *slog.Logger
 }
@@ -66,6 +68,9 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
 	}
 	s := &Store{cfg: cfg, log: cfg.Log}
 	defer func() {

@@ -70,6 +70,7 @@ func (s *Store) Submit(ctx context.Context, tenant string, tasks []asyncflow.New
 		s.keyed.add(TypeKey{tenant, name}, keyed...)
 	}
 	done.Wait()
+	s.countSubmitted(tenant, byType, results)
 	s.readExisting(ctx, tenant, results)
 	return results
 }

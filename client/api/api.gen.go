@@ -20,6 +20,51 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AlertEpisodeAlert.
+const (
+	BacklogAge  AlertEpisodeAlert = "backlog_age"
+	FailureRate AlertEpisodeAlert = "failure_rate"
+	JobOverdue  AlertEpisodeAlert = "job_overdue"
+	NodeGone    AlertEpisodeAlert = "node_gone"
+	RollOverdue AlertEpisodeAlert = "roll_overdue"
+)
+
+// Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
+func (e AlertEpisodeAlert) Valid() bool {
+	switch e {
+	case BacklogAge:
+		return true
+	case FailureRate:
+		return true
+	case JobOverdue:
+		return true
+	case NodeGone:
+		return true
+	case RollOverdue:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AlertEpisodeState.
+const (
+	Firing   AlertEpisodeState = "firing"
+	Resolved AlertEpisodeState = "resolved"
+)
+
+// Valid indicates whether the value is a known member of the AlertEpisodeState enum.
+func (e AlertEpisodeState) Valid() bool {
+	switch e {
+	case Firing:
+		return true
+	case Resolved:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AttemptFinal.
 const (
 	AttemptFinalCancelled AttemptFinal = "cancelled"
@@ -139,16 +184,16 @@ func (e JobOutcome) Valid() bool {
 
 // Defines values for NodeState.
 const (
-	NodeAlive NodeState = "alive"
-	NodeGone  NodeState = "gone"
+	StateAlive NodeState = "alive"
+	StateGone  NodeState = "gone"
 )
 
 // Valid indicates whether the value is a known member of the NodeState enum.
 func (e NodeState) Valid() bool {
 	switch e {
-	case NodeAlive:
+	case StateAlive:
 		return true
-	case NodeGone:
+	case StateGone:
 		return true
 	default:
 		return false
@@ -222,6 +267,48 @@ func (e TaskWaitsFor) Valid() bool {
 	default:
 		return false
 	}
+}
+
+// AlertEpisode defines model for AlertEpisode.
+type AlertEpisode struct {
+	Alert      AlertEpisodeAlert `json:"alert"`
+	Id         string            `json:"id"`
+	Limit      float64           `json:"limit"`
+	ResolvedAt time.Time         `json:"resolved_at,omitempty,omitzero"`
+	Since      time.Time         `json:"since"`
+	State      AlertEpisodeState `json:"state"`
+
+	// Subject The task type, the node, the job, or tenant/type.
+	Subject string `json:"subject"`
+
+	// Tasks The ids of the tasks that told of its beginning and its end.
+	Tasks []string `json:"tasks,omitempty,omitzero"`
+
+	// Value When it began: seconds, or a share of 1.
+	Value float64 `json:"value"`
+}
+
+// AlertEpisodeAlert defines model for AlertEpisode.Alert.
+type AlertEpisodeAlert string
+
+// AlertEpisodeState defines model for AlertEpisode.State.
+type AlertEpisodeState string
+
+// AlertRules When alerts fire; at least one of backlog_age and failure_rate.
+type AlertRules = asyncflow.AlertRules
+
+// Alerts defines model for Alerts.
+type Alerts struct {
+	// Episodes Those that go on, then those of the last 30 days; newest first, 200 at most.
+	Episodes []AlertEpisode `json:"episodes"`
+
+	// Rules When alerts fire; at least one of backlog_age and failure_rate.
+	Rules AlertRules `json:"rules"`
+
+	// Secret Only in the answer to the call that set it.
+	Secret    string    `json:"secret,omitempty,omitzero"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Url       string    `json:"url"`
 }
 
 // Attempt defines model for Attempt.
@@ -498,6 +585,19 @@ type JobOutcome string
 //
 // Example: thumbnails
 type Name = string
+
+// NewAlerts defines model for NewAlerts.
+type NewAlerts struct {
+	// Rules When alerts fire; at least one of backlog_age and failure_rate.
+	Rules AlertRules `json:"rules"`
+
+	// Secret A signing secret of your own (whsec_ and the base64 of 24 to 64 bytes). Left out, the one there is stays; if
+	// there is none, one is made.
+	Secret string `json:"secret,omitempty,omitzero"`
+
+	// Url An absolute https URL; http too where the operator allows it.
+	Url string `json:"url"`
+}
 
 // NewEndpoint defines model for NewEndpoint.
 type NewEndpoint struct {
@@ -994,6 +1094,9 @@ type TaskEventsParams struct {
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
+// PutAlertsJSONRequestBody defines body for PutAlerts for application/json ContentType.
+type PutAlertsJSONRequestBody = NewAlerts
+
 // CompleteTaskJSONRequestBody defines body for CompleteTask for application/json ContentType.
 type CompleteTaskJSONRequestBody = Completion
 
@@ -1115,6 +1218,13 @@ type ClientInterface interface {
 	// Corresponds with GET /healthz (the `Health` operationId).
 	Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// Metrics What this node counts, for Prometheus
+	//
+	// 404 where the operator has turned it off or bound it elsewhere.
+	//
+	// Corresponds with GET /metrics (the `Metrics` operationId).
+	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// Openapi This document
 	//
 	// Corresponds with GET /openapi.yaml (the `Openapi` operationId).
@@ -1124,6 +1234,40 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteAlerts Send no more alerts
+	//
+	// Deletes their endpoint and episodes; the task type stays, with its tasks.
+	//
+	// Corresponds with DELETE /v1/alerts (the `DeleteAlerts` operationId).
+	DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAlerts Get where alerts go, and what has fired
+	//
+	// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
+	GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutAlertsWithBody Set up where alerts go, and when
+	//
+	// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+	// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+	// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+	PutAlertsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutAlerts Set up where alerts go, and when
+	//
+	// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+	// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+	// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+	PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
@@ -1512,6 +1656,23 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
+// Metrics What this node counts, for Prometheus
+//
+// 404 where the operator has turned it off or bound it elsewhere.
+//
+// Corresponds with GET /metrics (the `Metrics` operationId).
+func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // Openapi This document
 //
 // Corresponds with GET /openapi.yaml (the `Openapi` operationId).
@@ -1532,6 +1693,80 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadyRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteAlerts Send no more alerts
+//
+// Deletes their endpoint and episodes; the task type stays, with its tasks.
+//
+// Corresponds with DELETE /v1/alerts (the `DeleteAlerts` operationId).
+func (c *Client) DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteAlertsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAlerts Get where alerts go, and what has fired
+//
+// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
+func (c *Client) GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAlertsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutAlertsWithBody Set up where alerts go, and when
+//
+// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+func (c *Client) PutAlertsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutAlertsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutAlerts Set up where alerts go, and when
+//
+// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+func (c *Client) PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutAlertsRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2380,6 +2615,33 @@ func NewHealthRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewMetricsRequest constructs an http.Request for the Metrics method
+func NewMetricsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewOpenapiRequest constructs an http.Request for the Openapi method
 func NewOpenapiRequest(server string) (*http.Request, error) {
 	var err error
@@ -2430,6 +2692,100 @@ func NewReadyRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewDeleteAlertsRequest constructs an http.Request for the DeleteAlerts method
+func NewDeleteAlertsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/alerts")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetAlertsRequest constructs an http.Request for the GetAlerts method
+func NewGetAlertsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/alerts")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutAlertsRequest calls the generic PutAlerts builder with application/json body
+func NewPutAlertsRequest(server string, body PutAlertsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutAlertsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPutAlertsRequestWithBody constructs an http.Request for the PutAlerts method, with any body, and a specified content type
+func NewPutAlertsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/alerts")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -3807,6 +4163,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /healthz (the `Health` operationId).
 	HealthWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*HealthResponse, error)
 
+	// MetricsWithResponse What this node counts, for Prometheus
+	//
+	// 404 where the operator has turned it off or bound it elsewhere.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics (the `Metrics` operationId).
+	MetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*MetricsResponse, error)
+
 	// OpenapiWithResponse This document
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3820,6 +4185,44 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	ReadyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadyResponse, error)
+
+	// DeleteAlertsWithResponse Send no more alerts
+	//
+	// Deletes their endpoint and episodes; the task type stays, with its tasks.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/alerts (the `DeleteAlerts` operationId).
+	DeleteAlertsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteAlertsResponse, error)
+
+	// GetAlertsWithResponse Get where alerts go, and what has fired
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
+	GetAlertsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAlertsResponse, error)
+
+	// PutAlertsWithBodyWithResponse Set up where alerts go, and when
+	//
+	// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+	// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+	// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+	PutAlertsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAlertsResponse, error)
+
+	// PutAlertsWithResponse Set up where alerts go, and when
+	//
+	// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+	// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+	// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+	PutAlertsWithResponse(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAlertsResponse, error)
 
 	// CompleteTaskWithBodyWithResponse Complete the stage of a delivery
 	//
@@ -4273,6 +4676,47 @@ func (r HealthResponse) ContentType() string {
 	return ""
 }
 
+type MetricsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r MetricsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r MetricsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r MetricsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r MetricsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r MetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type OpenapiResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4363,6 +4807,143 @@ func (r ReadyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteAlertsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteAlertsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteAlertsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteAlertsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteAlertsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteAlertsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetAlertsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Alerts
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetAlertsResponse) GetJSON200() *Alerts {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetAlertsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAlertsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAlertsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAlertsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAlertsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutAlertsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Alerts
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutAlertsResponse) GetJSON200() *Alerts {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutAlertsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutAlertsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutAlertsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutAlertsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutAlertsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5829,6 +6410,21 @@ func (c *ClientWithResponses) HealthWithResponse(ctx context.Context, reqEditors
 	return ParseHealthResponse(rsp)
 }
 
+// MetricsWithResponse What this node counts, for Prometheus
+//
+// 404 where the operator has turned it off or bound it elsewhere.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics (the `Metrics` operationId).
+func (c *ClientWithResponses) MetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*MetricsResponse, error) {
+	rsp, err := c.Metrics(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMetricsResponse(rsp)
+}
+
 // OpenapiWithResponse This document
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5853,6 +6449,68 @@ func (c *ClientWithResponses) ReadyWithResponse(ctx context.Context, reqEditors 
 		return nil, err
 	}
 	return ParseReadyResponse(rsp)
+}
+
+// DeleteAlertsWithResponse Send no more alerts
+//
+// Deletes their endpoint and episodes; the task type stays, with its tasks.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/alerts (the `DeleteAlerts` operationId).
+func (c *ClientWithResponses) DeleteAlertsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteAlertsResponse, error) {
+	rsp, err := c.DeleteAlerts(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteAlertsResponse(rsp)
+}
+
+// GetAlertsWithResponse Get where alerts go, and what has fired
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
+func (c *ClientWithResponses) GetAlertsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAlertsResponse, error) {
+	rsp, err := c.GetAlerts(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAlertsResponse(rsp)
+}
+
+// PutAlertsWithBodyWithResponse Set up where alerts go, and when
+//
+// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+func (c *ClientWithResponses) PutAlertsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAlertsResponse, error) {
+	rsp, err := c.PutAlertsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutAlertsResponse(rsp)
+}
+
+// PutAlertsWithResponse Set up where alerts go, and when
+//
+// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
+// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
+// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
+func (c *ClientWithResponses) PutAlertsWithResponse(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAlertsResponse, error) {
+	rsp, err := c.PutAlerts(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutAlertsResponse(rsp)
 }
 
 // CompleteTaskWithBodyWithResponse Complete the stage of a delivery
@@ -6555,6 +7213,32 @@ func ParseHealthResponse(rsp *http.Response) (*HealthResponse, error) {
 	return response, nil
 }
 
+// ParseMetricsResponse parses an HTTP response from a MetricsWithResponse call
+func ParseMetricsResponse(rsp *http.Response) (*MetricsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &MetricsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseOpenapiResponse parses an HTTP response from a OpenapiWithResponse call
 func ParseOpenapiResponse(rsp *http.Response) (*OpenapiResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6604,6 +7288,101 @@ func ParseReadyResponse(rsp *http.Response) (*ReadyResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Health
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteAlertsResponse parses an HTTP response from a DeleteAlertsWithResponse call
+func ParseDeleteAlertsResponse(rsp *http.Response) (*DeleteAlertsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteAlertsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAlertsResponse parses an HTTP response from a GetAlertsWithResponse call
+func ParseGetAlertsResponse(rsp *http.Response) (*GetAlertsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAlertsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Alerts
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutAlertsResponse parses an HTTP response from a PutAlertsWithResponse call
+func ParsePutAlertsResponse(rsp *http.Response) (*PutAlertsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutAlertsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Alerts
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

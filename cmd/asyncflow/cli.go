@@ -17,6 +17,7 @@ type cli struct {
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count what is waiting, running and done."`
 
+	Alerts     alertsCmd     `cmd:"" group:"Use:" help:"Be told when something is wrong."`
 	Operations operationsCmd `cmd:"" group:"Use:" help:"See and stop what cancels or redrives many tasks."`
 
 	Healthcheck healthcheckCmd `cmd:"" group:"Other:" help:"Ask a server whether it can take requests."`

@@ -20,6 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/metrics"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -43,8 +44,12 @@ type nodeConfig struct {
 	callbacks  callbacks.Config
 	dispatcher dispatcher.Config
 	governance governance.Config
-	api        httpapi.Config // its Store, Verifier and Keys are filled in here
-	log        *slog.Logger
+	alerts     alertFlags
+	metrics    string // metricsOnAPI, metricsOff, or the address of metricsListener
+
+	metricsListener net.Listener
+	api             httpapi.Config // its Store, Verifier and Keys are filled in here
+	log             *slog.Logger
 }
 
 // nodeName returns a name for this process that no other node of the database has.
@@ -70,6 +75,14 @@ func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.alerts.createTenant(ctx, cfg.store.URL); err != nil {
+		return err
+	}
+	var meter *metrics.Metrics
+	if cfg.metrics != metricsOff {
+		meter = metrics.New(cfg.store.Build)
+		cfg.store.Meter = meter
+	}
 	s, err := store.Open(ctx, cfg.store)
 	if err != nil {
 		return err
@@ -78,7 +91,13 @@ func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
 	if err := checkSecret(s, keys); err != nil {
 		return err
 	}
-	n := &node{cfg: cfg, store: s, keys: keys}
+	if err := cfg.alerts.setUp(ctx, s, keys); err != nil {
+		return err
+	}
+	n := &node{cfg: cfg, store: s, keys: keys, meter: meter}
+	if meter != nil {
+		meter.Watch(s)
+	}
 	storing, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
 	stored := make(chan error, 1)
@@ -123,6 +142,7 @@ type node struct {
 	cfg   nodeConfig
 	store *store.Store
 	keys  *callbacks.Keys
+	meter *metrics.Metrics // nil: they are off
 	runs  []func(context.Context) error
 }
 
@@ -137,6 +157,12 @@ func (n *node) prepare() error {
 		wire.Connections, wire.MaxOutput = cfg.Concurrency, n.cfg.api.MaxContext
 		d := dispatcher.New(n.store, callbacks.NewSender(wire, n.keys), cfg)
 		n.runs = append(n.runs, d.Run)
+		if n.meter != nil {
+			n.meter.InFlight(d.InFlight)
+		}
+	}
+	if n.cfg.metricsListener != nil {
+		n.runs = append(n.runs, n.serveMetrics)
 	}
 	if n.has(roleGovernance) {
 		cfg := n.cfg.governance
@@ -160,6 +186,9 @@ func (n *node) prepareAPI() error {
 	}
 	cfg := n.cfg.api
 	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Log = n.store, verifier, n.keys, n.cfg.log
+	if n.cfg.metrics == metricsOnAPI {
+		cfg.Metrics = n.meter.Handler()
+	}
 	api, err := httpapi.New(cfg)
 	if err != nil {
 		return err

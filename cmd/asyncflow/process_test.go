@@ -147,11 +147,17 @@ func (p *process) client() *client.Client {
 
 func testToken(t *testing.T) string {
 	t.Helper()
+	return tokenOf(t, testTenant)
+}
+
+// tokenOf returns a token of a tenant.
+func tokenOf(t *testing.T, tenant string) string {
+	t.Helper()
 	cfg := auth.DefaultConfig()
 	cfg.HMACSecret = []byte(testJWTSecret)
 	issuer, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := issuer.Issue(testTenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Hour, time.Now())
+	token, err := issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Hour, time.Now())
 	require.NoError(t, err)
 	return token
 }

@@ -30,7 +30,8 @@ type serveCmd struct {
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
 	Signing jwtFlags `embed:""`
 
-	Jobs jobFlags `embed:""`
+	Jobs   jobFlags   `embed:""`
+	Alerts alertFlags `embed:""`
 
 	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
 	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
@@ -42,6 +43,7 @@ type serveCmd struct {
 	MaxBody      int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"Limit of a request's body in bytes."`
 	AllowHTTP    bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let endpoints have plain http URLs."`
 	AllowPrivate bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let deliveries go to loopback and private networks."`
+	Metrics      string        `env:"ASYNCFLOW_METRICS" default:"api" placeholder:"WHERE" help:"Where /metrics is: api (on the port of the API), an address of its own such as 127.0.0.1:9090, or off."`
 	LogFormat    string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json."`
 	LogLevel     slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 }
@@ -96,6 +98,12 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 			return err
 		}
 	}
+	if cfg.metrics != metricsOnAPI && cfg.metrics != metricsOff {
+		if cfg.metricsListener, err = listen(cfg.metrics); err != nil {
+			return err
+		}
+		defer cfg.metricsListener.Close()
+	}
 	if slices.Contains(cfg.roles, roleAPI) {
 		if cfg.listener, err = listen(c.Listen); err != nil {
 			return err
@@ -137,6 +145,9 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
+	if err := c.Alerts.check(c.AllowHTTP); err != nil {
+		return nodeConfig{}, err
+	}
 	var tokens auth.Config
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
 		if tokens, err = c.Signing.config(); err != nil {
@@ -149,8 +160,8 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
-		governance: governance.Config{Schedules: schedules},
-		api:        httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
+		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts, metrics: c.Metrics,
+		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
 	}
 	if !c.Notify {
 		cfg.dispatcher.Poll = c.Poll

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -35,5 +37,24 @@ func TestGovernance(t *testing.T) {
 	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 3s", Outcome: api.JobOutcomeFailed, Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
 	require.Len(t, g.Nodes, 1)
 	assert.Equal(t, []string{"api", "governance"}, g.Nodes[0].Roles)
-	assert.Equal(t, api.NodeAlive, g.Nodes[0].State)
+	assert.Equal(t, api.StateAlive, g.Nodes[0].State)
+}
+
+func TestMetrics(t *testing.T) {
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			_, _ = w.Write([]byte("up 1\n"))
+		})
+	})
+	a := b.callAs("", "GET", "/metrics", "")
+	assert.Equal(t, []any{200, "text/plain; version=0.0.4", "up 1\n"}, []any{a.status, a.header.Get("Content-Type"), string(a.body)})
+	assert.Equal(t, 400, b.callAs("", "GET", "/metrics?x=1", "").status)
+}
+
+func TestMetricsAreOff(t *testing.T) {
+	b := setup(t)
+	a := b.callAs("", "GET", "/metrics", "")
+	assert.Equal(t, 404, a.status)
+	assert.Contains(t, a.problem.Detail, "off, or at an address of their own")
 }

@@ -22,12 +22,24 @@ type ServerInterface interface {
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(c *fiber.Ctx) error
+	// Metrics What this node counts, for Prometheus
+	// (GET /metrics)
+	Metrics(c *fiber.Ctx) error
 	// Openapi This document
 	// (GET /openapi.yaml)
 	Openapi(c *fiber.Ctx) error
 	// Ready Whether the node can take requests now
 	// (GET /readyz)
 	Ready(c *fiber.Ctx) error
+	// DeleteAlerts Send no more alerts
+	// (DELETE /v1/alerts)
+	DeleteAlerts(c *fiber.Ctx) error
+	// GetAlerts Get where alerts go, and what has fired
+	// (GET /v1/alerts)
+	GetAlerts(c *fiber.Ctx) error
+	// PutAlerts Set up where alerts go, and when
+	// (PUT /v1/alerts)
+	PutAlerts(c *fiber.Ctx) error
 	// CompleteTask Complete the stage of a delivery
 	// (POST /v1/callbacks/{id}/complete)
 	CompleteTask(c *fiber.Ctx, id TaskID) error
@@ -147,6 +159,24 @@ func (siw *ServerInterfaceWrapper) Health(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// Metrics operation middleware
+func (siw *ServerInterfaceWrapper) Metrics(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Metrics(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // Openapi operation middleware
 func (siw *ServerInterfaceWrapper) Openapi(c *fiber.Ctx) error {
 
@@ -170,6 +200,60 @@ func (siw *ServerInterfaceWrapper) Ready(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.Ready(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteAlerts operation middleware
+func (siw *ServerInterfaceWrapper) DeleteAlerts(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteAlerts(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAlerts operation middleware
+func (siw *ServerInterfaceWrapper) GetAlerts(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAlerts(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PutAlerts operation middleware
+func (siw *ServerInterfaceWrapper) PutAlerts(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PutAlerts(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1198,6 +1282,12 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
 
+	router.Delete(options.BaseURL+"/v1/alerts", wrapper.DeleteAlerts)
+
+	router.Get(options.BaseURL+"/v1/alerts", wrapper.GetAlerts)
+
+	router.Put(options.BaseURL+"/v1/alerts", wrapper.PutAlerts)
+
 	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
 
 	router.Get(options.BaseURL+"/healthz", wrapper.Health)
@@ -1205,6 +1295,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/readyz", wrapper.Ready)
 
 	router.Get(options.BaseURL+"/openapi.yaml", wrapper.Openapi)
+
+	router.Get(options.BaseURL+"/metrics", wrapper.Metrics)
 
 }
 
@@ -1232,6 +1324,35 @@ type HealthdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response HealthdefaultApplicationProblemPlusJSONResponse) VisitHealthResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type MetricsRequestObject struct {
+}
+
+type MetricsResponseObject interface {
+	VisitMetricsResponse(ctx *fiber.Ctx) error
+}
+
+type Metrics200TextResponse string
+
+func (response Metrics200TextResponse) VisitMetricsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/plain")
+	ctx.Status(200)
+
+	_, err := ctx.WriteString(fmt.Sprint(response))
+	return err
+}
+
+type MetricsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response MetricsdefaultApplicationProblemPlusJSONResponse) VisitMetricsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1298,6 +1419,90 @@ type ReadydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ReadydefaultApplicationProblemPlusJSONResponse) VisitReadyResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteAlertsRequestObject struct {
+}
+
+type DeleteAlertsResponseObject interface {
+	VisitDeleteAlertsResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteAlerts204Response struct {
+}
+
+func (response DeleteAlerts204Response) VisitDeleteAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteAlertsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteAlertsdefaultApplicationProblemPlusJSONResponse) VisitDeleteAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAlertsRequestObject struct {
+}
+
+type GetAlertsResponseObject interface {
+	VisitGetAlertsResponse(ctx *fiber.Ctx) error
+}
+
+type GetAlerts200JSONResponse Alerts
+
+func (response GetAlerts200JSONResponse) VisitGetAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetAlertsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAlertsdefaultApplicationProblemPlusJSONResponse) VisitGetAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PutAlertsRequestObject struct {
+	Body *PutAlertsJSONRequestBody
+}
+
+type PutAlertsResponseObject interface {
+	VisitPutAlertsResponse(ctx *fiber.Ctx) error
+}
+
+type PutAlerts200JSONResponse Alerts
+
+func (response PutAlerts200JSONResponse) VisitPutAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type PutAlertsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutAlertsdefaultApplicationProblemPlusJSONResponse) VisitPutAlertsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -2252,12 +2457,24 @@ type StrictServerInterface interface {
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(ctx context.Context, request HealthRequestObject) (HealthResponseObject, error)
+	// Metrics What this node counts, for Prometheus
+	// (GET /metrics)
+	Metrics(ctx context.Context, request MetricsRequestObject) (MetricsResponseObject, error)
 	// Openapi This document
 	// (GET /openapi.yaml)
 	Openapi(ctx context.Context, request OpenapiRequestObject) (OpenapiResponseObject, error)
 	// Ready Whether the node can take requests now
 	// (GET /readyz)
 	Ready(ctx context.Context, request ReadyRequestObject) (ReadyResponseObject, error)
+	// DeleteAlerts Send no more alerts
+	// (DELETE /v1/alerts)
+	DeleteAlerts(ctx context.Context, request DeleteAlertsRequestObject) (DeleteAlertsResponseObject, error)
+	// GetAlerts Get where alerts go, and what has fired
+	// (GET /v1/alerts)
+	GetAlerts(ctx context.Context, request GetAlertsRequestObject) (GetAlertsResponseObject, error)
+	// PutAlerts Set up where alerts go, and when
+	// (PUT /v1/alerts)
+	PutAlerts(ctx context.Context, request PutAlertsRequestObject) (PutAlertsResponseObject, error)
 	// CompleteTask Complete the stage of a delivery
 	// (POST /v1/callbacks/{id}/complete)
 	CompleteTask(ctx context.Context, request CompleteTaskRequestObject) (CompleteTaskResponseObject, error)
@@ -2393,6 +2610,31 @@ func (sh *strictHandler) Health(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// Metrics operation middleware
+func (sh *strictHandler) Metrics(ctx *fiber.Ctx) error {
+	var request MetricsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Metrics(ctx.UserContext(), request.(MetricsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Metrics")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(MetricsResponseObject); ok {
+		if err := validResponse.VisitMetricsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // Openapi operation middleware
 func (sh *strictHandler) Openapi(ctx *fiber.Ctx) error {
 	var request OpenapiRequestObject
@@ -2435,6 +2677,95 @@ func (sh *strictHandler) Ready(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(ReadyResponseObject); ok {
 		if err := validResponse.VisitReadyResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteAlerts operation middleware
+func (sh *strictHandler) DeleteAlerts(ctx *fiber.Ctx) error {
+	var request DeleteAlertsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteAlerts(ctx.UserContext(), request.(DeleteAlertsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteAlerts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteAlertsResponseObject); ok {
+		if err := validResponse.VisitDeleteAlertsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAlerts operation middleware
+func (sh *strictHandler) GetAlerts(ctx *fiber.Ctx) error {
+	var request GetAlertsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAlerts(ctx.UserContext(), request.(GetAlertsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAlerts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAlertsResponseObject); ok {
+		if err := validResponse.VisitGetAlertsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutAlerts operation middleware
+func (sh *strictHandler) PutAlerts(ctx *fiber.Ctx) error {
+	var request PutAlertsRequestObject
+
+	var body PutAlertsJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PutAlerts(ctx.UserContext(), request.(PutAlertsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutAlerts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutAlertsResponseObject); ok {
+		if err := validResponse.VisitPutAlertsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,8 @@ type Config struct {
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
+	// Metrics answers /metrics; nil: nothing does.
+	Metrics http.Handler
 	// Streams bounds the event streams.
 	Streams StreamConfig
 

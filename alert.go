@@ -1,0 +1,84 @@
+package asyncflow
+
+import (
+	"time"
+)
+
+// Alerts are sent as tasks of a built-in task type with one stage, so that they are
+// signed, tried again and can be seen like any task. Those of the operator are tasks of
+// a tenant of its own.
+const (
+	AlertType      = "asyncflow-alerts"
+	AlertStage     = "send"
+	OperatorTenant = "asyncflow"
+)
+
+// AlertKind says what an alert is about.
+type AlertKind string
+
+const (
+	AlertBacklogAge  AlertKind = "backlog_age"  // of a type: how long the first task in order has been due
+	AlertFailureRate AlertKind = "failure_rate" // of a type: the share of its attempts that were not done
+
+	// Those of the operator.
+
+	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not stopped in order
+	AlertJobOverdue  AlertKind = "job_overdue"  // a job of governance should have ended well by now
+	AlertRollOverdue AlertKind = "roll_overdue" // an old roll of a type still has tasks to be leased
+)
+
+// FailureWindow is the time over which failures are counted.
+const FailureWindow = 5 * time.Minute
+
+// DefaultFailureAttempts is the least attempts in the window that say something.
+const DefaultFailureAttempts = 20
+
+// Limits of the operator's alerts.
+const (
+	NodeGoneLimit    = time.Minute
+	JobOverdueLimit  = 10 * time.Minute
+	RollOverdueLimit = 10 * time.Minute
+)
+
+// AlertRules say when a tenant's alerts fire; zero: not at all. They are held against
+// each task type by itself.
+type AlertRules struct {
+	BacklogAge  Duration `json:"backlog_age,omitzero"`
+	FailureRate float64  `json:"failure_rate,omitzero"` // over FailureWindow
+	// FailureAttempts is the least attempts in the window; 0: DefaultFailureAttempts.
+	FailureAttempts int `json:"failure_attempts,omitzero"`
+}
+
+const (
+	minBacklogAge      = time.Second
+	maxBacklogAge      = 30 * 24 * time.Hour
+	minFailureRate     = 0.01
+	maxFailureAttempts = 1_000_000
+)
+
+// Validate checks rules; its error names each offending field.
+func (r AlertRules) Validate() error {
+	var out problems
+	if r.BacklogAge == 0 && r.FailureRate == 0 {
+		out.add("rules", "has no limit; it must have backlog_age, failure_rate or both")
+	}
+	if r.BacklogAge != 0 {
+		checkDuration(&out, "rules.backlog_age", r.BacklogAge, minBacklogAge, maxBacklogAge)
+	}
+	if r.FailureRate != 0 && (r.FailureRate < minFailureRate || r.FailureRate > 1) {
+		out.add("rules.failure_rate", "is %g; it must be %g to 1", r.FailureRate, minFailureRate)
+	}
+	if r.FailureAttempts < 0 || r.FailureAttempts > maxFailureAttempts {
+		out.add("rules.failure_attempts", "is %d; it must be 1 to %d", r.FailureAttempts, maxFailureAttempts)
+	}
+	return out.err()
+}
+
+// Enough tells whether so many attempts in the window say something.
+func (r AlertRules) Enough(attempts int64) bool {
+	least := r.FailureAttempts
+	if least == 0 {
+		least = DefaultFailureAttempts
+	}
+	return attempts >= int64(least)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// alertFlags say where the operator's alerts go.
+type alertFlags struct {
+	AlertURL    string `name:"alert-url" env:"ASYNCFLOW_ALERT_URL" placeholder:"URL" help:"Where the operator's alerts go: a node that is gone, a job or a roll that is overdue."`
+	AlertSecret string `name:"alert-secret" env:"ASYNCFLOW_ALERT_SECRET" help:"What they are signed with: whsec_ and the base64 of 24 to 64 bytes. Set it by the environment."`
+}
+
+// check tells which flag is wrong.
+func (f alertFlags) check(allowHTTP bool) error {
+	if f.AlertURL == "" {
+		return nil
+	}
+	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: f.AlertURL}
+	if err := rename("--alert-url", e.Validate(allowHTTP)); err != nil {
+		return err
+	}
+	return rename("ASYNCFLOW_ALERT_SECRET", callbacks.CheckSecret(f.AlertSecret))
+}
+
+// rename gives the fields of an error the name of a flag.
+func rename(flag string, err error) error {
+	if known := new(asyncflow.Error); errors.As(err, &known) && len(known.Fields) > 0 {
+		return asyncflow.InvalidField(flag, "%s", known.Fields[0].Message)
+	}
+	return err
+}
+
+// createTenant makes the operator's tenant, if there are alerts for it.
+func (f alertFlags) createTenant(ctx context.Context, database string) error {
+	if f.AlertURL == "" {
+		return nil
+	}
+	_, err := store.CreateTenant(ctx, database, asyncflow.OperatorTenant)
+	return err
+}
+
+// setUp sets up the operator's alerts. What is so already is left as it is, and so are
+// rules of a tenant's that were added.
+func (f alertFlags) setUp(ctx context.Context, s *store.Store, keys *callbacks.Keys) error {
+	if f.AlertURL == "" {
+		return nil
+	}
+	a, err := s.Alerts(ctx, asyncflow.OperatorTenant)
+	switch {
+	case err == nil:
+		secret, err := keys.Open(a.Endpoint.Secret, a.Endpoint.ID)
+		if err == nil && secret == f.AlertSecret && a.Endpoint.URL == f.AlertURL {
+			return nil
+		}
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		a.Endpoint.ID = uuid.Must(uuid.NewV7()).String()
+	default:
+		return err
+	}
+	a.Endpoint.URL, a.Endpoint.Secret = f.AlertURL, keys.Seal(f.AlertSecret, a.Endpoint.ID)
+	_, err = s.PutAlerts(ctx, asyncflow.OperatorTenant, a)
+	return err
+}

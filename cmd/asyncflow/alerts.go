@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// alertsCmd is about alerts.
+type alertsCmd struct {
+	Set    alertsSetCmd    `cmd:"" help:"Set up where alerts go, and when."`
+	Get    alertsGetCmd    `cmd:"" help:"Show where alerts go, and when."`
+	List   alertsListCmd   `cmd:"" help:"List what has fired: what goes on, and what was over within 30 days."`
+	Delete alertsDeleteCmd `cmd:"" help:"Send no more alerts."`
+}
+
+type alertsSetCmd struct {
+	To              string        `arg:"" name:"alert-url" help:"URL that alerts are sent to (--url is the server's)."`
+	Secret          string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, the one there is stays; if there is none, one is made and shown this once."`
+	BacklogAge      time.Duration `help:"Fire when the first task in order of a type has been due for so long."`
+	FailureRate     float64       `help:"Fire when so large a share of a type's attempts of the last 5 minutes were not done: 0.01 to 1."`
+	FailureAttempts int           `help:"The least attempts in that time that say something. Default: 20."`
+}
+
+// Help is shown by asyncflow alerts set --help.
+func (c *alertsSetCmd) Help() string {
+	return `These rules take the place of those there are. Alerts are tasks of the task type asyncflow-alerts: asyncflow tasks list
+--type asyncflow-alerts shows them, and what became of them.
+
+Example:
+
+    asyncflow alerts set https://ops.example.com/asyncflow --backlog-age 5m --failure-rate 0.5`
+}
+
+// Run sets up alerts.
+func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().PutAlerts(ctx, client.NewAlerts{Url: c.To, Secret: c.Secret, Rules: client.AlertRules{
+		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate, FailureAttempts: c.FailureAttempts}})
+	if err != nil {
+		return err
+	}
+	return g.printAlerts(a)
+}
+
+type alertsGetCmd struct{}
+
+// Run shows where alerts go.
+func (c *alertsGetCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().Alerts(ctx)
+	if err != nil {
+		return err
+	}
+	return g.printAlerts(a)
+}
+
+func (g *globals) printAlerts(a client.Alerts) error {
+	if g.output == "json" {
+		return g.printJSON(a)
+	}
+	age, rate, attempts := "", "", ""
+	if a.Rules.BacklogAge != 0 {
+		age = a.Rules.BacklogAge.String()
+	}
+	if a.Rules.FailureRate != 0 {
+		rate = jsonText(a.Rules.FailureRate)
+	}
+	if a.Rules.FailureAttempts != 0 {
+		attempts = strconv.Itoa(a.Rules.FailureAttempts)
+	}
+	firing := 0
+	for _, e := range a.Episodes {
+		if e.ResolvedAt.IsZero() {
+			firing++
+		}
+	}
+	return g.printFields("url", a.Url, "secret", a.Secret, "backlog age", age, "failure rate", rate, "failure attempts", attempts,
+		"updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
+}
+
+type alertsListCmd struct{}
+
+// Run lists the episodes.
+func (c *alertsListCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().Alerts(ctx)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(a.Episodes, ""))
+	}
+	rows := make([][]string, len(a.Episodes))
+	for i, e := range a.Episodes {
+		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since), timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit), strings.Join(e.Tasks, ",")}
+	}
+	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT TASKS", rows)
+}
+
+type alertsDeleteCmd struct{}
+
+// Run ends alerts.
+func (c *alertsDeleteCmd) Run(ctx context.Context, g *globals) error {
+	if err := g.client().DeleteAlerts(ctx); err != nil {
+		return err
+	}
+	return g.printDeleted("alerts")
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// Metrics are on the API's port, at an address of their own, or nowhere.
+func TestMetricsOfANode(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	api := startNode(t, url, "--roles=api", "--metrics=off")
+	all := startNode(t, url)
+	worker := start(t, append(nodeEnv(url), "ASYNCFLOW_PUBLIC_URL="+api.url), "serve", "--roles=dispatcher,governance", "--metrics=127.0.0.1:0")
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	w.pipe(t, all.client(), oneStage())
+	awaitAll(t, all.client(), submitMany(t, all.client(), 10), 30*time.Second)
+
+	status, _ := get(t, api.url+"/metrics")
+	assert.Equal(t, 404, status)
+	status, text := get(t, all.url+"/metrics")
+	require.Equal(t, 200, status)
+	assert.Contains(t, text, `asyncflow_submitted_tasks_total{tenant="acme",type="pipe"} 10`)
+	assert.Contains(t, text, "asyncflow_in_flight_tasks 0\n")
+	m := regexp.MustCompile(`metrics are served" listen=(\S+)`).FindStringSubmatch(worker.said())
+	require.NotNil(t, m, worker.said())
+	status, own := get(t, "http://"+m[1]+"/metrics")
+	require.Equal(t, 200, status)
+	assert.Contains(t, own, "asyncflow_in_flight_tasks 0\n")
+	status, _ = get(t, "http://"+m[1]+"/healthz")
+	assert.Equal(t, 404, status)
+	assert.Regexp(t, `asyncflow_attempts_total\{outcome="done",tenant="acme",type="pipe"\} \d+`, text+own)
+	r := runCLI(t, map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}, "serve", "--metrics=nowhere")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.stderr, `"nowhere"`)
+}

@@ -1,0 +1,245 @@
+package governance_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const alertEndpoint = "0190a6f0-0000-7000-8000-000000000001"
+
+func (b *bundle) putAlerts(t *testing.T, tenant string, rules asyncflow.AlertRules) {
+	t.Helper()
+	_, err := b.PutAlerts(t.Context(), tenant, store.Alerts{Rules: rules,
+		Endpoint: asyncflow.Endpoint{ID: alertEndpoint, URL: "https://ops.example.com/x", Secret: []byte{1}}})
+	require.NoError(t, err)
+}
+
+// turn has a node evaluate the rules, as if it were time.
+func (b *bundle) turn(t *testing.T, url, tenant string) int {
+	t.Helper()
+	exec(t, url, `UPDATE tenant_`+tenant+`.alerts SET evaluated_at = '-infinity'`)
+	n, err := b.jobs["alerts"].Run(t.Context())
+	require.NoError(t, err)
+	return n
+}
+
+type told struct {
+	Alert, State, Type, Node, Job, Tenant, Episode string
+	Value, Limit                                   float64
+}
+
+// notices returns what the alert tasks of a tenant say, oldest first.
+func (b *bundle) notices(t *testing.T, tenant string) []told {
+	t.Helper()
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: asyncflow.AlertType, Limit: 100})
+	require.NoError(t, err)
+	all := make([]told, len(list))
+	for i, task := range list {
+		one, err := b.Task(t.Context(), tenant, task.ID)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(one.Context, &all[len(list)-1-i]))
+	}
+	return all
+}
+
+// An episode has one notice when it begins and one when it is over, whichever nodes
+// look, and however often; it is over when all has been well for a minute.
+func TestBacklogAlert(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	a := setup(t, url, "a", governance.Config{})
+	a.pipe(t, "pipe")
+	a.pipe(t, "other")
+	n, err := a.jobs["alerts"].Run(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "none are set up")
+	a.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.Duration(5 * time.Minute)})
+	b := setup(t, url, "b", governance.Config{})
+	require.Zero(t, a.turn(t, url, tenant), "all is well")
+	for _, name := range []string{"pipe", "other"} {
+		for _, r := range a.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: name, Context: []byte(`1`)}}) {
+			require.NoError(t, r.Err)
+		}
+	}
+	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '400 s'`)
+
+	exec(t, url, `UPDATE tenant_acme.alerts SET evaluated_at = '-infinity'`)
+	due, err := a.jobs["alerts"].Look(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: 1}}, due)
+	var wg sync.WaitGroup
+	for _, node := range []*bundle{a, b, a, b} {
+		wg.Go(func() {
+			_, err := node.jobs["alerts"].Run(t.Context())
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	require.Zero(t, b.turn(t, url, tenant), "it goes on")
+	notices := a.notices(t, tenant)
+	require.Len(t, notices, 1)
+	first := notices[0]
+	assert.InDelta(t, 400, first.Value, 30)
+	first.Value = 0
+	assert.Equal(t, told{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300, Episode: first.Episode}, first)
+
+	exec(t, url, `UPDATE tenant_acme.alert_episodes SET firing_task = NULL`) // a node died right after the submit
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	require.Len(t, a.notices(t, tenant), 1, "the task is there already")
+
+	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now()`)
+	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now()`)
+	require.Zero(t, a.turn(t, url, tenant))
+	require.Zero(t, b.turn(t, url, tenant), "not for long enough")
+	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	require.Zero(t, a.turn(t, url, tenant))
+	notices = a.notices(t, tenant)
+	require.Len(t, notices, 2)
+	assert.Equal(t, []string{"resolved", first.Episode}, []string{notices[1].State, notices[1].Episode})
+	assert.Less(t, notices[1].Value, 300.0)
+	episodes, err := a.Episodes(t.Context(), tenant)
+	require.NoError(t, err)
+	require.Len(t, episodes, 1)
+	assert.NotEmpty(t, episodes[0].FiringTask)
+	assert.NotEmpty(t, episodes[0].ResolvedTask)
+
+	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '400 s'`)
+	_, err = a.Pause(t.Context(), tenant, "pipe", "")
+	require.NoError(t, err)
+	require.Zero(t, a.turn(t, url, tenant), "a paused type has no backlog")
+	_, err = a.Resume(t.Context(), tenant, "pipe", 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, a.turn(t, url, tenant), "another episode")
+	exec(t, url, `UPDATE tenant_acme.alert_episodes SET resolved_at = resolved_at - interval '31 d'`)
+	forgotten, err := a.jobs["forget"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, forgotten)
+}
+
+// One node at a time takes its turn; when it doesn't come to the end, the next one does.
+func TestAlertTurns(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	a := setup(t, url, "a", governance.Config{})
+	a.putAlerts(t, tenant, asyncflow.AlertRules{FailureRate: 0.5})
+	_, ours, err := a.TakeAlertTurn(t.Context(), tenant)
+	require.NoError(t, err)
+	require.True(t, ours)
+	_, ours, err = a.TakeAlertTurn(t.Context(), tenant)
+	require.NoError(t, err)
+	require.False(t, ours)
+	exec(t, url, `UPDATE tenant_acme.alerts SET evaluated_at = evaluated_at - interval '10 s'`)
+	rules, ours, err := a.TakeAlertTurn(t.Context(), tenant)
+	require.NoError(t, err)
+	require.True(t, ours)
+	assert.Equal(t, 0.5, rules.FailureRate)
+	old := []asyncflow.AlertReading{{Alert: asyncflow.AlertFailureRate, Subject: "pipe", Value: 1, Limit: 0.5}}
+	require.NoError(t, a.ObserveAlerts(t.Context(), tenant, old, a.Clock.Now().Add(-time.Minute)))
+	episodes, err := a.Episodes(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Empty(t, episodes, "a node that was held up has nothing to say")
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	barrier, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = barrier.Exec(t.Context(), `LOCK TABLE tenant_acme.alert_episodes IN SHARE MODE`)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { assert.NoError(t, a.ObserveAlerts(t.Context(), tenant, old, a.Clock.Now())) })
+	}
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
+		return waiting == 4
+	}, 10*time.Second, 5*time.Millisecond, "all of them are at it")
+	require.NoError(t, barrier.Rollback(t.Context()))
+	wg.Wait()
+	episodes, err = a.Episodes(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Len(t, episodes, 1, "they wait for each other")
+}
+
+func TestFailureAlert(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	b.putAlerts(t, tenant, asyncflow.AlertRules{FailureRate: 0.5, FailureAttempts: 10})
+	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES
+		('pipe', now() - interval '6 min', 1000, 1000), ('pipe', now() - interval '4 min', 5, 4), ('pipe', now(), 4, 4),
+		('asyncflow-alerts', now(), 100, 100)`)
+	require.Zero(t, b.turn(t, url, tenant), "too few attempts")
+	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 7, 0)`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	got := b.notices(t, tenant)[0]
+	assert.Equal(t, told{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5, Limit: 0.5, Episode: got.Episode}, got)
+	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 1, 0)`)
+	require.Zero(t, b.turn(t, url, tenant))
+	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	assert.InDelta(t, 8.0/17, b.notices(t, tenant)[1].Value, 1e-9)
+}
+
+// What lies above the tenants is the operator's.
+func TestOperatorAlerts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	_, err := store.CreateTenant(t.Context(), url, asyncflow.OperatorTenant)
+	require.NoError(t, err)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	b.putAlerts(t, tenant, asyncflow.AlertRules{FailureRate: 0.5})
+	b.putAlerts(t, asyncflow.OperatorTenant, asyncflow.AlertRules{})
+	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('a', 'governance', 'v1', now() - interval '9 min', now())`)
+	require.Zero(t, b.turn(t, url, asyncflow.OperatorTenant), "all is well")
+	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('b', 'dispatcher', 'v1', now() - interval '1 h', now() - interval '61 s'), ('c', 'api', 'v1', now(), now() - interval '59 s')`)
+	require.NoError(t, b.ScheduleJobs(t.Context(), map[string]string{"vacuum": governance.Off, "fold": "@every 1h"}))
+	exec(t, url, `INSERT INTO asyncflow.jobs AS j (name, spec, succeeded_at) VALUES
+		('rescue', '@every 3s', now() - interval '11 min'), ('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'), ('fold', '@every 1h', now() - interval '65 min')
+		ON CONFLICT (name) DO UPDATE SET succeeded_at = excluded.succeeded_at`)
+	exec(t, url, `UPDATE tenant_acme.task_types SET end_pos = 2 WHERE name = 'pipe'`)
+	exec(t, url, `INSERT INTO tenant_acme.rolls (type, position, opened_at) VALUES ('pipe', 2, now() - interval '11 min')`)
+	exec(t, url, `UPDATE asyncflow.tenants SET version = version + 1`)
+	require.NoError(t, b.Catalog.Refresh(t.Context()))
+	require.Equal(t, 3, b.turn(t, url, asyncflow.OperatorTenant))
+	got := map[string]told{}
+	for _, n := range b.notices(t, asyncflow.OperatorTenant) {
+		got[n.Alert] = n
+	}
+	require.Len(t, got, 3)
+	assert.Equal(t, "b", got["node_gone"].Node)
+	assert.Equal(t, "rescue", got["job_overdue"].Job)
+	assert.InDelta(t, 657, got["job_overdue"].Value, 30)
+	assert.Equal(t, []string{"acme", "pipe"}, []string{got["roll_overdue"].Tenant, got["roll_overdue"].Type})
+	exec(t, url, `UPDATE asyncflow.nodes SET started_at = now() - interval '20 min' WHERE id = 'a'`)
+	exec(t, url, `UPDATE asyncflow.jobs SET succeeded_at = NULL WHERE name = 'promote'`)
+	require.Greater(t, b.turn(t, url, asyncflow.OperatorTenant), 0, "a job that has never ended well")
+	jobs := map[string]bool{}
+	for _, n := range b.notices(t, asyncflow.OperatorTenant) {
+		jobs[n.Job] = true
+	}
+	assert.True(t, jobs["promote"])
+	assert.False(t, jobs["fold"])
+	exec(t, url, `DELETE FROM asyncflow.nodes WHERE id = 'b'`)
+	b.turn(t, url, asyncflow.OperatorTenant)
+	exec(t, url, `UPDATE tenant_asyncflow.alert_episodes SET below = below - interval '1 min'`)
+	require.Equal(t, 1, b.turn(t, url, asyncflow.OperatorTenant), "a node that was forgotten")
+	assert.Empty(t, b.notices(t, tenant), "no other tenant hears of it")
+}

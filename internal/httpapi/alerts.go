@@ -1,0 +1,93 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// PutAlerts sets up where a tenant's alerts go, and when.
+func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAlertsResponseObject, error) {
+	tenant := principalOf(ctx).Tenant
+	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: r.Body.Url}
+	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
+		return nil, err
+	}
+	if err := r.Body.Rules.Validate(); err != nil {
+		return nil, err
+	}
+	if r.Body.Secret != "" {
+		if err := callbacks.CheckSecret(r.Body.Secret); err != nil {
+			return nil, err
+		}
+	}
+	old, err := s.cfg.Store.Alerts(ctx, tenant)
+	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
+		return nil, err
+	}
+	secret := r.Body.Secret
+	e.ID, e.Secret = old.Endpoint.ID, old.Endpoint.Secret
+	if e.ID == "" {
+		e.ID = uuid.Must(uuid.NewV7()).String()
+		if secret == "" {
+			secret = callbacks.NewSecret()
+		}
+	}
+	if secret != "" {
+		e.Secret = s.cfg.Keys.Seal(secret, e.ID)
+	}
+	now, err := s.cfg.Store.PutAlerts(ctx, tenant, store.Alerts{Endpoint: e, Rules: r.Body.Rules})
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.alertsOut(ctx, tenant, now)
+	out.Secret = secret
+	return PutAlerts200JSONResponse(out), err
+}
+
+// GetAlerts returns where a tenant's alerts go, and what has fired.
+func (s *Server) GetAlerts(ctx context.Context, _ GetAlertsRequestObject) (GetAlertsResponseObject, error) {
+	tenant := principalOf(ctx).Tenant
+	a, err := s.cfg.Store.Alerts(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.alertsOut(ctx, tenant, a)
+	return GetAlerts200JSONResponse(out), err
+}
+
+// DeleteAlerts ends a tenant's alerts.
+func (s *Server) DeleteAlerts(ctx context.Context, _ DeleteAlertsRequestObject) (DeleteAlertsResponseObject, error) {
+	if err := s.cfg.Store.DeleteAlerts(ctx, principalOf(ctx).Tenant); err != nil {
+		return nil, err
+	}
+	return DeleteAlerts204Response{}, nil
+}
+
+func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (Alerts, error) {
+	episodes, err := s.cfg.Store.Episodes(ctx, tenant)
+	out := Alerts{Url: a.Endpoint.URL, Rules: a.Rules, UpdatedAt: a.UpdatedAt, Episodes: make([]AlertEpisode, len(episodes))}
+	for i, e := range episodes {
+		out.Episodes[i] = episodeOut(e)
+	}
+	return out, err
+}
+
+func episodeOut(e asyncflow.Episode) AlertEpisode {
+	out := AlertEpisode{Id: e.ID, Alert: AlertEpisodeAlert(e.Alert), Subject: e.Subject, State: AlertEpisodeState(asyncflow.AlertFiring),
+		Since: e.Since, ResolvedAt: e.Resolved, Value: e.Value, Limit: e.Limit}
+	if !e.Resolved.IsZero() {
+		out.State = AlertEpisodeState(asyncflow.AlertResolved)
+	}
+	for _, task := range []string{e.FiringTask, e.ResolvedTask} {
+		if task != "" {
+			out.Tasks = append(out.Tasks, task)
+		}
+	}
+	return out
+}

@@ -1,0 +1,27 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Metrics answers with what the node counts.
+func (s *Server) Metrics(context.Context, MetricsRequestObject) (MetricsResponseObject, error) {
+	if s.cfg.Metrics == nil {
+		return nil, asyncflow.Errorf(asyncflow.CodeNotFound, "this node has no metrics here: they are off, or at an address of their own")
+	}
+	return metricsResponse{s.cfg.Metrics}, nil
+}
+
+// metricsResponse is an answer that another handler writes.
+type metricsResponse struct{ http.Handler }
+
+// VisitMetricsResponse writes it.
+func (r metricsResponse) VisitMetricsResponse(c *fiber.Ctx) error {
+	return adaptor.HTTPHandler(r.Handler)(c)
+}

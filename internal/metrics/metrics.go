@@ -1,0 +1,44 @@
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Metrics are those of one node. It is the Meter of the node's store.
+type Metrics struct {
+	*types
+	registry *prometheus.Registry
+}
+
+// New returns the metrics of a node of a version. Nothing is read from a database until
+// Watch.
+func New(version string) *Metrics {
+	m := &Metrics{types: newTypes(), registry: prometheus.NewRegistry()}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "asyncflow_build_info", Help: "1, with the version of the program."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	m.registry.MustRegister(build, m.submitted, m.attempts, m.finished, m.durations,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Watch adds what is known of a store: its pools, and how the database stands.
+func (m *Metrics) Watch(s *store.Store) {
+	m.registry.MustRegister(&poolCollector{s}, newDatabase(s, m.types))
+}
+
+// InFlight adds how many tasks the node holds.
+func (m *Metrics) InFlight(n func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "asyncflow_in_flight_tasks",
+		Help: "Tasks that this node has leased and not settled."}, func() float64 { return float64(n()) }))
+}
+
+// Handler answers with the metrics. What can't be read is left out.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}

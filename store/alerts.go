@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Alerts say where a tenant's alerts go, and when.
+type Alerts struct {
+	Endpoint  asyncflow.Endpoint // of the task type AlertType
+	Rules     asyncflow.AlertRules
+	UpdatedAt time.Time
+}
+
+func alertsOf(tenant string) string   { return quote(schemaOf(tenant)) + ".alerts" }
+func episodesOf(tenant string) string { return quote(schemaOf(tenant)) + ".alert_episodes" }
+
+// alertType is the task type of alerts, as it is made. Its owner may change it.
+func alertType() asyncflow.TaskType {
+	return asyncflow.TaskType{Name: asyncflow.AlertType,
+		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage, Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
+}
+
+// PutAlerts makes or changes a tenant's alerts: their endpoint, of which ID, URL and
+// Secret count, and their rules. It makes the task type too, if there is none.
+func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
+	rules, err := json.Marshal(a.Rules)
+	if err != nil {
+		return a, err
+	}
+	now := s.Clock.Now()
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		if err := needAlertType(ctx, tx, tenant, now); err != nil {
+			return err
+		}
+		schema := quote(schemaOf(tenant))
+		for _, st := range []struct {
+			sql  string
+			args []any
+		}{
+			{`DELETE FROM ` + schema + `.endpoints WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts) AND id <> $1::uuid`, []any{a.Endpoint.ID}},
+			{`INSERT INTO ` + schema + `.endpoints (id, type, stage, url, secret, created_at) VALUES ($1::uuid, $2, $3, $4, $5, $6)
+				ON CONFLICT (id) DO UPDATE SET url = excluded.url, secret = excluded.secret`,
+				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL, a.Endpoint.Secret, now}},
+			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at) VALUES ($1::uuid, $2::text::json, $3)
+				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules, updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
+		} {
+			if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if state := sqlState(err); state == "42P07" || state == "23505" { // another has just done the same
+		return s.PutAlerts(ctx, tenant, a)
+	}
+	if err != nil {
+		return a, wrap(err, "PutAlerts(%q)", tenant)
+	}
+	return s.Alerts(ctx, tenant)
+}
+
+// needAlertType makes the task type of alerts, or holds the one there is.
+func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) error {
+	t, err := readTaskType(ctx, tx, tenant, asyncflow.AlertType, "FOR UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound && err != nil:
+		_, _, err = writeTaskType(ctx, tx, tenant, alertType(), now)
+		return err
+	case err == nil && t.StageIndex(asyncflow.AlertStage) < 0:
+		return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has no stage %q any more: alerts need it", asyncflow.AlertType, asyncflow.AlertStage)
+	}
+	return err
+}
+
+// Alerts returns a tenant's alerts; CodeNotFound when it has none.
+func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
+	var a Alerts
+	var rules []byte
+	e := &a.Endpoint
+	err := s.pool.QueryRow(ctx, `SELECT e.id::text, e.type, e.stage, e.url, e.secret, e.created_at, a.rules, a.updated_at
+		FROM `+alertsOf(tenant)+` a JOIN `+quote(schemaOf(tenant))+`.endpoints e ON e.id = a.endpoint`).
+		Scan(&e.ID, &e.Type, &e.Stage, &e.URL, &e.Secret, &e.CreatedAt, &rules, &a.UpdatedAt)
+	if err == pgx.ErrNoRows {
+		return a, noAlerts()
+	}
+	if err == nil {
+		err = json.Unmarshal(rules, &a.Rules)
+	}
+	return a, wrap(err, "Alerts(%q)", tenant)
+}
+
+func noAlerts() error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "no alerts are set up for this tenant")
+}
+
+// DeleteAlerts ends a tenant's alerts, with their endpoint and episodes; CodeNotFound
+// when it has none. The task type stays.
+func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
+	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id IN (SELECT endpoint FROM `+alertsOf(tenant)+`)`)
+		if err == nil && tag.RowsAffected() == 0 {
+			return noAlerts()
+		}
+		return err
+	})
+	return wrap(err, "DeleteAlerts(%q)", tenant)
+}
+
+// alertTurn is the least time between two evaluations of a tenant's rules.
+const alertTurn = 10 * time.Second
+
+// TakeAlertTurn returns a tenant's rules if it is time to hold them against what there
+// is. Then it is no other node's turn for a while: a node that dies is followed by
+// another after that.
+func (s *Store) TakeAlertTurn(ctx context.Context, tenant string) (rules asyncflow.AlertRules, ours bool, err error) {
+	now := s.Clock.Now()
+	var raw []byte
+	err = s.pool.QueryRow(ctx, `UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
+		now, now.Add(-alertTurn)).Scan(&raw)
+	if err == pgx.ErrNoRows {
+		return rules, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &rules)
+	}
+	return rules, err == nil, wrap(err, "TakeAlertTurn(%q)", tenant)
+}
+
+// Failing is how the attempts of a type went.
+type Failing struct{ Attempts, Failures int64 }
+
+// Failures counts the attempts of a tenant's types since a time, to a minute. It adds up
+// tallies.
+func (s *Store) Failures(ctx context.Context, tenant string, since time.Time) (map[string]Failing, error) {
+	rows, err := s.pool.Query(ctx, `SELECT type, sum(attempts)::bigint, sum(failures)::bigint
+		FROM `+quote(schemaOf(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
+	if err != nil {
+		return nil, wrap(err, "Failures(%q)", tenant)
+	}
+	all := map[string]Failing{}
+	var name string
+	var f Failing
+	_, err = pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
+		all[name] = f
+		return nil
+	})
+	return all, wrap(err, "Failures(%q)", tenant)
+}
+
+// RollOpened returns when the open roll of a type was opened.
+func (s *Store) RollOpened(ctx context.Context, t *Type) (at time.Time, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, t.End).Scan(&at)
+	return at, wrap(err, "RollOpened(%q, %q)", t.Tenant, t.Name)
+}
