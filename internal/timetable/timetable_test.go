@@ -52,6 +52,9 @@ func FuzzCron(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		if text == "" { // an interval
+			return
+		}
 		table, err := New(asyncflow.Schedule{Cron: text, TimeZone: "Europe/Berlin"}, time.Time{})
 		if err == nil {
 			require.False(t, table.Next(time.Unix(1767225600, 0)).IsZero(), "%q", text)
