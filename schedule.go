@@ -79,6 +79,7 @@ func (s Schedule) WithDefaults() Schedule {
 	if s.CatchUpLimit == 0 {
 		s.CatchUpLimit = DefaultCatchUpLimit
 	}
+	s.StartsAt, s.EndsAt = s.StartsAt.UTC(), s.EndsAt.UTC() // the same time is the same document
 	return s
 }
 

@@ -17,6 +17,7 @@ type Config struct {
 	Promote    string // "": every 10 s
 	Vacuum     string // "": every 2 s
 	Operations string // "": every second
+	Schedules  string // "": every second
 	Expire     string // "": every minute
 	Fold       string // "": every minute
 	Forget     string // "": every hour
@@ -50,6 +51,7 @@ func New(s *store.Store, cfg Config) *Governor {
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},
 		{"vacuum", or(cfg.Vacuum, "@every 2s"), s.Vacuum},
 		{"operations", or(cfg.Operations, "@every 1s"), g.operations},
+		{"schedules", or(cfg.Schedules, "@every 1s"), g.schedules},
 		{"expire-keys", or(cfg.Expire, "@every 1m"), g.expireKeys},
 		{"fold", or(cfg.Fold, "@every 1m"), g.fold},
 		{"forget", or(cfg.Forget, "@every 1h"), g.forget},

@@ -45,7 +45,7 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, open())
 	status, err = store.Status(t.Context(), url)
 	require.NoError(t, err)
-	assert.Equal(t, []store.MigrationStatus{{Schema: "asyncflow", Version: 1, Latest: 1}, {Schema: "tenant_acme", Version: 2, Latest: 2}}, status)
+	assert.Equal(t, []store.MigrationStatus{{Schema: "asyncflow", Version: 1, Latest: 1}, {Schema: "tenant_acme", Version: 4, Latest: 4}}, status)
 
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
