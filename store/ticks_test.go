@@ -135,9 +135,10 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	b.exec(`UPDATE tenant_acme.schedules SET next_at = $1`, first)
 	var nodes sync.WaitGroup
 	var cut atomic.Int32
+	end := time.Now().Add(time.Minute)
 	for n := range 3 {
 		nodes.Go(func() {
-			for life := 0; b.count(`SELECT count(*) FROM tenant_acme.schedules WHERE next_at < now() - interval '2 s'`) > 0; life++ {
+			for life := 0; b.count(`SELECT count(*) FROM tenant_acme.schedules WHERE next_at < now() - interval '2 s'`) > 0 && time.Now().Before(end); life++ {
 				node, err := store.Open(t.Context(), store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2, HotPool: 2})
 				if !assert.NoError(t, err) {
 					return
