@@ -12,9 +12,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// minutely is a schedule of the type pipe with a tick each minute.
-func minutely() asyncflow.Schedule {
-	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`), Cron: "* * * * *"}.WithDefaults()
+// minutely is a schedule of the type pipe with a tick each minute. The last one was some
+// seconds ago, so that the next one comes after the test.
+func (b *bundle) minutely() asyncflow.Schedule {
+	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`), Every: asyncflow.Duration(time.Minute),
+		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
 }
 
 func (b *bundle) putSchedule(s asyncflow.Schedule) store.StoredSchedule {
@@ -35,9 +37,9 @@ func (b *bundle) schedule(name string) store.StoredSchedule {
 func TestPutSchedule(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	s := minutely()
+	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60, 0}, &asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
-	s.StartsAt = time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
+	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *", time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
 	s = s.WithDefaults()
 	would, created, err := b.CheckSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
@@ -52,7 +54,7 @@ func TestPutSchedule(t *testing.T) {
 	want := s
 	want.Version = 1
 	assert.Equal(t, want, first.Schedule, "the context too is what it was, byte by byte")
-	assert.Equal(t, b.Clock.Now().Truncate(time.Minute).Add(time.Minute), first.NextAt.UTC())
+	assert.Equal(t, time.Date(b.Clock.Now().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC), first.NextAt.UTC())
 	again, created, err := b.PutSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
 	assert.False(t, created)
@@ -68,7 +70,7 @@ func TestPutSchedule(t *testing.T) {
 	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
 	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.Duration(time.Hour), "", time.Time{}
 	changed = b.putSchedule(s)
-	assert.Equal(t, first.CreatedAt.Truncate(time.Second).Add(time.Hour), changed.NextAt, "counted from its creation, not from the change")
+	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(), "counted from its creation, not from the change")
 	s.EndsAt = first.CreatedAt
 	assert.Zero(t, b.putSchedule(s).NextAt, "it is over")
 
@@ -87,10 +89,10 @@ func TestPutScheduleRefused(t *testing.T) {
 	b.put(twoStages())
 	for field, change := range map[string]func(*asyncflow.Schedule){
 		"type":      func(s *asyncflow.Schedule) { s.Type = "nope" },
-		"cron":      func(s *asyncflow.Schedule) { s.Cron = "TZ=0" },
-		"time_zone": func(s *asyncflow.Schedule) { s.TimeZone = "Local" },
+		"cron":      func(s *asyncflow.Schedule) { s.Cron, s.TimeZone = "TZ=0", "UTC" },
+		"time_zone": func(s *asyncflow.Schedule) { s.Cron, s.TimeZone = "@daily", "Local" },
 	} {
-		s := minutely()
+		s := b.minutely()
 		change(&s)
 		for _, put := range []func() error{
 			func() error { _, _, err := b.PutSchedule(t.Context(), tenant, s); return err },
@@ -118,7 +120,7 @@ func TestScheduleCreatedAtOnce(t *testing.T) {
 	made := make(chan bool, 8)
 	for range cap(made) {
 		go func() {
-			_, created, err := b.PutSchedule(t.Context(), tenant, minutely())
+			_, created, err := b.PutSchedule(t.Context(), tenant, b.minutely())
 			assert.NoError(t, err)
 			made <- created
 		}()
@@ -138,7 +140,7 @@ func TestScheduleCreatedAtOnce(t *testing.T) {
 func TestSchedulePaused(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	s := minutely()
+	s := b.minutely()
 	s.CatchUp = asyncflow.CatchUpAll
 	b.putSchedule(s)
 	paused, err := b.PauseSchedule(t.Context(), tenant, s.Name)
@@ -175,7 +177,7 @@ func TestSchedulePaused(t *testing.T) {
 func TestScheduleDeleted(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	b.putSchedule(minutely())
+	b.putSchedule(b.minutely())
 	b.overdue("minutely", 0)
 	require.Equal(t, 1, b.tick())
 	require.NoError(t, b.DeleteSchedule(t.Context(), tenant, "minutely"))
@@ -183,7 +185,7 @@ func TestScheduleDeleted(t *testing.T) {
 	leases := b.lease(pipe, 10)
 	require.Len(t, leases, 1)
 	b.settleAll(pipe, leases, rejected)
-	b.putSchedule(minutely())
+	b.putSchedule(b.minutely())
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 	_, err := b.Schedule(t.Context(), tenant, "minutely")
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))

@@ -34,11 +34,12 @@ func (b *bundle) tick() (tasks int) {
 	}
 }
 
-// overdue has a schedule of minutes stand so long before the last tick that is due, and
+// overdue has a minutely schedule stand so long before the last tick that is due, and
 // returns that tick.
 func (b *bundle) overdue(name string, d time.Duration) time.Time {
 	b.t.Helper()
-	last := b.Clock.Now().Truncate(time.Minute)
+	starts := b.schedule(name).StartsAt
+	last := starts.Add(b.Clock.Now().Sub(starts).Truncate(time.Minute))
 	b.exec(`UPDATE tenant_acme.schedules SET next_at = $2 WHERE name = $1`, name, last.Add(-d))
 	return last
 }
@@ -67,7 +68,7 @@ func tickKey(name string, tick time.Time) string {
 func TestTick(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	s := minutely()
+	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60}, &asyncflow.RetryPolicy{MaxAttempts: 7}
 	b.putSchedule(s)
 	due, err := b.DueSchedules(t.Context())
@@ -96,7 +97,7 @@ func TestTick(t *testing.T) {
 func TestTickAfterACrash(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	s := minutely()
+	s := b.minutely()
 	b.putSchedule(s)
 	last := b.overdue(s.Name, 0)
 	b.exec(`CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'crash'; END $$`)
@@ -179,7 +180,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 func TestTickGivesWay(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	b.putSchedule(minutely())
+	b.putSchedule(b.minutely())
 	b.overdue("minutely", 0)
 	for _, lock := range []string{"schedules WHERE name = 'minutely'", "task_types WHERE name = 'pipe'"} {
 		tx, err := b.db.Begin(t.Context())
@@ -210,7 +211,7 @@ func TestCatchUp(t *testing.T) {
 		"all-of-a-day": {asyncflow.CatchUpAll, 1000, 24 * time.Hour, 1000}, // more than one round takes
 		"on-time":      {asyncflow.CatchUpNone, 1, 0, 1},
 	} {
-		s := minutely()
+		s := b.minutely()
 		s.Name, s.CatchUp, s.CatchUpLimit = name, c.policy, c.limit
 		b.putSchedule(s)
 		last := b.overdue(name, c.late)
@@ -244,7 +245,7 @@ func TestOverlap(t *testing.T) {
 		"replace":      {asyncflow.OverlapReplace, false, []asyncflow.Status{"cancelled", "pending"}, 0},
 		"replace-none": {asyncflow.OverlapReplace, true, []asyncflow.Status{"cancelled", "pending"}, 0},
 	} {
-		s := minutely()
+		s := b.minutely()
 		s.Name, s.Overlap = name, c.overlap
 		b.putSchedule(s)
 		before, err := b.TriggerSchedule(t.Context(), tenant, name)
@@ -282,7 +283,7 @@ func TestOverlapWhileCatchingUp(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	for name, wanted := range map[asyncflow.Overlap]int{asyncflow.OverlapSkip: 5, asyncflow.OverlapReplace: 0} {
-		s := minutely()
+		s := b.minutely()
 		s.Name, s.Overlap, s.CatchUp = string(name), name, asyncflow.CatchUpAll
 		b.putSchedule(s)
 		last := b.overdue(s.Name, 5*time.Minute)
@@ -301,7 +302,7 @@ func TestTickThatFails(t *testing.T) {
 	other.Name = "other"
 	b.put(other)
 	for i := range 60 {
-		s := minutely()
+		s := b.minutely()
 		s.Name, s.Type = fmt.Sprint("s", i), []string{"pipe", "other"}[i%2]
 		b.putSchedule(s)
 		b.overdue(s.Name, 0)
@@ -319,10 +320,10 @@ func TestTickThatFails(t *testing.T) {
 func TestChangeOfADueSchedule(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	s := minutely()
+	s := b.minutely()
 	b.putSchedule(s)
 	b.overdue(s.Name, 0)
-	s.Cron = "*/1 * * * *"
+	s.EndsAt = s.StartsAt.AddDate(1, 0, 0)
 	b.putSchedule(s)
 	assert.Zero(t, b.tick())
 	b.overdue(s.Name, 0)

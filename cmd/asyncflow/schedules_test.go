@@ -105,3 +105,48 @@ func TestCLISchedules(t *testing.T) {
 	run(exitNotFound, "schedules", "get", "often")
 	run(exitUsage, "schedules", "apply", "-f", writeFile(t, `{schedules: [{name: x}]}`))
 }
+
+// Nodes that tick the same schedules are killed and come back: each tick has one task.
+func TestSchedulesOutliveNodes(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	nodes := []*process{startNode(t, url), startNode(t, url)}
+	_, err := nodes[0].client().PutTaskType(t.Context(), "pipe", oneStage())
+	require.NoError(t, err)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		_, err := nodes[0].client().PutSchedule(t.Context(), name, client.ScheduleSpec{Type: "pipe", Context: client.JSON(`1`),
+			Every: client.Duration(time.Second), CatchUp: client.CatchUpAll})
+		require.NoError(t, err)
+	}
+	last := func(node *process, name string) time.Time {
+		s, err := node.client().Schedule(t.Context(), name)
+		require.NoError(t, err)
+		return s.LastRunAt
+	}
+	for i := range 6 {
+		before := last(nodes[0], "a")
+		require.Eventually(t, func() bool { return last(nodes[0], "a").After(before) }, 20*time.Second, time.Millisecond)
+		nodes[i%2].kill()
+		nodes[i%2] = startNode(t, url)
+	}
+	for _, name := range names {
+		_, err := nodes[0].client().PauseSchedule(t.Context(), name)
+		require.NoError(t, err)
+	}
+	list, err := nodes[0].client().List(t.Context(), client.ListParams{Type: "pipe", Limit: 500})
+	require.NoError(t, err)
+	var got, want []string
+	for _, task := range list.Data {
+		got = append(got, task.Key)
+	}
+	for _, name := range names {
+		s, err := nodes[0].client().Schedule(t.Context(), name)
+		require.NoError(t, err)
+		for tick := s.CreatedAt.Truncate(time.Second).Add(time.Second); !tick.After(s.LastRunAt); tick = tick.Add(time.Second) {
+			want = append(want, "schedule/"+name+"/"+tick.UTC().Format(time.RFC3339))
+		}
+	}
+	require.Greater(t, len(want), 3*6)
+	require.ElementsMatch(t, want, got)
+}
