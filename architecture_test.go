@@ -27,7 +27,7 @@ var arrows = map[string][]string{
 	"migrations":       {},
 	"auth":             {"."},
 	"callbacks":        {"."},
-	"store":            {"migrations", "internal/expression", "."},
+	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
 	"client/api":       {"."},
@@ -41,6 +41,7 @@ var arrows = map[string][]string{
 	"bench/...":        {"..."},
 
 	"internal/expression": {"."},
+	"internal/timetable":  {"."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.
@@ -51,6 +52,7 @@ var onlyBy = map[string][]string{
 	"github.com/gofiber/fiber/...":  {"internal/httpapi"},
 	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
+	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
 	"github.com/jackc/pgx/...":      {"store", "internal/devpg", "internal/pgtest", "bench/..."},
 }
 
@@ -244,6 +246,8 @@ func TestArchitectureRules(t *testing.T) {
 		{"store", module + "/internal/expression", true},
 		{"store", "github.com/expr-lang/expr", false},
 		{"client", module + "/internal/expression", false},
+		{"client", module + "/internal/timetable", false},
+		{"store", "github.com/robfig/cron/v3", false},
 		{"store", "net/http", false},
 		{"dispatcher", module + "/store", true},
 		{"dispatcher", module + "/callbacks", false},

@@ -33,6 +33,10 @@ type (
 	OperationList    = api.OperationList
 	OperationState   = api.OperationState
 
+	Schedule     = api.Schedule
+	ScheduleSpec = api.ScheduleSpec
+	ScheduleList = api.ScheduleList
+
 	// ListParams narrow a list of tasks. Type is required; what is zero is not
 	// sent.
 	ListParams = api.ListTasksParams

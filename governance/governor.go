@@ -48,6 +48,7 @@ func (g *Governor) standardJobs() []Job {
 		{"vacuum", "@every 2s", g.vacuum, g.lookVacuum},
 		{"roll", "@every 5s", g.roll, g.lookRoll},
 		{"operations", "@every 1s", g.operations, g.lookOperations},
+		{"schedules", "@every 1s", g.schedules, g.lookSchedules},
 		{"expire-keys", "@every 1m", g.expireKeys, g.lookKeys},
 		{"fold", "@every 1m", g.fold, g.lookFold},
 		{"alerts", "@every 15s", g.alerts, g.lookAlerts},

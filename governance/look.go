@@ -31,6 +31,10 @@ func (g *Governor) lookKeys(ctx context.Context) ([]store.Due, error) {
 	return g.lookTenants(func(tenant string) ([]store.Due, error) { return g.store.LookKeys(ctx, tenant) })
 }
 
+func (g *Governor) lookSchedules(ctx context.Context) ([]store.Due, error) {
+	return g.lookTenants(func(tenant string) ([]store.Due, error) { return g.store.LookSchedules(ctx, tenant) })
+}
+
 func (g *Governor) lookFold(ctx context.Context) ([]store.Due, error) {
 	return g.lookTenants(func(tenant string) ([]store.Due, error) { return g.store.LookFold(ctx, tenant) })
 }

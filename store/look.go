@@ -46,6 +46,12 @@ func (s *Store) LookKeys(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.idempotency_keys WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }
 
+// LookSchedules counts a tenant's schedules that have a tick that is due, by type.
+func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error) {
+	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.schedules
+		WHERE paused_at IS NULL AND next_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
+}
+
 // LookFold counts the tallies of a tenant that Fold would take first, by type; the sums
 // of its batches come on top.
 func (s *Store) LookFold(ctx context.Context, tenant string) ([]Due, error) {
@@ -82,7 +88,8 @@ func (s *Store) countByType(ctx context.Context, tenant, sql string, args ...any
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Due, error) {
 		d := Due{Tenant: tenant}
-		return d, row.Scan(&d.Type, &d.Rows)
+		err := row.Scan(&d.Type, &d.Rows)
+		return d, err
 	})
 	return all, wrap(err, "countByType(%q)", tenant)
 }

@@ -9,8 +9,8 @@ import (
 
 // change is what applying a document did with one of its items.
 type change struct {
-	Kind   string `json:"kind"`             // "type" or "endpoint"
-	Name   string `json:"name"`             // of the type; type, stage and URL of the endpoint
+	Kind   string `json:"kind"`             // "type", "endpoint" or "schedule"
+	Name   string `json:"name"`             // of the type or schedule; type, stage and URL of the endpoint
 	Did    string `json:"did"`              // "created", "changed" or "unchanged"
 	ID     string `json:"id,omitempty"`     // of the endpoint
 	Secret string `json:"secret,omitempty"` // of the endpoint, when the server made it just now
@@ -37,7 +37,10 @@ func (doc document) apply(ctx context.Context, c *client.Client, report func(cha
 	if err := doc.applyTypes(ctx, c, report); err != nil {
 		return err
 	}
-	return doc.applyEndpoints(ctx, c, report)
+	if err := doc.applyEndpoints(ctx, c, report); err != nil {
+		return err
+	}
+	return doc.applySchedules(ctx, c, report)
 }
 
 func (doc document) applyTypes(ctx context.Context, c *client.Client, report func(change)) error {
@@ -57,16 +60,18 @@ func (doc document) applyTypes(ctx context.Context, c *client.Client, report fun
 		if err != nil {
 			return fmt.Errorf("type %s: %w", t.Name, err)
 		}
-		report(change{Kind: "type", Name: t.Name, Did: whatChanged(versions, after)})
+		report(change{Kind: "type", Name: t.Name, Did: whatChanged(versions, after.Name, after.Version)})
 	}
 	return nil
 }
 
-func whatChanged(before map[string]int, after client.TaskType) string {
-	switch version, existed := before[after.Name]; {
+// whatChanged tells what was done with an item, by the versions of all before and by
+// its own after.
+func whatChanged(before map[string]int, name string, after int) string {
+	switch version, existed := before[name]; {
 	case !existed:
 		return "created"
-	case version != after.Version:
+	case version != after:
 		return "changed"
 	}
 	return "unchanged"

@@ -17,6 +17,7 @@ type cli struct {
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count what is waiting, running and done."`
 
+	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up schedules: what submits a task again and again."`
 	Alerts     alertsCmd     `cmd:"" group:"Use:" help:"Be told when something is wrong."`
 	Operations operationsCmd `cmd:"" group:"Use:" help:"See and stop what cancels or redrives many tasks."`
 
@@ -41,7 +42,7 @@ Exit codes:
     1  the operation failed, or was refused
     2  the command line or a document is wrong
     3  the server can't be reached, or can't do it now
-    4  there is no such task, task type or endpoint
+    4  there is no such task, task type, endpoint or schedule
     5  the token is missing or not good for this
     6  with --wait, or watched: the task failed, or was cancelled
     7  with --wait: the task was not final in time`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -46,6 +47,8 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 		replaced, text = expanded != text, expanded
 	}
 	switch target := into.Addr().Interface().(type) {
+	case *json.RawMessage:
+		d.any(path, tree, target)
 	case json.Unmarshaler:
 		d.document(path, tree, text, replaced, target)
 	case encoding.TextUnmarshaler:
@@ -53,6 +56,43 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 	default:
 		d.plain(path, tree, text, replaced, into)
 	}
+}
+
+// any takes a value of any kind as JSON. What stands for a variable in it is text.
+func (d *decoder) any(path string, tree any, into *json.RawMessage) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(d.expanded(path, tree)); err != nil {
+		d.add(path, "can't be written as JSON: %v", err)
+		return
+	}
+	*into = bytes.TrimSpace(b.Bytes())
+}
+
+// expanded returns a tree with the variables in its texts replaced.
+func (d *decoder) expanded(path string, tree any) any {
+	switch v := tree.(type) {
+	case string:
+		text, err := expand(v, d.env)
+		if err != nil {
+			d.add(path, "%v", err)
+		}
+		return text
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = d.expanded(fmt.Sprintf("%s[%d]", path, i), v[i])
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			out[key] = d.expanded(path+"."+key, v[key])
+		}
+		return out
+	}
+	return tree
 }
 
 // document fills a type that reads JSON by itself.

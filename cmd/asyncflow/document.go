@@ -14,10 +14,11 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// document sets up task types and endpoints: what asyncflow types apply reads.
+// document sets up task types, endpoints and schedules: what asyncflow types apply reads.
 type document struct {
 	Types     []typeEntry          `json:"types"`
 	Endpoints []client.NewEndpoint `json:"endpoints"`
+	Schedules []scheduleEntry      `json:"schedules"`
 }
 
 // typeEntry is a task type of a document: the spec of the API, with its name.
@@ -44,6 +45,16 @@ func (e *documentError) Error() string {
 // Unwrap returns the same error in the words of the domain.
 func (e *documentError) Unwrap() error {
 	return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: e.fields}
+}
+
+// readDocument reads and checks a YAML document of a file, or of standard input if its
+// name is "-".
+func readDocument(name string, env lookup) (document, error) {
+	raw, err := readInput(name)
+	if err != nil {
+		return document{}, err
+	}
+	return parseDocument(raw, env)
 }
 
 // parseDocument reads and checks a YAML document. ${NAME} in its values is
@@ -74,7 +85,7 @@ func parseYAML(raw []byte) (any, error) {
 		return nil, fmt.Errorf("it is not YAML: %s", strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 	}
 	if tree == nil {
-		return nil, errors.New("it is empty: it should have types or endpoints")
+		return nil, errors.New("it is empty: it should have types, endpoints or schedules")
 	}
 	var second any
 	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
@@ -107,7 +118,7 @@ func (doc document) check() []client.FieldError {
 			problems = append(problems, client.FieldError{Field: path, Message: "is the same as an earlier one"})
 		}
 	}
-	return problems
+	return append(problems, doc.checkSchedules()...)
 }
 
 func (t typeEntry) taskType() asyncflow.TaskType {

@@ -59,6 +59,10 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 	if c.Wait {
 		return c.wait(ctx, g, submitted.Id)
 	}
+	return g.printSubmitted(submitted)
+}
+
+func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
 	if g.output == "json" {
 		return g.printJSON(submitted)
 	}

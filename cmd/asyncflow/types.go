@@ -14,7 +14,7 @@ import (
 
 // typesCmd is about task types.
 type typesCmd struct {
-	Apply  typesApplyCmd  `cmd:"" help:"Set up task types and endpoints from a document."`
+	Apply  typesApplyCmd  `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
 	Diff   typesDiffCmd   `cmd:"" help:"Show what apply would change."`
 	List   typesListCmd   `cmd:"" help:"List the task types."`
 	Get    typesGetCmd    `cmd:"" help:"Show a task type."`
@@ -30,7 +30,7 @@ type typesApplyCmd struct {
 // Help is shown by asyncflow types apply --help.
 func (c *typesApplyCmd) Help() string {
 	return `The same document again changes nothing. An endpoint that exists with the same type, stage and URL is left
-alone, with its secret; endpoints that the document doesn't name stay. A newly made secret is shown this once.
+alone, with its secret; endpoints and schedules that the document doesn't name stay. A newly made secret is shown this once.
 ${NAME} in a value is replaced by that environment variable; $${NAME} stands for itself.
 
 Example, as a file asyncflow.yaml:
@@ -43,6 +43,8 @@ Example, as a file asyncflow.yaml:
     endpoints:
       - {type: thumbnails, stage: inspect, url: "${WORKER_URL}/inspect"}
       - {type: thumbnails, stage: resize, url: "${WORKER_URL}/resize", secret: "${WORKER_SECRET}"}
+    schedules:
+      - {name: nightly, type: thumbnails, context: {image: harbour.jpg}, cron: "30 3 * * *", time_zone: Europe/Berlin}
 
 and then:
 
@@ -52,11 +54,7 @@ and then:
 // Run applies the document. What was changed is shown even if it fails halfway:
 // secrets are told only once.
 func (c *typesApplyCmd) Run(ctx context.Context, g *globals) error {
-	raw, err := readInput(c.File)
-	if err != nil {
-		return usageError(err)
-	}
-	doc, err := parseDocument(raw, g.env)
+	doc, err := readDocument(c.File, g.env)
 	if err != nil {
 		return usageError(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -21,7 +20,7 @@ type typesDiffCmd struct {
 // Help is shown by asyncflow types diff --help.
 func (c *typesDiffCmd) Help() string {
 	return `It changes nothing. A change that the server would refuse, such as removing a stage in which tasks stand, is
-marked so. What only the server has (other types and endpoints) is left out: apply takes nothing away.
+marked so. What only the server has (other types, endpoints and schedules) is left out: apply takes nothing away.
 
 Example:
 
@@ -34,11 +33,7 @@ Example:
 
 // Run compares the document with what the server has.
 func (c *typesDiffCmd) Run(ctx context.Context, g *globals) error {
-	raw, err := readInput(c.File)
-	if err != nil {
-		return usageError(err)
-	}
-	doc, err := parseDocument(raw, g.env)
+	doc, err := readDocument(c.File, g.env)
 	if err != nil {
 		return usageError(err)
 	}
@@ -73,8 +68,8 @@ func printDifferences(g *globals, found []difference) error {
 
 // difference is an item of a document that the server has otherwise, or not at all.
 type difference struct {
-	Kind    string      `json:"kind"` // "type" or "endpoint"
-	Name    string      `json:"name"` // of the type; type, stage and URL of the endpoint
+	Kind    string      `json:"kind"` // "type", "endpoint" or "schedule"
+	Name    string      `json:"name"` // of the type or schedule; type, stage and URL of the endpoint
 	New     bool        `json:"new,omitempty"`
 	Fields  []fieldDiff `json:"fields,omitempty"`
 	Refused string      `json:"refused,omitempty"` // why the server would not take it
@@ -137,7 +132,8 @@ func (doc document) diff(ctx context.Context, c *client.Client) ([]difference, e
 			found = append(found, difference{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.Url, New: true})
 		}
 	}
-	return found, nil
+	schedules, err := doc.diffSchedules(ctx, c)
+	return append(found, schedules...), err
 }
 
 // diff compares a type with the server's, and asks the server what it thinks.
@@ -169,16 +165,7 @@ func (t typeEntry) diff(ctx context.Context, c *client.Client) (difference, erro
 // diffTypes returns the fields in which two versions of a type differ, by name.
 func diffTypes(old, next client.TaskType) []fieldDiff {
 	both := func(stage string) bool { return hasStage(old, stage) && hasStage(next, stage) }
-	before, after := flatten(old, both), flatten(next, both)
-	fields := maps.Clone(before)
-	maps.Copy(fields, after)
-	var found []fieldDiff
-	for _, field := range slices.Sorted(maps.Keys(fields)) {
-		if before[field] != after[field] {
-			found = append(found, fieldDiff{field, before[field], after[field]})
-		}
-	}
-	return found
+	return diffValues(flatten(old, both), flatten(next, both))
 }
 
 func hasStage(t client.TaskType, name string) bool {

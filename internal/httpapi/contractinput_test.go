@@ -50,6 +50,7 @@ func TestContractRefuses(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	read[any](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
+	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly", `{"type":"pipe","context":1,"cron":"@daily"}`))
 	id, _ := b.submitOne()
 	lease, completion := b.lease()
 	subjects := b.subjects(id, completion)
@@ -131,7 +132,7 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue
 			}
-			s.path = strings.NewReplacer("{type}", "pipe", "{id}", id).Replace(path)
+			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{id}", id).Replace(path)
 			if s.worker = strings.HasPrefix(path, "/v1/callbacks/"); s.worker {
 				s.token = completion
 			}

@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// nextRuns is how many of its next ticks a schedule is shown with.
+const nextRuns = 5
+
+// ListSchedules lists the tenant's schedules.
+func (s *Server) ListSchedules(ctx context.Context, _ ListSchedulesRequestObject) (ListSchedulesResponseObject, error) {
+	all, err := s.cfg.Store.Schedules(ctx, principalOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]Schedule, len(all))
+	for i, stored := range all {
+		if data[i], err = s.scheduleOut(stored); err != nil {
+			return nil, err
+		}
+	}
+	return ListSchedules200JSONResponse{Data: data}, nil
+}
+
+// GetSchedule returns one schedule.
+func (s *Server) GetSchedule(ctx context.Context, r GetScheduleRequestObject) (GetScheduleResponseObject, error) {
+	stored, err := s.cfg.Store.Schedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.scheduleOut(stored)
+	return GetSchedule200JSONResponse(out), err
+}
+
+// PutSchedule creates a schedule or makes a new version of it.
+func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (PutScheduleResponseObject, error) {
+	schedule := scheduleIn(r.Name, *r.Body).WithDefaults()
+	if err := schedule.Validate(s.cfg.MaxContext); err != nil {
+		return nil, err
+	}
+	put := s.cfg.Store.PutSchedule
+	if r.Params.DryRun {
+		put = s.cfg.Store.CheckSchedule
+	}
+	stored, created, err := put(ctx, principalOf(ctx).Tenant, schedule)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.scheduleOut(stored)
+	if created {
+		return PutSchedule201JSONResponse(out), err
+	}
+	return PutSchedule200JSONResponse(out), err
+}
+
+// DeleteSchedule deletes a schedule.
+func (s *Server) DeleteSchedule(ctx context.Context, r DeleteScheduleRequestObject) (DeleteScheduleResponseObject, error) {
+	if err := s.cfg.Store.DeleteSchedule(ctx, principalOf(ctx).Tenant, r.Name); err != nil {
+		return nil, err
+	}
+	return DeleteSchedule204Response{}, nil
+}
+
+// PauseSchedule lets the ticks of a schedule pass.
+func (s *Server) PauseSchedule(ctx context.Context, r PauseScheduleRequestObject) (PauseScheduleResponseObject, error) {
+	stored, err := s.cfg.Store.PauseSchedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name, "by", principalOf(ctx).Subject)
+	out, err := s.scheduleOut(stored)
+	return PauseSchedule200JSONResponse(out), err
+}
+
+// ResumeSchedule has a paused schedule go on.
+func (s *Server) ResumeSchedule(ctx context.Context, r ResumeScheduleRequestObject) (ResumeScheduleResponseObject, error) {
+	stored, err := s.cfg.Store.ResumeSchedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name, "by", principalOf(ctx).Subject)
+	out, err := s.scheduleOut(stored)
+	return ResumeSchedule200JSONResponse(out), err
+}
+
+// TriggerSchedule submits a task of a schedule now.
+func (s *Server) TriggerSchedule(ctx context.Context, r TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error) {
+	submitted, err := s.cfg.Store.TriggerSchedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	return TriggerSchedule201JSONResponse(submittedOut(submitted)), nil
+}
+
+func scheduleIn(name string, spec ScheduleSpec) asyncflow.Schedule {
+	schedule := asyncflow.Schedule{Name: name, Type: spec.Type, Context: spec.Context, Priority: spec.Priority, Cron: spec.Cron, TimeZone: spec.TimeZone,
+		Every: spec.Every, Overlap: spec.Overlap, CatchUp: spec.CatchUp, CatchUpLimit: spec.CatchUpLimit, StartsAt: spec.StartsAt, EndsAt: spec.EndsAt}
+	if !spec.Retry.IsZero() {
+		schedule.Retry = &spec.Retry
+	}
+	return schedule
+}
+
+func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
+	runs, err := stored.NextRuns(s.cfg.Store.Clock.Now(), nextRuns)
+	if err != nil {
+		return Schedule{}, err
+	}
+	out := Schedule{Name: stored.Name, Version: stored.Version, Type: stored.Type, Context: stored.Context, Priority: stored.Priority,
+		Cron: stored.Cron, TimeZone: stored.TimeZone, Every: stored.Every, Overlap: stored.Overlap, CatchUp: stored.CatchUp,
+		CatchUpLimit: stored.CatchUpLimit, StartsAt: stored.StartsAt, EndsAt: stored.EndsAt, NextRuns: append([]time.Time{}, runs...),
+		PausedAt: stored.PausedAt, LastRunAt: stored.LastAt, Skipped: stored.Skipped, LastSkippedAt: stored.SkippedAt,
+		CreatedAt: stored.CreatedAt, UpdatedAt: stored.UpdatedAt}
+	if stored.Retry != nil {
+		out.Retry = *stored.Retry
+	}
+	if stored.LastID.Number != 0 {
+		out.LastTaskId = stored.LastID.String()
+	}
+	return out, nil
+}

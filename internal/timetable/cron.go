@@ -1,0 +1,171 @@
+package timetable
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+	_ "time/tzdata" // the same zones on every machine that has none of its own
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// clockTimes are the times that a cron expression names, by the clocks of a zone.
+type clockTimes struct {
+	spec   *cron.SpecSchedule // asked in UTC: its times are what clocks show
+	zone   *time.Location
+	hourly bool // every hour is named
+}
+
+// searches is how often five years are searched for a time that is named: 29 February
+// may be eight years away.
+const searches = 2
+
+func newClockTimes(expression, zoneName string) (clockTimes, error) {
+	zone, err := loadZone(zoneName)
+	if err != nil {
+		return clockTimes{}, err
+	}
+	spec, err := parse(expression)
+	if err != nil {
+		return clockTimes{}, asyncflow.InvalidField("cron", "%v", err)
+	}
+	const hours = 1<<24 - 1
+	c := clockTimes{spec: spec, zone: zone, hourly: spec.Hour&hours == hours}
+	if c.shown(time.Unix(0, 0).UTC()).IsZero() {
+		return clockTimes{}, asyncflow.InvalidField("cron", "names a day that never comes")
+	}
+	return c, nil
+}
+
+// parse reads an expression of five fields, or a descriptor such as @daily.
+func parse(expression string) (spec *cron.SpecSchedule, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			spec, err = nil, fmt.Errorf("is not a cron expression")
+		}
+	}()
+	switch {
+	case strings.Contains(expression, "="):
+		return nil, fmt.Errorf("must not name a time zone: time_zone does")
+	case strings.HasPrefix(expression, "@every"):
+		return nil, fmt.Errorf("must not be @every: every is a field of its own")
+	}
+	parsed, err := cron.ParseStandard(expression)
+	if err != nil {
+		return nil, fmt.Errorf("is not a cron expression: %w", err)
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("is not a cron expression")
+	case spec.Minute == 0 || spec.Hour == 0 || spec.Dom == 0 || spec.Month == 0 || spec.Dow == 0:
+		return nil, fmt.Errorf("is not a cron expression: a field of it names nothing")
+	}
+	spec.Location = time.UTC
+	return spec, nil
+}
+
+var (
+	zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`)
+	zones    sync.Map // of name to *time.Location
+)
+
+// loadZone returns a time zone by its IANA name.
+func loadZone(name string) (*time.Location, error) {
+	if known, ok := zones.Load(name); ok {
+		return known.(*time.Location), nil
+	}
+	unknown := asyncflow.InvalidField("time_zone", "is %q, which is not a time zone such as Europe/Berlin or UTC", name)
+	if !zoneName.MatchString(name) || name == "Local" { // the node's own zone is nobody's business
+		return nil, unknown
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, unknown
+	}
+	zones.Store(name, zone)
+	return zone, nil
+}
+
+// next returns the first tick after a time; zero: there is none.
+func (c clockTimes) next(after time.Time) time.Time {
+	if c.hourly {
+		return c.nextShown(after)
+	}
+	for shown := asUTC(after.In(c.zone)); ; {
+		if shown = c.shown(shown); shown.IsZero() {
+			return time.Time{}
+		}
+		if tick := firstMoment(c.zone, shown); tick.After(after) { // else clocks were put back, and showed it before
+			return tick
+		}
+	}
+}
+
+// nextShown returns the first moment after a time at which the clocks show a time that
+// is named.
+func (c clockTimes) nextShown(after time.Time) time.Time {
+	var end time.Time
+	for at := after.Add(1); ; at = end { // until they are set, they run evenly
+		var offset time.Duration
+		offset, end = segment(c.zone, at)
+		shown := c.shown(at.UTC().Add(offset - 1))
+		if shown.IsZero() {
+			return time.Time{}
+		}
+		if tick := shown.Add(-offset); end.IsZero() || tick.Before(end) {
+			return tick
+		}
+	}
+}
+
+// shown returns the first time after another that is named, as clocks show it; zero:
+// there is none. Clock times are written as if they were UTC.
+func (c clockTimes) shown(after time.Time) time.Time {
+	for range searches {
+		if next := c.spec.Next(after); !next.IsZero() {
+			return next
+		}
+		after = after.AddDate(5, 0, 0)
+	}
+	return time.Time{}
+}
+
+// asUTC returns what a clock shows, written as if it were UTC.
+func asUTC(t time.Time) time.Time {
+	_, offset := t.Zone()
+	return t.UTC().Add(time.Duration(offset) * time.Second)
+}
+
+// segment returns how far the clocks of a zone are ahead of UTC at a time, and until
+// when; zero: for ever.
+func segment(zone *time.Location, at time.Time) (offset time.Duration, end time.Time) {
+	at = at.In(zone)
+	_, seconds := at.Zone()
+	_, end = at.ZoneBounds()
+	return time.Duration(seconds) * time.Second, end
+}
+
+// farthest is more than any clocks are ahead of UTC, or behind.
+const farthest = 48 * time.Hour
+
+// firstMoment returns the first moment at which the clocks of a zone show a time or a
+// later one.
+func firstMoment(zone *time.Location, shown time.Time) time.Time {
+	var end time.Time
+	for at := shown.Add(-farthest); ; at = end {
+		var offset time.Duration
+		offset, end = segment(zone, at)
+		moment := shown.Add(-offset)
+		if moment.Before(at) { // the clocks were just put forward past it
+			return at.UTC()
+		}
+		if end.IsZero() || moment.Before(end) {
+			return moment
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package timetable
+
+import (
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Timetable tells the ticks of a schedule. They are whole seconds.
+type Timetable struct {
+	rule       rule
+	start, end time.Time // from start until before end; zero: no bound
+}
+
+// rule tells the first tick after a time; zero: there is none.
+type rule interface {
+	next(after time.Time) time.Time
+}
+
+// lastYear is the last one that RFC 3339 can write.
+const lastYear = 9999
+
+// New returns the timetable of a schedule that is otherwise valid. created is when the
+// schedule was: intervals are counted from there, unless it has a start. An error names
+// cron, time_zone or ends_at.
+func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
+	t := Timetable{start: s.StartsAt, end: s.EndsAt}
+	if s.Cron == "" {
+		t.rule = newInterval(s, created)
+		return t, nil
+	}
+	times, err := newClockTimes(s.Cron, s.TimeZone)
+	if err != nil {
+		return Timetable{}, err
+	}
+	t.rule = times
+	if !t.start.IsZero() && t.Next(time.Time{}).IsZero() {
+		return Timetable{}, asyncflow.InvalidField("ends_at", "comes before the first tick after starts_at")
+	}
+	return t, nil
+}
+
+// Next returns the first tick after a time; zero: there is none.
+func (t Timetable) Next(after time.Time) time.Time {
+	if after.Before(t.start) {
+		after = t.start.Add(-1) // a tick at the start counts
+	}
+	tick := t.rule.next(after)
+	if tick.Year() > lastYear || !t.end.IsZero() && !tick.Before(t.end) {
+		return time.Time{}
+	}
+	return tick
+}
+
+// Upcoming returns the first n ticks after a time.
+func (t Timetable) Upcoming(after time.Time, n int) []time.Time {
+	var ticks []time.Time
+	for tick := t.Next(after); !tick.IsZero() && len(ticks) < n; tick = t.Next(tick) {
+		ticks = append(ticks, tick)
+	}
+	return ticks
+}
+
+// Latest returns the last n ticks of those from one time to another, both included. It
+// looks back no farther than it must.
+func (t Timetable) Latest(from, to time.Time, n int) []time.Time {
+	for span := time.Minute; ; span *= 2 {
+		begin := to.Add(-span)
+		all := span > farBack || !begin.After(from)
+		if all {
+			begin = from
+		}
+		var ticks []time.Time
+		for tick := t.Next(begin.Add(-1)); !tick.IsZero() && !tick.After(to); tick = t.Next(tick) {
+			if ticks = append(ticks, tick); len(ticks) > n {
+				ticks = ticks[1:]
+			}
+		}
+		if all || len(ticks) == n {
+			return ticks
+		}
+	}
+}
+
+// farBack is a span that is not doubled any more.
+const farBack = 100 * 365 * 24 * time.Hour
+
+// interval ticks at the anchor and every so often after it.
+type interval struct {
+	anchor time.Time
+	every  time.Duration
+}
+
+func newInterval(s asyncflow.Schedule, created time.Time) interval {
+	every := s.Every.Std()
+	if s.StartsAt.IsZero() {
+		return interval{created.UTC().Truncate(time.Second).Add(every), every}
+	}
+	return interval{s.StartsAt.UTC().Add(time.Second - 1).Truncate(time.Second), every}
+}
+
+func (i interval) next(after time.Time) time.Time {
+	if after.Before(i.anchor) {
+		return i.anchor
+	}
+	return i.anchor.Add((after.Sub(i.anchor)/i.every + 1) * i.every)
+}

@@ -1,0 +1,169 @@
+package asyncflow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Overlap says what becomes of a tick while the task of the tick before is not final.
+type Overlap string
+
+const (
+	OverlapQueue   Overlap = "queue"   // its task is submitted all the same
+	OverlapSkip    Overlap = "skip"    // it has no task
+	OverlapReplace Overlap = "replace" // the task before is cancelled first
+)
+
+// CatchUp says what becomes of the ticks that nobody was there for.
+type CatchUp string
+
+const (
+	CatchUpLast CatchUp = "last" // the latest of them has its task
+	CatchUpNone CatchUp = "none" // none has
+	CatchUpAll  CatchUp = "all"  // all have, the latest CatchUpLimit at most
+)
+
+// Bounds and defaults of a schedule.
+const (
+	MinEvery = time.Second
+	MaxEvery = 365 * 24 * time.Hour
+
+	MaxCron     = 255 // bytes of a cron expression
+	MaxTimeZone = 64  // bytes of the name of a time zone
+
+	DefaultCatchUpLimit = 100
+	MaxCatchUpLimit     = 1000
+
+	DefaultTimeZone = "UTC"
+)
+
+// Schedule submits a task at each of its ticks: the times that Cron or Every tells,
+// from StartsAt until before EndsAt. Each change makes a new Version.
+type Schedule struct {
+	Name    string `json:"-"`
+	Version int    `json:"-"`
+
+	// Type, Context, Priority and Retry are those of its tasks.
+	Type     string          `json:"type"`
+	Context  json.RawMessage `json:"-"` // passed on byte by byte, and so not kept with the rest
+	Priority Priority        `json:"priority,omitempty"`
+	Retry    *RetryPolicy    `json:"retry,omitempty"`
+
+	// Cron is an expression of five fields, or @daily and the like, for the clocks of
+	// TimeZone (an IANA name). It or Every is set.
+	Cron     string `json:"cron,omitempty"`
+	TimeZone string `json:"time_zone,omitempty"`
+	// Every is the time from tick to tick, counted from StartsAt, else from the
+	// creation of the schedule.
+	Every Duration `json:"every,omitzero"`
+
+	Overlap      Overlap `json:"overlap"`
+	CatchUp      CatchUp `json:"catch_up"`
+	CatchUpLimit int     `json:"catch_up_limit"` // for CatchUpAll
+
+	StartsAt time.Time `json:"starts_at,omitzero"`
+	EndsAt   time.Time `json:"ends_at,omitzero"`
+}
+
+// WithDefaults returns s with its defaults filled in.
+func (s Schedule) WithDefaults() Schedule {
+	if s.TimeZone == "" && s.Cron != "" {
+		s.TimeZone = DefaultTimeZone
+	}
+	if s.Overlap == "" {
+		s.Overlap = OverlapQueue
+	}
+	if s.CatchUp == "" {
+		s.CatchUp = CatchUpLast
+	}
+	if s.CatchUpLimit == 0 {
+		s.CatchUpLimit = DefaultCatchUpLimit
+	}
+	s.StartsAt, s.EndsAt = s.StartsAt.UTC(), s.EndsAt.UTC() // the same time is the same document
+	return s
+}
+
+// Validate checks a schedule whose defaults are filled in, but for what Cron and
+// TimeZone say: see package internal/timetable. maxContext is the limit for the context
+// in bytes.
+func (s Schedule) Validate(maxContext int) error {
+	var out problems
+	if err := CheckName(s.Name); err != nil {
+		out.add("name", "%v", err)
+	}
+	if err := CheckName(s.Type); err != nil {
+		out.add("type", "%v", err)
+	}
+	checkDocument(&out, "context", s.Context, maxContext)
+	s.Priority.check("priority", &out)
+	if s.Retry != nil {
+		s.Retry.check("retry", &out)
+	}
+	s.checkTimes(&out)
+	s.checkPolicies(&out)
+	return out.err()
+}
+
+func (s Schedule) checkTimes(out *problems) {
+	switch {
+	case s.Cron == "" && s.Every == 0:
+		out.add("cron", "is required, or every")
+	case s.Cron != "" && s.Every != 0:
+		out.add("every", "and cron exclude each other")
+	case s.Cron == "" && s.TimeZone != "":
+		out.add("time_zone", "goes with cron only: every is a time from tick to tick, whatever clocks show")
+	}
+	if s.Every != 0 {
+		checkDuration(out, "every", s.Every, MinEvery, MaxEvery)
+		if s.Every.Std()%time.Second != 0 {
+			out.add("every", "is %s; it must be whole seconds", s.Every)
+		}
+	}
+	if len(s.Cron) > MaxCron {
+		out.add("cron", "is %d bytes long; the limit is %d", len(s.Cron), MaxCron)
+	}
+	if len(s.TimeZone) > MaxTimeZone {
+		out.add("time_zone", "is %d bytes long; the limit is %d", len(s.TimeZone), MaxTimeZone)
+	}
+	if y := s.StartsAt.UTC().Year(); !s.StartsAt.IsZero() && (y < 1970 || y > 2999) {
+		out.add("starts_at", "is in the year %d; it must be in 1970 to 2999", y)
+	}
+	if !s.EndsAt.IsZero() && !s.EndsAt.After(s.StartsAt) {
+		out.add("ends_at", "is not after starts_at")
+	}
+}
+
+func (s Schedule) checkPolicies(out *problems) {
+	switch s.Overlap {
+	case OverlapQueue, OverlapSkip, OverlapReplace:
+	default:
+		out.add("overlap", "is %q; it must be skip, queue or replace", s.Overlap)
+	}
+	switch s.CatchUp {
+	case CatchUpLast, CatchUpNone, CatchUpAll:
+	default:
+		out.add("catch_up", "is %q; it must be none, last or all", s.CatchUp)
+	}
+	if s.CatchUpLimit < 1 || s.CatchUpLimit > MaxCatchUpLimit {
+		out.add("catch_up_limit", "is %d; it must be 1 to %d", s.CatchUpLimit, MaxCatchUpLimit)
+	}
+}
+
+// Task returns the task that the schedule submits, without a key.
+func (s Schedule) Task() NewTask {
+	return NewTask{Type: s.Type, Context: s.Context, Options: Options{Priority: s.Priority, Retry: s.Retry}}
+}
+
+// TickTask returns the task of a tick. Its idempotency key names the tick: however often
+// it is submitted, there is one.
+func (s Schedule) TickTask(tick time.Time) NewTask {
+	t := s.Task()
+	t.Options.Key = "schedule/" + s.Name + "/" + tick.UTC().Format(time.RFC3339)
+	t.KeyWindow = Duration(MaxKeyWindow)
+	return t
+}
+
+// SameTimes tells whether two schedules have the same ticks.
+func (s Schedule) SameTimes(o Schedule) bool {
+	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every == o.Every && s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)
+}

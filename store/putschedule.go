@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/timetable"
+)
+
+// PutSchedule creates a schedule or makes a new version of it, and tells which; the same
+// document again changes nothing. s must be valid but for what only a timetable tells:
+// that is CodeInvalid. With other times its ticks go on from now; what was missed before
+// stays so.
+func (s *Store) PutSchedule(ctx context.Context, tenant string, schedule asyncflow.Schedule) (_ StoredSchedule, created bool, err error) {
+	return s.putSchedule(ctx, tenant, schedule, false)
+}
+
+// CheckSchedule is PutSchedule for show: it returns what that would return, and changes
+// nothing.
+func (s *Store) CheckSchedule(ctx context.Context, tenant string, schedule asyncflow.Schedule) (_ StoredSchedule, created bool, err error) {
+	return s.putSchedule(ctx, tenant, schedule, true)
+}
+
+func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncflow.Schedule, dry bool) (stored StoredSchedule, created bool, err error) {
+	now := s.Clock.Now()
+	if _, err := timetable.New(schedule, now); err != nil {
+		return stored, false, err
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if stored, created, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil && dry {
+			return errDry
+		}
+		return err
+	})
+	if sqlState(err) == "23505" { // another has just created it: change that one
+		return s.putSchedule(ctx, tenant, schedule, dry)
+	}
+	if err == errDry {
+		err = nil
+	}
+	return stored, created, wrap(err, "PutSchedule(%q, %q)", tenant, schedule.Name)
+}
+
+// writeSchedule creates or changes a schedule and returns it as it is then. It holds the
+// type's row first, as whoever deletes the type does.
+func writeSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time) (stored StoredSchedule, created bool, err error) {
+	tag, err := tx.Exec(ctx, `SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`, schedule.Type)
+	switch {
+	case err != nil:
+		return stored, false, err
+	case tag.RowsAffected() == 0:
+		return stored, false, unknownType(schedule.Type)
+	}
+	old, err := readSchedule(ctx, tx, tenant, schedule.Name, "FOR UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		created = true
+		err = createSchedule(ctx, tx, tenant, schedule, now)
+	case err == nil:
+		err = updateSchedule(ctx, tx, tenant, old, schedule, now)
+	}
+	if err != nil {
+		return stored, false, err
+	}
+	stored, err = readSchedule(ctx, tx, tenant, schedule.Name, "")
+	return stored, created, err
+}
+
+func createSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time) error {
+	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.after(now)
+	if err != nil {
+		return err
+	}
+	spec, err := json.Marshal(schedule)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO `+schedulesOf(tenant)+` (name, type, spec, context, version, next_at, created_at, updated_at)
+		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), now)
+	return err
+}
+
+// updateSchedule makes a new version of a schedule, unless it is the same. Its next tick
+// stays, even if it is overdue, unless the times or the type are others.
+func updateSchedule(ctx context.Context, tx pgx.Tx, tenant string, old StoredSchedule, schedule asyncflow.Schedule, now time.Time) (err error) {
+	next, last := old.NextAt, &old.LastID.Number
+	if old.LastID.Number == 0 || old.Type != schedule.Type {
+		last = nil
+	}
+	if !schedule.SameTimes(old.Schedule) || old.Type != schedule.Type {
+		if next, err = (StoredSchedule{Schedule: schedule, CreatedAt: old.CreatedAt, LastAt: old.LastAt}).after(now); err != nil {
+			return err
+		}
+	}
+	spec, err := json.Marshal(schedule)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+`
+		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1, next_at = $5, last_id = $6, updated_at = $7
+		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), last, now)
+	return err
+}

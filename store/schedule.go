@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/timetable"
+)
+
+// StoredSchedule is a schedule with its state and its times.
+type StoredSchedule struct {
+	asyncflow.Schedule
+	PausedAt  time.Time        // zero: it is not paused
+	NextAt    time.Time        // the first tick that hasn't been dealt with; zero: there is none
+	LastAt    time.Time        // the last tick that had a task; zero: none had
+	LastID    asyncflow.TaskID // that task; zero: unknown, or of another type than now
+	Skipped   int64            // ticks without a task, as the one before was not final
+	SkippedAt time.Time        // the last of them
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// NextRuns returns the next n ticks after a time; none while it is paused.
+func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
+	if !s.PausedAt.IsZero() {
+		return nil, nil
+	}
+	t, err := timetable.New(s.Schedule, s.CreatedAt)
+	if err != nil {
+		return nil, err
+	}
+	return t.Upcoming(now, n), nil
+}
+
+// schedulesOf returns the table of a tenant's schedules.
+func schedulesOf(tenant string) string { return quote(schemaOf(tenant)) + ".schedules" }
+
+const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at, coalesce(s.last_id, 0),
+  s.skipped, s.skipped_at, s.created_at, s.updated_at`
+
+// Schedules returns the schedules of a tenant by name, without their contexts.
+func (s *Store) Schedules(ctx context.Context, tenant string) ([]StoredSchedule, error) {
+	rows, err := s.pool.Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
+		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s ORDER BY name`)
+	if err != nil {
+		return nil, wrap(err, "Schedules(%q)", tenant)
+	}
+	all, err := pgx.CollectRows(rows, scanSchedule)
+	return all, wrap(err, "Schedules(%q)", tenant)
+}
+
+// Schedule returns one schedule; CodeNotFound when there is none.
+func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
+	return readSchedule(ctx, s.pool, tenant, name, "")
+}
+
+// DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
+// are stay.
+func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
+	tag, err := s.pool.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = unknownSchedule(name)
+	}
+	return wrap(err, "DeleteSchedule(%q, %q)", tenant, name)
+}
+
+// PauseSchedule lets the ticks of a schedule pass without tasks, and returns it. No task
+// of a tick is submitted after that. One that is paused already keeps its time.
+func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
+	_, err := s.pool.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now())
+	if err != nil {
+		return StoredSchedule{}, wrap(err, "PauseSchedule(%q, %q)", tenant, name)
+	}
+	return s.Schedule(ctx, tenant, name)
+}
+
+// ResumeSchedule has a paused schedule go on with its next tick, and returns it. The
+// ticks that have passed meanwhile stay without tasks, whatever its catch-up policy. One
+// that is not paused is left as it is.
+func (s *Store) ResumeSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil || stored.PausedAt.IsZero() {
+			return err
+		}
+		if stored.NextAt, err = stored.after(s.Clock.Now()); err != nil {
+			return err
+		}
+		stored.PausedAt = time.Time{}
+		_, err := tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name, orNull(stored.NextAt))
+		return err
+	})
+	return stored, wrap(err, "ResumeSchedule(%q, %q)", tenant, name)
+}
+
+// TriggerSchedule submits a task of a schedule now, beside its ticks, also while it is
+// paused.
+func (s *Store) TriggerSchedule(ctx context.Context, tenant, name string) (Submitted, error) {
+	stored, err := s.Schedule(ctx, tenant, name)
+	if err != nil {
+		return Submitted{}, err
+	}
+	result := s.Submit(ctx, tenant, []asyncflow.NewTask{stored.Task()})[0]
+	return result, result.Err
+}
+
+// after returns the first tick after a time, and after the last one that had a task.
+func (s StoredSchedule) after(now time.Time) (time.Time, error) {
+	t, err := timetable.New(s.Schedule, s.CreatedAt)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if now.Before(s.LastAt) {
+		now = s.LastAt
+	}
+	return t.Next(now), nil
+}
+
+func unknownSchedule(name string) error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no schedule %s", name)
+}
+
+func readSchedule(ctx context.Context, q querier, tenant, name, lock string) (StoredSchedule, error) {
+	rows, err := q.Query(ctx, `SELECT `+scheduleColumns+` FROM `+schedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
+	if err != nil {
+		return StoredSchedule{}, wrap(err, "readSchedule(%q, %q)", tenant, name)
+	}
+	stored, err := pgx.CollectExactlyOneRow(rows, scanSchedule)
+	if err == pgx.ErrNoRows {
+		err = unknownSchedule(name)
+	}
+	return stored, wrap(err, "readSchedule(%q, %q)", tenant, name)
+}
+
+func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
+	var name string
+	var version int
+	var spec, context []byte
+	var paused, next, last, skipped *time.Time
+	if err := row.Scan(&name, &version, &spec, &context, &paused, &next, &last, &s.LastID.Number, &s.Skipped, &skipped, &s.CreatedAt, &s.UpdatedAt); err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(spec, &s.Schedule); err != nil {
+		return s, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	s.Name, s.Version, s.Context = name, version, context
+	s.PausedAt, s.NextAt, s.LastAt, s.SkippedAt = orZero(paused), orZero(next), orZero(last), orZero(skipped)
+	if s.LastID.Number != 0 {
+		s.LastID.Type = s.Type
+	}
+	return s, nil
+}

@@ -1,0 +1,192 @@
+package store_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// minutely is a schedule of the type pipe with a tick each minute. The last one was some
+// seconds ago, so that the next one comes after the test.
+func (b *bundle) minutely() asyncflow.Schedule {
+	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`), Every: asyncflow.Duration(time.Minute),
+		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
+}
+
+func (b *bundle) putSchedule(s asyncflow.Schedule) store.StoredSchedule {
+	b.t.Helper()
+	require.NoError(b.t, s.Validate(1000))
+	stored, _, err := b.PutSchedule(b.t.Context(), tenant, s)
+	require.NoError(b.t, err)
+	return stored
+}
+
+func (b *bundle) schedule(name string) store.StoredSchedule {
+	b.t.Helper()
+	stored, err := b.Schedule(b.t.Context(), tenant, name)
+	require.NoError(b.t, err)
+	return stored
+}
+
+func TestPutSchedule(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	s := b.minutely()
+	s.Priority, s.Retry = asyncflow.Priority{60, 0}, &asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
+	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *", time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
+	s = s.WithDefaults()
+	would, created, err := b.CheckSchedule(t.Context(), tenant, s)
+	require.NoError(t, err)
+	assert.True(t, created)
+	assert.Equal(t, 1, would.Version)
+	_, err = b.Schedule(t.Context(), tenant, s.Name)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "it was for show")
+
+	first, created, err := b.PutSchedule(t.Context(), tenant, s)
+	require.NoError(t, err)
+	assert.True(t, created)
+	want := s
+	want.Version = 1
+	assert.Equal(t, want, first.Schedule, "the context too is what it was, byte by byte")
+	assert.Equal(t, time.Date(b.Clock.Now().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC), first.NextAt.UTC())
+	again, created, err := b.PutSchedule(t.Context(), tenant, s)
+	require.NoError(t, err)
+	assert.False(t, created)
+	assert.Equal(t, first, again, "the same again changes nothing")
+
+	s.Context = json.RawMessage(`{"a":1.0}`)
+	would, _, err = b.CheckSchedule(t.Context(), tenant, s)
+	require.NoError(t, err)
+	assert.Equal(t, 2, would.Version)
+	assert.Equal(t, first, b.schedule(s.Name))
+	changed := b.putSchedule(s)
+	assert.Equal(t, 2, changed.Version)
+	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
+	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.Duration(time.Hour), "", time.Time{}
+	changed = b.putSchedule(s)
+	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(), "counted from its creation, not from the change")
+	s.EndsAt = first.CreatedAt
+	assert.Zero(t, b.putSchedule(s).NextAt, "it is over")
+
+	all, err := b.Schedules(t.Context(), tenant)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Nil(t, all[0].Context)
+	assert.Equal(t, 4, all[0].Version)
+	all, err = b.Schedules(t.Context(), "other")
+	require.NoError(t, err)
+	assert.Empty(t, all)
+}
+
+func TestPutScheduleRefused(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	for field, change := range map[string]func(*asyncflow.Schedule){
+		"type":      func(s *asyncflow.Schedule) { s.Type = "nope" },
+		"cron":      func(s *asyncflow.Schedule) { s.Cron, s.TimeZone = "TZ=0", "UTC" },
+		"time_zone": func(s *asyncflow.Schedule) { s.Cron, s.TimeZone = "@daily", "Local" },
+	} {
+		s := b.minutely()
+		change(&s)
+		for _, put := range []func() error{
+			func() error { _, _, err := b.PutSchedule(t.Context(), tenant, s); return err },
+			func() error { _, _, err := b.CheckSchedule(t.Context(), tenant, s); return err },
+		} {
+			var known *asyncflow.Error
+			require.ErrorAs(t, put(), &known, field)
+			require.Equal(t, field, known.Fields[0].Field)
+		}
+	}
+	for _, call := range []func(name string) error{
+		func(name string) error { return b.DeleteSchedule(t.Context(), tenant, name) },
+		func(name string) error { _, err := b.PauseSchedule(t.Context(), tenant, name); return err },
+		func(name string) error { _, err := b.ResumeSchedule(t.Context(), tenant, name); return err },
+		func(name string) error { _, err := b.TriggerSchedule(t.Context(), tenant, name); return err },
+	} {
+		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(call("nope")))
+	}
+}
+
+// Of many who create the same schedule at once, one does; the others change it.
+func TestScheduleCreatedAtOnce(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	made := make(chan bool, 8)
+	for range cap(made) {
+		go func() {
+			_, created, err := b.PutSchedule(t.Context(), tenant, b.minutely())
+			assert.NoError(t, err)
+			made <- created
+		}()
+	}
+	n := 0
+	for range cap(made) {
+		if <-made {
+			n++
+		}
+	}
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 1, b.schedule("minutely").Version)
+}
+
+// A pause lasts until the resume; what has passed meanwhile has no tasks, whatever the
+// catch-up policy.
+func TestSchedulePaused(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	s := b.minutely()
+	s.CatchUp = asyncflow.CatchUpAll
+	b.putSchedule(s)
+	paused, err := b.PauseSchedule(t.Context(), tenant, s.Name)
+	require.NoError(t, err)
+	assert.NotZero(t, paused.PausedAt)
+	runs, err := paused.NextRuns(b.Clock.Now(), 5)
+	require.NoError(t, err)
+	assert.Empty(t, runs)
+	again, err := b.PauseSchedule(t.Context(), tenant, s.Name)
+	require.NoError(t, err)
+	assert.Equal(t, paused, again)
+	s.Overlap = asyncflow.OverlapSkip
+	assert.Equal(t, paused.PausedAt, b.putSchedule(s).PausedAt, "a change of the document is no resume")
+	b.overdue(s.Name, time.Hour)
+	assert.Zero(t, b.tick())
+	_, err = b.TriggerSchedule(t.Context(), tenant, s.Name)
+	require.NoError(t, err)
+	resumed, err := b.ResumeSchedule(t.Context(), tenant, s.Name)
+	require.NoError(t, err)
+	assert.Zero(t, resumed.PausedAt)
+	assert.True(t, resumed.NextAt.After(b.Clock.Now().Add(-time.Second)))
+	assert.Equal(t, resumed.NextAt.UTC(), b.schedule(s.Name).NextAt.UTC())
+	runs, err = resumed.NextRuns(b.Clock.Now(), 5)
+	require.NoError(t, err)
+	assert.Len(t, runs, 5)
+	assert.Equal(t, []string{""}, b.keys(), "the triggered one only")
+	b.overdue(s.Name, time.Hour)
+	_, err = b.ResumeSchedule(t.Context(), tenant, s.Name)
+	require.NoError(t, err)
+	assert.NotZero(t, b.tick(), "one that isn't paused is left as it is")
+}
+
+// With its task type a schedule is deleted; with the schedule its tasks are not.
+func TestScheduleDeleted(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	b.putSchedule(b.minutely())
+	b.overdue("minutely", 0)
+	require.Equal(t, 1, b.tick())
+	require.NoError(t, b.DeleteSchedule(t.Context(), tenant, "minutely"))
+	assert.Len(t, b.keys(), 1)
+	leases := b.lease(pipe, 10)
+	require.Len(t, leases, 1)
+	b.settleAll(pipe, leases, rejected)
+	b.putSchedule(b.minutely())
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	_, err := b.Schedule(t.Context(), tenant, "minutely")
+	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+}

@@ -1,0 +1,283 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/timetable"
+)
+
+// How a tick has exactly one task, whatever dies: its schedule's row is held while its
+// task is submitted, so that no other node is at it; the task's key names the tick, so
+// that submitting it again, after a crash before the row moved on, gives the same task;
+// and the key stands for half a year, until the row has moved on.
+
+const (
+	// tickSchedules is how many schedules one transaction takes; tickTasks and tickBytes,
+	// after how many tasks and bytes of contexts it takes no more.
+	tickSchedules = 50
+	tickTasks     = 500
+	tickBytes     = 4 << 20
+	// tickKeyKept is how long a tick's key still stands when it is needed no more.
+	tickKeyKept = 24 * time.Hour
+)
+
+// DueSchedules returns the tenants that have schedules with a tick that is due.
+func (s *Store) DueSchedules(ctx context.Context) ([]string, error) {
+	var due []string
+	for tenants := range slices.Chunk(slices.Sorted(maps.Keys(s.Catalog.Tenants())), dueTenants) {
+		selects := make([]string, len(tenants))
+		for i, tenant := range tenants {
+			selects[i] = fmt.Sprintf(`SELECT %d WHERE EXISTS (SELECT FROM %s WHERE paused_at IS NULL AND next_at <= $1)`, i, schedulesOf(tenant))
+		}
+		rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec, s.Clock.Now())
+		if err != nil {
+			return nil, wrap(err, "DueSchedules")
+		}
+		indexes, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		if err != nil {
+			return nil, wrap(err, "DueSchedules")
+		}
+		for _, i := range indexes {
+			due = append(due, tenants[i])
+		}
+	}
+	return due, nil
+}
+
+// Ticked is what one step through the schedules of a tenant did.
+type Ticked struct {
+	Schedules int      // that were due and that no other node was at
+	Tasks     int      // that they have now
+	Failed    []string // schedules that can't have their tasks now
+}
+
+// TickSchedules submits the tasks of ticks that are due, of some schedules of a tenant,
+// first due first; not of those in except. It is done when there are no schedules. What
+// fails is logged and stays due.
+func (s *Store) TickSchedules(ctx context.Context, tenant string, except []string) (out Ticked, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		r := round{store: s, tenant: tenant, now: s.Clock.Now()}
+		if err := r.lock(ctx, tx, except); err != nil {
+			return err
+		}
+		r.plan(ctx)
+		r.submit(ctx)
+		if err := r.write(ctx, tx); err != nil {
+			return err
+		}
+		out = r.outcome()
+		return nil
+	})
+	return out, wrap(err, "TickSchedules(%q)", tenant)
+}
+
+// round is a step through the schedules of a tenant.
+type round struct {
+	store  *Store
+	tenant string
+	now    time.Time
+	turns  []*turn
+}
+
+// turn is what is done with one schedule.
+type turn struct {
+	StoredSchedule
+	run     []time.Time // ticks that are to have tasks now
+	rest    time.Time   // the first tick that is left for later; zero: none that is due
+	table   timetable.Timetable
+	skipped []time.Time
+	done    int // how many of run have their tasks
+	err     error
+}
+
+// lock reads schedules that are due and holds them; not those that another node is at,
+// nor those whose type is being changed or deleted. Holding the type's row too keeps a
+// deletion of the type waiting instead of in a deadlock.
+func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
+	rows, err := tx.Query(ctx, `
+		SELECT `+scheduleColumns+` FROM `+schedulesOf(r.tenant)+` s JOIN `+quote(schemaOf(r.tenant))+`.task_types tt ON tt.name = s.type
+		WHERE s.paused_at IS NULL AND s.next_at <= $1 AND (s.name = ANY ($2)) IS NOT TRUE
+		ORDER BY s.next_at, s.name LIMIT $3
+		FOR UPDATE OF s SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, r.now, except, tickSchedules)
+	if err != nil {
+		return err
+	}
+	r.turns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*turn, error) {
+		stored, err := scanSchedule(row)
+		return &turn{StoredSchedule: stored}, err
+	})
+	return err
+}
+
+// plan decides which ticks have tasks now, as far as there is room for them. It drops the
+// schedules that there is none for.
+func (r *round) plan(ctx context.Context) {
+	tasks, bytes := 0, 0
+	for i, t := range r.turns {
+		if tasks >= tickTasks || bytes >= tickBytes {
+			r.turns = r.turns[:i]
+			return
+		}
+		if t.err = t.plan(ctx, r); t.err != nil {
+			continue
+		}
+		room := min(tickTasks-tasks, max(1, (tickBytes-bytes)/max(1, len(t.Context))))
+		if len(t.run) > room {
+			t.run, t.rest = t.run[:room], t.run[room]
+		}
+		tasks, bytes = tasks+len(t.run), bytes+len(t.run)*len(t.Context)
+	}
+}
+
+// plan decides which ticks of a schedule have tasks now, by its policies.
+func (t *turn) plan(ctx context.Context, r *round) (err error) {
+	if t.table, err = timetable.New(t.Schedule, t.CreatedAt); err != nil {
+		return err
+	}
+	var missed bool
+	t.run, missed = t.table.Due(t.Schedule, t.NextAt, r.now)
+	if missed {
+		r.store.log.Warn("ticks of a schedule were missed", "tenant", r.tenant, "schedule", t.Name, "first", t.NextAt, "catch_up", t.CatchUp, "tasks", len(t.run))
+	}
+	if len(t.run) == 0 || t.Overlap == asyncflow.OverlapQueue {
+		return nil
+	}
+	live, err := r.store.isLive(ctx, r.tenant, t.LastID)
+	switch {
+	case err != nil:
+		return err
+	case t.Overlap == asyncflow.OverlapReplace: // of several ticks the last one replaces the others too
+		if n := len(t.run) - 1; n > 0 {
+			t.skipped, t.run = t.run[:n], t.run[n:]
+		}
+		if live {
+			return r.replace(ctx, t)
+		}
+	case live:
+		t.skipped, t.run = t.run, nil
+	case len(t.run) > 1:
+		t.skipped, t.run = t.run[1:], t.run[:1]
+	}
+	return nil
+}
+
+// replace cancels the task of the tick before. One that has just ended is well too.
+func (r *round) replace(ctx context.Context, t *turn) error {
+	_, err := r.store.Cancel(ctx, r.tenant, t.LastID, "replaced by the next task of schedule "+t.Name)
+	if code := asyncflow.CodeOf(err); err != nil && (code == asyncflow.CodeConflict || code == asyncflow.CodeNotFound) {
+		return nil
+	}
+	return err
+}
+
+// isLive tells whether a task is not final. One whose tables are gone is.
+func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) (bool, error) {
+	if id.Number == 0 {
+		return false, nil
+	}
+	task, err := s.Task(ctx, tenant, id)
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // or of a roll that another node has just opened
+		if err := s.Catalog.Refresh(ctx); err != nil {
+			return false, err
+		}
+		if task, err = s.Task(ctx, tenant, id); asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+			return false, nil
+		}
+	}
+	return err == nil && !task.Status.Final(), err
+}
+
+// submit submits the tasks of all ticks, and notes which of them are there then.
+func (r *round) submit(ctx context.Context) {
+	var tasks []asyncflow.NewTask
+	for _, t := range r.turns {
+		if t.err == nil {
+			for _, tick := range t.run {
+				tasks = append(tasks, t.TickTask(tick))
+			}
+		}
+	}
+	results := r.store.Submit(ctx, r.tenant, tasks)
+	for _, t := range r.turns {
+		if t.err != nil {
+			continue
+		}
+		for i, result := range results[:len(t.run)] {
+			id, err := r.taskOf(ctx, t.TickTask(t.run[i]), result)
+			if err != nil {
+				t.err, t.rest = err, t.run[i]
+				break
+			}
+			t.done, t.LastAt, t.LastID = i+1, t.run[i], id
+		}
+		results = results[len(t.run):]
+	}
+}
+
+// taskOf returns the task that a tick has after its submit, or why it has none. One that
+// was there before may be of an earlier version of the schedule, with another context.
+func (r *round) taskOf(ctx context.Context, task asyncflow.NewTask, result Submitted) (id asyncflow.TaskID, err error) {
+	switch {
+	case result.Err == nil || result.Existing: // whether it can be read now doesn't matter
+		return result.ID, nil
+	case asyncflow.CodeOf(result.Err) != asyncflow.CodeKeyReused:
+		return id, result.Err
+	}
+	id.Type = task.Type
+	err = r.store.pool.QueryRow(ctx, `SELECT id FROM `+quote(schemaOf(r.tenant))+`.idempotency_keys WHERE type = $1 AND key = $2`,
+		task.Type, task.Options.Key).Scan(&id.Number)
+	return id, err
+}
+
+// write moves the schedules on, past the ticks that have been dealt with.
+func (r *round) write(ctx context.Context, tx pgx.Tx) error {
+	b := &pgx.Batch{}
+	for _, t := range r.turns {
+		switch {
+		case t.err != nil && t.done == 0:
+			continue
+		case t.rest.IsZero():
+			t.rest = t.table.Next(r.now)
+		}
+		if n := len(t.skipped); n > 0 {
+			t.SkippedAt = t.skipped[n-1]
+			r.store.log.Info("ticks of a schedule were skipped: the task before is not final", "tenant", r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
+		}
+		b.Queue(`UPDATE `+schedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4, skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
+			t.Name, orNull(t.rest), orNull(t.LastAt), orNull(t.LastID.Number), len(t.skipped), orNull(t.SkippedAt))
+		if t.done > 0 {
+			keys := make([]string, t.done)
+			for i, tick := range t.run[:t.done] {
+				keys[i] = t.TickTask(tick).Options.Key
+			}
+			b.Queue(`UPDATE `+quote(schemaOf(r.tenant))+`.idempotency_keys SET expires_at = least(expires_at, $3) WHERE type = $1 AND key = ANY ($2)`,
+				t.Type, keys, r.now.Add(tickKeyKept))
+		}
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// outcome sums the round up, and logs what failed.
+func (r *round) outcome() Ticked {
+	out := Ticked{Schedules: len(r.turns)}
+	for _, t := range r.turns {
+		out.Tasks += t.done
+		if t.err == nil {
+			continue
+		}
+		out.Failed = append(out.Failed, t.Name)
+		if !errors.Is(t.err, context.Canceled) {
+			r.store.log.Warn("the tasks of a schedule can't be submitted now; they stay due", "tenant", r.tenant, "schedule", t.Name, "error", t.err)
+		}
+	}
+	return out
+}
