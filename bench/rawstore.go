@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	storeType     = "bench"
 	storeDatabase = "store" // beside the node's, which has no part in this
 	storeSlots    = 512     // tasks held at once, as by a node
 	storeLease    = 200     // tasks of a lease
@@ -54,9 +55,9 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 		defer s.Close()
 		return <-ended
 	}}
-	t := asyncflow.TaskType{Name: typeName, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
+	t := asyncflow.TaskType{Name: storeType, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
 	if _, _, err = s.PutTaskType(ctx, tenant, t); err == nil {
-		r.taskType, err = s.Catalog.Type(tenant, typeName)
+		r.taskType, err = s.Catalog.Type(tenant, storeType)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.stop())
@@ -66,8 +67,8 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 
 // rawStoreCycle measures what the database allows here: submit, lease and settle
 // at once, with nothing in between.
-func (b *bench) rawStoreCycle(ctx context.Context) (_ figures, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.cfg.tasks)*slowest+slack)
+func (b *bench) rawStoreCycle(ctx context.Context, tasks int) (_ figures, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks)*slowest+slack)
 	defer cancel()
 	s, err := b.openStore(ctx)
 	if err != nil {
@@ -82,7 +83,7 @@ func (b *bench) rawStoreCycle(ctx context.Context) (_ figures, err error) {
 		return nil, err
 	}
 	start := time.Now()
-	if err := s.cycle(ctx, b.cfg.tasks); err != nil {
+	if err := s.cycle(ctx, tasks); err != nil {
 		return nil, err
 	}
 	elapsed := time.Since(start)
@@ -92,9 +93,9 @@ func (b *bench) rawStoreCycle(ctx context.Context) (_ figures, err error) {
 	}
 	u := after.since(before)
 	return figures{
-		{"raw_store", "Store alone", "tasks/s", float64(b.cfg.tasks) / elapsed.Seconds()},
-		{"raw_store_cpu_client", "Store alone, CPU of its process", "µs/task", micros(u.submitter, b.cfg.tasks)},
-		{"raw_store_cpu_postgres", "Store alone, CPU of Postgres", "µs/task", micros(u.postgres, b.cfg.tasks)},
+		{"raw_store", "Store alone", "tasks/s", float64(tasks) / elapsed.Seconds()},
+		{"raw_store_cpu_client", "Store alone, CPU of its process", "µs/task", micros(u.submitter, tasks)},
+		{"raw_store_cpu_postgres", "Store alone, CPU of Postgres", "µs/task", micros(u.postgres, tasks)},
 	}, nil
 }
 
@@ -118,7 +119,7 @@ func (s *rawStore) submitAll(ctx context.Context, taken *atomic.Int64, tasks int
 		}
 		batch := make([]asyncflow.NewTask, batchSize)
 		for i := range batch {
-			batch[i] = asyncflow.NewTask{Type: typeName, Context: json.RawMessage(appendContext(nil, first+i))}
+			batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i))}
 		}
 		for _, r := range s.Submit(ctx, tenant, batch) {
 			if r.Err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/internal/devpg"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 
 // bench is everything that runs, and the means to measure it.
 type bench struct {
-	cfg      config
+	options
 	dir      *tempDir
 	postgres *devpg.Server
 	node     *process
@@ -35,18 +34,17 @@ type bench struct {
 	api      *client // the node's API
 	sink     *client // the worker
 	db       *database
-	next     int // number of the next task
+	next     int // number of the next task, of whatever type
 
 	stops []func()
 }
 
-// start starts Postgres, the worker and a node, and makes a task type with an
-// endpoint.
-func start(ctx context.Context, cfg config) (*bench, error) {
+// start starts Postgres, the worker and a node, and makes a tenant.
+func start(ctx context.Context, o options) (*bench, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	b := &bench{cfg: cfg}
-	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.register, b.prepareStore} {
+	b := &bench{options: o}
+	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.makeTenant} {
 		if err := step(ctx); err != nil {
 			b.stop()
 			return nil, err
@@ -133,7 +131,7 @@ func (b *bench) startNode(ctx context.Context) error {
 		return err
 	}
 	secret := rand.Text() + rand.Text()
-	cmd := exec.Command(b.cfg.binary, "serve", "--migrate", "--listen", address)
+	cmd := exec.Command(b.binary, "serve", "--migrate", "--listen", address)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+secret,
 		"ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_LOG_LEVEL=error")
 	if b.node, err = startProcess("the node", cmd); err != nil {
@@ -150,11 +148,11 @@ func (b *bench) startNode(ctx context.Context) error {
 
 // build builds the program to measure, unless there is one.
 func (b *bench) build(ctx context.Context) error {
-	if b.cfg.binary != "" {
+	if b.binary != "" {
 		return nil
 	}
-	b.cfg.binary = b.dir.join("asyncflow")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.cfg.binary, "github.com/asyncflow/asyncflow/cmd/asyncflow")
+	b.binary = b.dir.join("asyncflow")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "github.com/asyncflow/asyncflow/cmd/asyncflow")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("go build ./cmd/asyncflow: %w", err)
@@ -191,19 +189,6 @@ func (b *bench) awaitNode(ctx context.Context) error {
 		_, err := b.api.call(ctx, http.MethodGet, "/readyz", nil)
 		return err == nil, nil
 	})
-}
-
-// register makes the tenant, the task type, of one stage, and its endpoint.
-func (b *bench) register(ctx context.Context) error {
-	if _, err := store.CreateTenant(ctx, b.url(), tenant); err != nil {
-		return err
-	}
-	if _, err := b.api.call(ctx, http.MethodPut, "/v1/task-types/"+typeName, []byte(`{"stages":[{"name":"call"}]}`)); err != nil {
-		return err
-	}
-	endpoint := fmt.Sprintf(`{"type":%q,"stage":"call","url":%q}`, typeName, b.sink.base+deliveryPath)
-	_, err := b.api.call(ctx, http.MethodPost, "/v1/endpoints", []byte(endpoint))
-	return err
 }
 
 // poll calls done once a period until it says so, or fails, or ctx ends.
