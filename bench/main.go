@@ -18,7 +18,8 @@ func main() {
 
 // modes are what can be measured beside the figures of a round, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
-	"history": runHistory,
+	"history":  runHistory,
+	"snapshot": runSnapshot,
 }
 
 // run is main, or one of the processes that it starts from its own program.

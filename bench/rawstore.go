@@ -27,6 +27,7 @@ type rawStore struct {
 	*store.Store
 	taskType *store.Type
 	stop     func() error
+	leased   func(took time.Duration, leases []asyncflow.Lease) // after each lease
 }
 
 // prepareStore makes its database, once.
@@ -50,7 +51,7 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()
-	r := &rawStore{Store: s, stop: func() error {
+	r := &rawStore{Store: s, leased: func(time.Duration, []asyncflow.Lease) {}, stop: func() error {
 		cancel()
 		defer s.Close()
 		return <-ended
@@ -117,17 +118,25 @@ func (s *rawStore) submitAll(ctx context.Context, taken *atomic.Int64, tasks int
 		if first >= tasks {
 			return nil
 		}
-		batch := make([]asyncflow.NewTask, batchSize)
-		for i := range batch {
-			batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i))}
-		}
-		for _, r := range s.Submit(ctx, tenant, batch) {
-			if r.Err != nil {
-				return r.Err
-			}
+		if err := s.submitBatch(ctx, first); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
+}
+
+// submitBatch submits the tasks of the numbers from first on.
+func (s *rawStore) submitBatch(ctx context.Context, first int) error {
+	batch := make([]asyncflow.NewTask, batchSize)
+	for i := range batch {
+		batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i))}
+	}
+	for _, r := range s.Submit(ctx, tenant, batch) {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
 }
 
 // leaseAll leases and settles until all tasks are settled. Like a node it holds
@@ -139,10 +148,12 @@ func (s *rawStore) leaseAll(ctx context.Context, tasks int) error {
 		if err := slots.Acquire(ctx, storeLease); err != nil {
 			return err
 		}
+		start := time.Now()
 		leases, _, err := s.Lease(ctx, s.taskType, storeLease)
 		if err != nil {
 			return err
 		}
+		s.leased(time.Since(start), leases)
 		slots.Release(int64(storeLease - len(leases)))
 		left -= len(leases)
 		for _, l := range leases {

@@ -41,16 +41,21 @@ type bench struct {
 
 // start starts Postgres, the worker and a node, and makes a tenant.
 func start(ctx context.Context, o options) (*bench, error) {
+	b := &bench{options: o}
+	return b, b.begin(ctx, b.startPostgres, b.startWorker, b.startNode, b.makeTenant)
+}
+
+// begin takes the steps of a start. One that fails ends what was started.
+func (b *bench) begin(ctx context.Context, steps ...func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	b := &bench{options: o}
-	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.makeTenant} {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			b.stop()
-			return nil, err
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
 // stop ends everything, last started first.
