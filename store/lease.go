@@ -29,7 +29,9 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
 	now := s.Clock.Now()
-	if leases, err = takeReady(ctx, conn, t, now, n); err != nil {
+	scan := s.marks.begin(t.Key(), t.Begin, now, n)
+	defer func() { next = scan.end(leases, next, err) }()
+	if leases, err = takeReady(ctx, conn, t, now, n, scan); err != nil {
 		return nil, next, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
 	hold(leases, t, now)
@@ -43,7 +45,7 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 		s.queueLeases(b, t, leases, now)
 	}
 	if len(leases) < n {
-		b.Queue(t.tables.at(t.Begin, headSQL)).QueryRow(func(row pgx.Row) error {
+		b.Queue(t.tables.at(t.Begin, headSQL), bound(scan.from)).QueryRow(func(row pgx.Row) error {
 			if err := row.Scan(&next); err != pgx.ErrNoRows {
 				return err
 			}
@@ -64,11 +66,11 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 }
 
 // takeReady begins the transaction and takes the token rows.
-func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time, n int) ([]asyncflow.Lease, error) {
+func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time, n int, scan *scan) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(t.Begin, takeReadySQL), now, n).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(t.Begin, takeReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
@@ -81,6 +83,7 @@ func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time, 
 		}
 		return rows.Err()
 	})
+	defer scan.taken()
 	return leases, conn.SendBatch(ctx, b).Close()
 }
 

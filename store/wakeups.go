@@ -53,6 +53,7 @@ func (w *Wakeups) Announce(key TypeKey, at time.Time) {
 	if at.IsZero() {
 		return
 	}
+	w.store.marks.lower(key, at)
 	w.local(key, at)
 	if !w.store.cfg.Notify {
 		return
@@ -122,6 +123,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	if err := w.store.Catalog.Refresh(ctx); err != nil {
 		return err
 	}
+	w.store.marks.reset()
 	w.lost()
 	for {
 		if err := w.receive(ctx, conn); err != nil {
@@ -157,6 +159,8 @@ func (w *Wakeups) received(payload string) {
 		return
 	}
 	if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
-		w.local(TypeKey{f[1], f[2]}, time.UnixMicro(micros))
+		key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
+		w.store.marks.lower(key, at)
+		w.local(key, at)
 	}
 }
