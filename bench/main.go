@@ -19,6 +19,7 @@ func main() {
 // modes are what can be measured beside the figures of a round, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
 	"history":  runHistory,
+	"idle":     runIdle,
 	"snapshot": runSnapshot,
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -34,7 +35,9 @@ type bench struct {
 	api      *client // the node's API
 	sink     *client // the worker
 	db       *database
-	next     int // number of the next task, of whatever type
+	settings map[string]string // of Postgres, on top of those that it always has
+	secret   string            // of the node's tokens
+	next     int               // number of the next task, of whatever type
 
 	stops []func()
 }
@@ -69,13 +72,14 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 	if b.dir, err = newTempDir(); err != nil {
 		return err
 	}
+	settings := map[string]string{"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+	maps.Copy(settings, b.settings)
 	b.stops = append(b.stops, func() {
 		if err := b.dir.close(); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: remove the data:", err)
 		}
 	})
-	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: map[string]string{
-		"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}})
+	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: settings})
 	if err != nil {
 		return err
 	}
@@ -135,15 +139,15 @@ func (b *bench) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	secret := rand.Text() + rand.Text()
+	b.secret = rand.Text() + rand.Text()
 	cmd := exec.Command(b.binary, "serve", "--migrate", "--listen", address)
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+secret,
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+b.secret,
 		"ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_LOG_LEVEL=error")
 	if b.node, err = startProcess("the node", cmd); err != nil {
 		return err
 	}
 	b.stops = append(b.stops, b.node.stop)
-	token, err := newToken(secret)
+	token, err := b.token(tenant)
 	b.api = &client{http: newHTTPClient(), base: "http://" + address, token: token}
 	if err != nil {
 		return err
@@ -174,9 +178,10 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-func newToken(secret string) (string, error) {
+// token returns a token for a tenant.
+func (b *bench) token(tenant string) (string, error) {
 	cfg := auth.DefaultConfig()
-	cfg.HMACSecret = []byte(secret)
+	cfg.HMACSecret = []byte(b.secret)
 	issuer, err := auth.NewIssuer(cfg)
 	if err != nil {
 		return "", err

@@ -70,8 +70,9 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	}
 
 	hidden, _ := b.hide(1)
-	leases, _ := look(b)
+	leases, next := look(b)
 	require.Empty(t, leases, "nobody has told of it")
+	require.True(t, next.After(b.Clock.Now()), "nor is it looked for with the head")
 	early := newTask(`1`)
 	early.Options.Priority = asyncflow.Priority{300}
 	id := b.submit(early)[0].ID
