@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -29,6 +30,9 @@ type Governor struct {
 	store *store.Store
 	log   *slog.Logger
 	jobs  []Job
+
+	attention *attention
+	folded    sync.Map // of tenant to store.Unfolded, where a fold found nothing to do
 }
 
 // Job is something to be done now and then. Run may be called by hand at any time,
@@ -44,7 +48,7 @@ func New(s *store.Store, cfg Config) *Governor {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{store: s, log: cfg.Log}
+	g := &Governor{store: s, log: cfg.Log, attention: newAttention(s)}
 	g.jobs = []Job{
 		{"rescue", or(cfg.Rescue, "@every 3s"), g.rescue},
 		{"promote", or(cfg.Promote, "@every 10s"), g.promote},

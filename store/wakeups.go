@@ -44,8 +44,21 @@ func newWakeups(s *Store) *Wakeups {
 
 // Subscribe has wake called with every type that has a ready task and the time
 // that it is due, and lost when news may have been missed. Both must not block.
-// Call it before Run.
-func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) { w.local, w.lost = wake, lost }
+// Call it before Run; whoever subscribed before goes on hearing too.
+func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
+	earlierWake, earlierLost := w.local, w.lost
+	w.local = func(key TypeKey, at time.Time) {
+		earlierWake(key, at)
+		wake(key, at)
+	}
+	w.lost = func() {
+		earlierLost()
+		lost()
+	}
+}
+
+// Notified tells whether other nodes' news come here.
+func (s *Store) Notified() bool { return s.cfg.Notify }
 
 // Announce tells every dispatcher that a task of the type is ready and due at a
 // time. A zero time is no news.

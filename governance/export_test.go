@@ -1,0 +1,29 @@
+package governance
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+// ToFold returns the tenants that a fold is to look at.
+func (g *Governor) ToFold(ctx context.Context) ([]string, error) {
+	unfolded, err := g.unfolded(ctx)
+	return slices.Sorted(maps.Keys(unfolded)), err
+}
+
+// Attention returns the names of the types that the next look is at.
+func (g *Governor) Attention() (names []string) {
+	now := g.store.Clock.Now()
+	for _, types := range g.store.Catalog.Tenants() {
+		for name, t := range types {
+			g.attention.mu.Lock()
+			seen, known := g.attention.seen[t.Key()]
+			g.attention.mu.Unlock()
+			if known && seen.busy(t, now) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
