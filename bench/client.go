@@ -15,7 +15,6 @@ import (
 const (
 	contextBytes = 200 // of every task
 	batchSize    = 100 // tasks of a batch call
-	typeName     = "bench"
 )
 
 // newHTTPClient returns a client that keeps its connections, as a node's sender
@@ -66,21 +65,22 @@ func (c *client) get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(answer, into)
 }
 
-// submit submits the one task that holds a number.
-func (c *client) submit(ctx context.Context, n int) error {
-	_, err := c.call(ctx, http.MethodPost, "/v1/tasks", appendTask(nil, n))
+// submit submits the one task of a type that holds a number.
+func (c *client) submit(ctx context.Context, taskType string, n int) error {
+	_, err := c.call(ctx, http.MethodPost, "/v1/tasks", appendTask(nil, taskType, n, ""))
 	return err
 }
 
-// submitBatch submits the tasks of the numbers from first on.
-func (c *client) submitBatch(ctx context.Context, first int) error {
-	body := make([]byte, 0, batchSize*(contextBytes+40))
+// submitBatch submits tasks of a type, of the numbers from first on. more is what else
+// is asked of each, such as `"delay":"1h",`.
+func (c *client) submitBatch(ctx context.Context, taskType string, first int, more string) error {
+	body := make([]byte, 0, batchSize*(contextBytes+len(more)+40))
 	body = append(body, `{"tasks":[`...)
 	for n := first; n < first+batchSize; n++ {
 		if n > first {
 			body = append(body, ',')
 		}
-		body = appendTask(body, n)
+		body = appendTask(body, taskType, n, more)
 	}
 	answer, err := c.call(ctx, http.MethodPost, "/v1/tasks/batch", append(body, "]}"...))
 	if err != nil {
@@ -93,8 +93,8 @@ func (c *client) submitBatch(ctx context.Context, first int) error {
 	return nil
 }
 
-func appendTask(b []byte, n int) []byte {
-	b = append(b, `{"type":"`+typeName+`","context":`...)
+func appendTask(b []byte, taskType string, n int, more string) []byte {
+	b = append(b, `{"type":"`+taskType+`",`+more+`"context":`...)
 	return append(appendContext(b, n), '}')
 }
 

@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// schema is the tenant's.
+const schema = "tenant_" + tenant
+
 // database looks at the node's database from the side. It is one connection:
 // not for concurrent use.
 type database struct{ conn *pgx.Conn }
@@ -50,27 +53,28 @@ func (d *database) written(ctx context.Context) (w written, err error) {
 	return w, err
 }
 
-// tables returns the quoted names of the tenant's tables of a kind, such as
+// tables returns the quoted names of a task type's tables of a kind, such as
 // "journal": one, or one for each roll.
-func (d *database) tables(ctx context.Context, kind string) ([]string, error) {
+func (d *database) tables(ctx context.Context, kind, taskType string) ([]string, error) {
 	rows, err := d.conn.Query(ctx, `
 		SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relkind = 'r' AND starts_with(c.relname, $2)`, "tenant_"+tenant, kind+"_"+typeName)
+		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname ~ $2`, schema, "^"+kind+"_"+taskType+"(_[0-9]+)?$")
 	if err != nil {
 		return nil, err
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("there is no table of the kind %s", kind)
+		err = fmt.Errorf("there is no table %s of %s", kind, taskType)
 	}
 	return names, err
 }
 
-// live tells whether any task is not final: it then has a row in one of these.
-func (d *database) live(ctx context.Context) (live bool, err error) {
+// live tells whether any task of a type is not final: it then has a row in one of
+// these.
+func (d *database) live(ctx context.Context, taskType string) (live bool, err error) {
 	var parts []string
 	for _, kind := range []string{"ready", "lease", "wait"} {
-		names, err := d.tables(ctx, kind)
+		names, err := d.tables(ctx, kind, taskType)
 		if err != nil {
 			return false, err
 		}
@@ -82,13 +86,14 @@ func (d *database) live(ctx context.Context) (live bool, err error) {
 	return live, err
 }
 
-// succeeded counts the tasks that ended well, and those that ended otherwise.
-func (d *database) succeeded(ctx context.Context) (well, otherwise int, err error) {
-	names, err := d.tables(ctx, "journal")
+// succeeded counts the tasks of a type after a number: those that ended well, and those
+// that ended otherwise.
+func (d *database) succeeded(ctx context.Context, taskType string, after int64) (well, otherwise int, err error) {
+	names, err := d.tables(ctx, "journal", taskType)
 	for _, name := range names {
 		var w, o int
 		err = d.conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE final = 'succeeded'), count(*) FILTER (WHERE final <> 'succeeded')
-			FROM `+name).Scan(&w, &o)
+			FROM `+name+` WHERE id > $1`, after).Scan(&w, &o)
 		if err != nil {
 			break
 		}

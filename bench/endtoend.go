@@ -19,9 +19,9 @@ const (
 	slack   = 30 * time.Second
 )
 
-// endToEnd measures the way of tasks from the first submit to the last final
+// endToEnd measures the way of tasks of a type from the first submit to the last final
 // state.
-func (b *bench) endToEnd(ctx context.Context, tasks int) (_ figures, err error) {
+func (b *bench) endToEnd(ctx context.Context, p *pipe, tasks int) (_ figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks)*slowest+slack)
 	defer cancel()
 	if err := b.db.checkpoint(ctx); err != nil {
@@ -32,11 +32,11 @@ func (b *bench) endToEnd(ctx context.Context, tasks int) (_ figures, err error) 
 		return nil, err
 	}
 	start := time.Now()
-	if err := b.submitAll(ctx, tasks); err != nil {
+	if err := b.submitAll(ctx, p, tasks); err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
 	submitted := time.Since(start)
-	if err := b.awaitFinal(ctx, before.counts.Distinct+tasks); err != nil {
+	if err := b.awaitFinal(ctx, p, before.counts.Distinct+tasks); err != nil {
 		return nil, fmt.Errorf("waiting for the last task: %w", err)
 	}
 	elapsed := time.Since(start)
@@ -44,16 +44,15 @@ func (b *bench) endToEnd(ctx context.Context, tasks int) (_ figures, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := b.checkFinals(ctx); err != nil {
+	if err := b.checkFinals(ctx, p); err != nil {
 		return nil, err
 	}
 	return endToEndFigures(tasks, submitted, elapsed, before, after), nil
 }
 
 // submitAll submits the next tasks in batches over a few connections.
-func (b *bench) submitAll(ctx context.Context, tasks int) error {
-	first := b.next
-	b.next += tasks
+func (b *bench) submitAll(ctx context.Context, p *pipe, tasks int) error {
+	first := b.take(p, tasks)
 	var taken atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range submitters {
@@ -63,7 +62,7 @@ func (b *bench) submitAll(ctx context.Context, tasks int) error {
 				if n >= tasks {
 					return nil
 				}
-				if err := b.api.submitBatch(ctx, first+n); err != nil {
+				if err := b.api.submitBatch(ctx, p.name, first+n, ""); err != nil {
 					return err
 				}
 			}
@@ -74,7 +73,7 @@ func (b *bench) submitAll(ctx context.Context, tasks int) error {
 
 // awaitFinal waits until the worker has seen so many tasks, and then until none
 // is live. The database is left alone until then.
-func (b *bench) awaitFinal(ctx context.Context, distinct int) error {
+func (b *bench) awaitFinal(ctx context.Context, p *pipe, distinct int) error {
 	var c counts
 	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		err := b.sink.get(ctx, countPath, &c)
@@ -84,16 +83,16 @@ func (b *bench) awaitFinal(ctx context.Context, distinct int) error {
 		return errors.Join(err, fmt.Errorf("%d of %d tasks have arrived", c.Distinct, distinct))
 	}
 	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
-		live, err := b.db.live(ctx)
+		live, err := b.db.live(ctx, p.name)
 		return !live, err
 	})
 }
 
 // checkFinals holds the journal against what was submitted.
-func (b *bench) checkFinals(ctx context.Context) error {
-	well, otherwise, err := b.db.succeeded(ctx)
-	if err == nil && (well != b.next || otherwise != 0) {
-		err = fmt.Errorf("broken: of %d tasks submitted, %d succeeded and %d ended otherwise", b.next, well, otherwise)
+func (b *bench) checkFinals(ctx context.Context, p *pipe) error {
+	well, otherwise, err := b.db.succeeded(ctx, p.name, p.history)
+	if err == nil && (well != p.submitted || otherwise != 0) {
+		err = fmt.Errorf("broken: of %d tasks submitted, %d succeeded and %d ended otherwise", p.submitted, well, otherwise)
 	}
 	return err
 }

@@ -15,11 +15,11 @@ const latencyRate = 100
 // latency measures the time from the moment before a submit is sent until the
 // worker has the task, at a rate that is far from the limit. Submits are sent on
 // schedule, whether earlier ones are answered or not.
-func (b *bench) latency(ctx context.Context) (figures, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.latency+slack)
+func (b *bench) latency(ctx context.Context, p *pipe, lasting time.Duration) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, lasting+slack)
 	defer cancel()
 	first := b.next
-	sent, err := b.trickle(ctx, int(b.cfg.latency.Seconds()*latencyRate))
+	sent, err := b.trickle(ctx, p, int(lasting.Seconds()*latencyRate))
 	if err != nil {
 		return nil, err
 	}
@@ -40,9 +40,8 @@ func (b *bench) latency(ctx context.Context) (figures, error) {
 
 // trickle submits tasks at latencyRate and returns when each was sent, in Unix
 // nanoseconds.
-func (b *bench) trickle(ctx context.Context, tasks int) ([]int64, error) {
-	first := b.next
-	b.next += tasks
+func (b *bench) trickle(ctx context.Context, p *pipe, tasks int) ([]int64, error) {
+	first := b.take(p, tasks)
 	sent := make([]int64, tasks)
 	g, ctx := errgroup.WithContext(ctx)
 	ticker := time.NewTicker(time.Second / latencyRate)
@@ -55,7 +54,7 @@ func (b *bench) trickle(ctx context.Context, tasks int) ([]int64, error) {
 		}
 		g.Go(func() error {
 			sent[i] = time.Now().UnixNano()
-			return b.api.submit(ctx, first+i)
+			return b.api.submit(ctx, p.name, first+i)
 		})
 	}
 	return sent, g.Wait()

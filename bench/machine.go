@@ -20,6 +20,12 @@ type machine struct {
 	Load     string `json:"load"` // processes that wanted to run in the last minute, when it began
 }
 
+// String is one line of text.
+func (m machine) String() string {
+	return fmt.Sprintf("%s; %d cores (%s), %s, Go %s, Postgres %s; load when it began: %s",
+		m.System, m.Cores, m.CPU, m.Memory, m.Go, m.Postgres, m.Load)
+}
+
 func describeMachine() machine {
 	return machine{
 		System: runtime.GOOS + "/" + runtime.GOARCH,

@@ -16,7 +16,7 @@ const rawConnections = 64
 
 // rawRoundTrips measures what HTTP alone allows here: POSTs to the worker, which
 // reads them and answers 200. No dispatcher on net/http delivers faster.
-func (b *bench) rawRoundTrips(ctx context.Context) (figures, error) {
+func (b *bench) rawRoundTrips(ctx context.Context, lasting time.Duration) (figures, error) {
 	body := []byte(strings.Repeat("x", contextBytes))
 	before, err := b.usage()
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *bench) rawRoundTrips(ctx context.Context) (figures, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	for range rawConnections {
 		g.Go(func() error {
-			for time.Since(start) < b.cfg.rawHTTP {
+			for time.Since(start) < lasting {
 				if _, err := b.sink.call(ctx, http.MethodPost, rawPath, body); err != nil {
 					return err
 				}

@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	storeType     = "bench"
 	storeDatabase = "store" // beside the node's, which has no part in this
 	storeSlots    = 512     // tasks held at once, as by a node
 	storeLease    = 200     // tasks of a lease
@@ -26,6 +27,7 @@ type rawStore struct {
 	*store.Store
 	taskType *store.Type
 	stop     func() error
+	leased   func(took time.Duration, leases []asyncflow.Lease) // after each lease
 }
 
 // prepareStore makes its database, once.
@@ -49,14 +51,14 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()
-	r := &rawStore{Store: s, stop: func() error {
+	r := &rawStore{Store: s, leased: func(time.Duration, []asyncflow.Lease) {}, stop: func() error {
 		cancel()
 		defer s.Close()
 		return <-ended
 	}}
-	t := asyncflow.TaskType{Name: typeName, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
+	t := asyncflow.TaskType{Name: storeType, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
 	if _, _, err = s.PutTaskType(ctx, tenant, t); err == nil {
-		r.taskType, err = s.Catalog.Type(tenant, typeName)
+		r.taskType, err = s.Catalog.Type(tenant, storeType)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.stop())
@@ -66,8 +68,8 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 
 // rawStoreCycle measures what the database allows here: submit, lease and settle
 // at once, with nothing in between.
-func (b *bench) rawStoreCycle(ctx context.Context) (_ figures, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.cfg.tasks)*slowest+slack)
+func (b *bench) rawStoreCycle(ctx context.Context, tasks int) (_ figures, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks)*slowest+slack)
 	defer cancel()
 	s, err := b.openStore(ctx)
 	if err != nil {
@@ -82,7 +84,7 @@ func (b *bench) rawStoreCycle(ctx context.Context) (_ figures, err error) {
 		return nil, err
 	}
 	start := time.Now()
-	if err := s.cycle(ctx, b.cfg.tasks); err != nil {
+	if err := s.cycle(ctx, tasks); err != nil {
 		return nil, err
 	}
 	elapsed := time.Since(start)
@@ -92,9 +94,9 @@ func (b *bench) rawStoreCycle(ctx context.Context) (_ figures, err error) {
 	}
 	u := after.since(before)
 	return figures{
-		{"raw_store", "Store alone", "tasks/s", float64(b.cfg.tasks) / elapsed.Seconds()},
-		{"raw_store_cpu_client", "Store alone, CPU of its process", "µs/task", micros(u.submitter, b.cfg.tasks)},
-		{"raw_store_cpu_postgres", "Store alone, CPU of Postgres", "µs/task", micros(u.postgres, b.cfg.tasks)},
+		{"raw_store", "Store alone", "tasks/s", float64(tasks) / elapsed.Seconds()},
+		{"raw_store_cpu_client", "Store alone, CPU of its process", "µs/task", micros(u.submitter, tasks)},
+		{"raw_store_cpu_postgres", "Store alone, CPU of Postgres", "µs/task", micros(u.postgres, tasks)},
 	}, nil
 }
 
@@ -116,17 +118,25 @@ func (s *rawStore) submitAll(ctx context.Context, taken *atomic.Int64, tasks int
 		if first >= tasks {
 			return nil
 		}
-		batch := make([]asyncflow.NewTask, batchSize)
-		for i := range batch {
-			batch[i] = asyncflow.NewTask{Type: typeName, Context: json.RawMessage(appendContext(nil, first+i))}
-		}
-		for _, r := range s.Submit(ctx, tenant, batch) {
-			if r.Err != nil {
-				return r.Err
-			}
+		if err := s.submitBatch(ctx, first); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
+}
+
+// submitBatch submits the tasks of the numbers from first on.
+func (s *rawStore) submitBatch(ctx context.Context, first int) error {
+	batch := make([]asyncflow.NewTask, batchSize)
+	for i := range batch {
+		batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i))}
+	}
+	for _, r := range s.Submit(ctx, tenant, batch) {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
 }
 
 // leaseAll leases and settles until all tasks are settled. Like a node it holds
@@ -138,10 +148,12 @@ func (s *rawStore) leaseAll(ctx context.Context, tasks int) error {
 		if err := slots.Acquire(ctx, storeLease); err != nil {
 			return err
 		}
+		start := time.Now()
 		leases, _, err := s.Lease(ctx, s.taskType, storeLease)
 		if err != nil {
 			return err
 		}
+		s.leased(time.Since(start), leases)
 		slots.Release(int64(storeLease - len(leases)))
 		left -= len(leases)
 		for _, l := range leases {

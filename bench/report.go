@@ -39,8 +39,12 @@ func (r *report) add(round figures) {
 	}
 }
 
-func (r *report) writeJSON(file string) error {
-	doc, err := json.MarshalIndent(r, "", "  ")
+// writeJSON writes what was measured to a file, unless its name is "".
+func writeJSON(file string, measured any) error {
+	if file == "" {
+		return nil
+	}
+	doc, err := json.MarshalIndent(measured, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -48,9 +52,7 @@ func (r *report) writeJSON(file string) error {
 }
 
 func (r *report) writeMarkdown(w io.Writer) {
-	m := r.Machine
-	fmt.Fprintf(w, "%s; %d cores (%s), %s, Go %s, Postgres %s; load when it began: %s. Rounds of %d tasks with %d-byte contexts.\n\n",
-		m.System, m.Cores, m.CPU, m.Memory, m.Go, m.Postgres, m.Load, r.Tasks, contextBytes)
+	fmt.Fprintf(w, "%s. Rounds of %d tasks with %d-byte contexts.\n\n", r.Machine, r.Tasks, contextBytes)
 	rounds := len(r.Figures[0].Rounds)
 	fmt.Fprint(w, "| Figure | Unit |")
 	for n := range rounds {

@@ -9,22 +9,22 @@ import (
 // warmUpTasks open connections, fill caches and prepare statements.
 const warmUpTasks = 2000
 
-func (b *bench) warmUp(ctx context.Context) error {
-	_, err := b.endToEnd(ctx, warmUpTasks)
+func (b *bench) warmUp(ctx context.Context, p *pipe) error {
+	_, err := b.endToEnd(ctx, p, warmUpTasks)
 	return err
 }
 
 // round measures everything once.
-func (b *bench) round(ctx context.Context) (figures, error) {
+func (b *bench) round(ctx context.Context, cfg config, p *pipe) (figures, error) {
 	var all figures
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) (figures, error)
 	}{
-		{"end to end", func(ctx context.Context) (figures, error) { return b.endToEnd(ctx, b.cfg.tasks) }},
-		{"latency", b.latency},
-		{"HTTP alone", b.rawRoundTrips},
-		{"store alone", b.rawStoreCycle},
+		{"end to end", func(ctx context.Context) (figures, error) { return b.endToEnd(ctx, p, cfg.tasks) }},
+		{"latency", func(ctx context.Context) (figures, error) { return b.latency(ctx, p, cfg.latency) }},
+		{"HTTP alone", func(ctx context.Context) (figures, error) { return b.rawRoundTrips(ctx, cfg.rawHTTP) }},
+		{"store alone", func(ctx context.Context) (figures, error) { return b.rawStoreCycle(ctx, cfg.tasks) }},
 	} {
 		f, err := part.measure(ctx)
 		if err != nil {

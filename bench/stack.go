@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/internal/devpg"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 
 // bench is everything that runs, and the means to measure it.
 type bench struct {
-	cfg      config
+	options
 	dir      *tempDir
 	postgres *devpg.Server
 	node     *process
@@ -35,24 +35,30 @@ type bench struct {
 	api      *client // the node's API
 	sink     *client // the worker
 	db       *database
-	next     int // number of the next task
+	settings map[string]string // of Postgres, on top of those that it always has
+	secret   string            // of the node's tokens
+	next     int               // number of the next task, of whatever type
 
 	stops []func()
 }
 
-// start starts Postgres, the worker and a node, and makes a task type with an
-// endpoint.
-func start(ctx context.Context, cfg config) (*bench, error) {
+// start starts Postgres, the worker and a node, and makes a tenant.
+func start(ctx context.Context, o options) (*bench, error) {
+	b := &bench{options: o}
+	return b, b.begin(ctx, b.startPostgres, b.startWorker, b.startNode, b.makeTenant)
+}
+
+// begin takes the steps of a start. One that fails ends what was started.
+func (b *bench) begin(ctx context.Context, steps ...func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	b := &bench{cfg: cfg}
-	for _, step := range []func(context.Context) error{b.startPostgres, b.startWorker, b.startNode, b.register, b.prepareStore} {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			b.stop()
-			return nil, err
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
 // stop ends everything, last started first.
@@ -66,13 +72,14 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 	if b.dir, err = newTempDir(); err != nil {
 		return err
 	}
+	settings := map[string]string{"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+	maps.Copy(settings, b.settings)
 	b.stops = append(b.stops, func() {
 		if err := b.dir.close(); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: remove the data:", err)
 		}
 	})
-	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: map[string]string{
-		"shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}})
+	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: settings})
 	if err != nil {
 		return err
 	}
@@ -132,15 +139,15 @@ func (b *bench) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	secret := rand.Text() + rand.Text()
-	cmd := exec.Command(b.cfg.binary, "serve", "--migrate", "--listen", address)
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+secret,
+	b.secret = rand.Text() + rand.Text()
+	cmd := exec.Command(b.binary, "serve", "--migrate", "--listen", address)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+b.secret,
 		"ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_LOG_LEVEL=error")
 	if b.node, err = startProcess("the node", cmd); err != nil {
 		return err
 	}
 	b.stops = append(b.stops, b.node.stop)
-	token, err := newToken(secret)
+	token, err := b.token(tenant)
 	b.api = &client{http: newHTTPClient(), base: "http://" + address, token: token}
 	if err != nil {
 		return err
@@ -150,11 +157,11 @@ func (b *bench) startNode(ctx context.Context) error {
 
 // build builds the program to measure, unless there is one.
 func (b *bench) build(ctx context.Context) error {
-	if b.cfg.binary != "" {
+	if b.binary != "" {
 		return nil
 	}
-	b.cfg.binary = b.dir.join("asyncflow")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.cfg.binary, "github.com/asyncflow/asyncflow/cmd/asyncflow")
+	b.binary = b.dir.join("asyncflow")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "github.com/asyncflow/asyncflow/cmd/asyncflow")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("go build ./cmd/asyncflow: %w", err)
@@ -171,9 +178,10 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-func newToken(secret string) (string, error) {
+// token returns a token for a tenant.
+func (b *bench) token(tenant string) (string, error) {
 	cfg := auth.DefaultConfig()
-	cfg.HMACSecret = []byte(secret)
+	cfg.HMACSecret = []byte(b.secret)
 	issuer, err := auth.NewIssuer(cfg)
 	if err != nil {
 		return "", err
@@ -191,19 +199,6 @@ func (b *bench) awaitNode(ctx context.Context) error {
 		_, err := b.api.call(ctx, http.MethodGet, "/readyz", nil)
 		return err == nil, nil
 	})
-}
-
-// register makes the tenant, the task type, of one stage, and its endpoint.
-func (b *bench) register(ctx context.Context) error {
-	if _, err := store.CreateTenant(ctx, b.url(), tenant); err != nil {
-		return err
-	}
-	if _, err := b.api.call(ctx, http.MethodPut, "/v1/task-types/"+typeName, []byte(`{"stages":[{"name":"call"}]}`)); err != nil {
-		return err
-	}
-	endpoint := fmt.Sprintf(`{"type":%q,"stage":"call","url":%q}`, typeName, b.sink.base+deliveryPath)
-	_, err := b.api.call(ctx, http.MethodPost, "/v1/endpoints", []byte(endpoint))
-	return err
 }
 
 // poll calls done once a period until it says so, or fails, or ctx ends.

@@ -92,7 +92,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // List returns a page of the tasks of a type, newest first, without their
 // contexts and results. TaskList.NextCursor is the cursor of the next page,
-// empty on the last.
+// empty on the last; a page may have few tasks, or none, and not be the last.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
 	params := map[string]string{"type": p.Type, "status": string(p.Status), "stage": p.Stage, "error": p.Error,
 		"since": timeParam(p.Since), "until": timeParam(p.Until), "cursor": p.Cursor}

@@ -1,9 +1,36 @@
 package governance
 
-import "time"
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
 
 // SetJobs has the governor run other jobs.
 func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 
 // Next is next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
+
+// ToFold returns the tenants that a fold is to look at.
+func (g *Governor) ToFold(ctx context.Context) ([]string, error) {
+	unfolded, err := g.unfolded(ctx)
+	return slices.Sorted(maps.Keys(unfolded)), err
+}
+
+// Attention returns the names of the types that the next look is at.
+func (g *Governor) Attention() (names []string) {
+	now := g.store.Clock.Now()
+	for _, types := range g.store.Catalog.Tenants() {
+		for name, t := range types {
+			g.attention.mu.Lock()
+			seen, known := g.attention.seen[t.Key()]
+			g.attention.mu.Unlock()
+			if known && seen.busy(t, now) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}

@@ -18,18 +18,27 @@ func TestFold(t *testing.T) {
 	b := setup(t, url, "a", governance.Config{})
 	b.pipe(t, "one")
 	b.pipe(t, "two")
+	toFold := func() []string {
+		tenants, err := b.gov.ToFold(t.Context())
+		require.NoError(t, err)
+		return tenants
+	}
+	assert.Equal(t, []string{tenant}, toFold(), "nobody has looked yet")
 	n, err := b.jobs["fold"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n, "nothing to add up")
+	assert.Empty(t, toFold(), "nor will there be")
 	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, submitted, succeeded)
 		SELECT t, date_trunc('minute', now()) - n % 1000 * interval '50 ms' - interval '10 min', 2, 1
 		FROM unnest(ARRAY['one', 'two']) t, generate_series(1, 25000) n`)
 	n, err = b.jobs["fold"].Run(t.Context())
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, n, 50000)
+	assert.Equal(t, []string{tenant}, toFold())
 	n, err = b.jobs["fold"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n, "it is done")
+	assert.Empty(t, toFold())
 	stats, err := b.Stats(t.Context(), tenant, "")
 	require.NoError(t, err)
 	require.Len(t, stats, 2)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -26,6 +27,9 @@ type Governor struct {
 	store *store.Store
 	log   *slog.Logger
 	jobs  []Job
+
+	attention *attention
+	folded    sync.Map // of tenant to store.Unfolded, where a fold found nothing to do
 }
 
 // Job is something to be done now and then. Its functions may be called by hand at any
@@ -62,7 +66,7 @@ func New(s *store.Store, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{store: s, log: cfg.Log}
+	g := &Governor{store: s, log: cfg.Log, attention: newAttention(s)}
 	g.jobs = g.standardJobs()
 	return g, schedule(g.jobs, cfg.Schedules)
 }

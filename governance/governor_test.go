@@ -285,3 +285,52 @@ func TestPacedOperation(t *testing.T) {
 	require.Error(t, err)
 	assert.Zero(t, n, "a node that stops takes no step")
 }
+
+// A node that hears of another one's tasks looks after them, however idle their type was.
+func TestRescueOfANodeThatIsGone(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	node := func(name string) (*bundle, func()) {
+		s, err := store.Open(t.Context(), store.Config{URL: url, Node: name, Notify: true})
+		require.NoError(t, err)
+		gov, err := governance.New(s, governance.Config{})
+		require.NoError(t, err)
+		b := &bundle{Store: s, gov: gov, jobs: map[string]governance.Job{}}
+		for _, j := range b.gov.Jobs() {
+			b.jobs[j.Name] = j
+		}
+		listening := make(chan struct{}, 10)
+		s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, func() { listening <- struct{}{} })
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		<-listening
+		stop := sync.OnceFunc(func() {
+			cancel()
+			require.NoError(t, <-done)
+			s.Close()
+		})
+		t.Cleanup(stop)
+		return b, stop
+	}
+	a, stop := node("a")
+	pipe := a.pipe(t, "pipe")
+	b, _ := node("b")
+	rescued := func() bool {
+		n, err := b.jobs["rescue"].Run(t.Context())
+		require.NoError(t, err)
+		return n > 0
+	}
+	require.False(t, rescued(), "it is idle")
+	a.submitAndLease(t, pipe, 1)
+	require.Eventually(t, func() bool { rescued(); return len(b.gov.Attention()) == 1 }, 10*time.Second, 5*time.Millisecond, "it has heard")
+	stop()
+	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	require.Eventually(t, rescued, 3*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { rescued(); return len(b.gov.Attention()) == 1 }, 3*time.Second, 5*time.Millisecond, "it is ready again")
+	require.Eventually(t, func() bool {
+		leases, _, err := b.Lease(t.Context(), pipe, 1)
+		require.NoError(t, err)
+		return len(leases) == 1
+	}, 10*time.Second, 5*time.Millisecond)
+}

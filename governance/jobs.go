@@ -3,6 +3,8 @@ package governance
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -27,7 +29,7 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
 		}
-		served := servedStages(o)
+		served := served(o.Type, o.Held)
 		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
 		if !due && len(served) == 0 {
 			return 0, nil
@@ -36,11 +38,10 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 	})
 }
 
-// servedStages returns the stages with held tasks that have an endpoint.
-func servedStages(o store.Overview) []string {
-	var served []string
-	for _, stage := range o.Held {
-		if place, _ := o.Type.Place(stage, 1); len(o.Type.Endpoints(place)) > 0 {
+// served returns those stages with held tasks that have an endpoint.
+func served(t *store.Type, held []string) (served []string) {
+	for _, stage := range held {
+		if place, _ := t.Place(stage, 1); len(t.Endpoints(place)) > 0 {
 			served = append(served, stage)
 		}
 	}
@@ -49,20 +50,44 @@ func servedStages(o store.Overview) []string {
 
 // expireKeys deletes idempotency keys whose windows are over.
 func (g *Governor) expireKeys(ctx context.Context) (int, error) {
-	return g.eachTenant(func(tenant string) (int, error) { return g.store.ExpireKeys(ctx, tenant) })
+	tenants, err := g.store.TenantsToExpire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return each(tenants, func(tenant string) (int, error) { return g.store.ExpireKeys(ctx, tenant) })
 }
 
-// fold adds up the tallies of times that are over.
+// fold adds up the tallies of times that are over, of the tenants whose tallies are not
+// what a fold has left.
 func (g *Governor) fold(ctx context.Context) (int, error) {
-	return g.eachTenant(func(tenant string) (int, error) { return g.store.Fold(ctx, tenant) })
+	unfolded, err := g.unfolded(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return each(slices.Sorted(maps.Keys(unfolded)), func(tenant string) (int, error) {
+		n, err := g.store.Fold(ctx, tenant)
+		if err == nil && n == 0 {
+			g.folded.Store(tenant, unfolded[tenant])
+		}
+		return n, err
+	})
 }
 
-// eachTenant takes a step for each tenant until it is done, and adds up. One tenant's
-// failure doesn't keep the others from their turn.
-func (g *Governor) eachTenant(step func(tenant string) (int, error)) (int, error) {
+func (g *Governor) unfolded(ctx context.Context) (map[string]store.Unfolded, error) {
+	unfolded, err := g.store.Unfolded(ctx)
+	maps.DeleteFunc(unfolded, func(tenant string, u store.Unfolded) bool {
+		known, _ := g.folded.Load(tenant)
+		return known == u
+	})
+	return unfolded, err
+}
+
+// each takes a step for each tenant until it is done, and adds up. One tenant's failure
+// doesn't keep the others from their turn.
+func each(tenants []string, step func(tenant string) (int, error)) (int, error) {
 	var sum int
 	var errs []error
-	for tenant := range g.store.Catalog.Tenants() {
+	for _, tenant := range tenants {
 		n, err := untilDone(func() (int, error) { return step(tenant) })
 		sum += n
 		errs = append(errs, err)
@@ -73,6 +98,7 @@ func (g *Governor) eachTenant(step func(tenant string) (int, error)) (int, error
 // forget deletes the rows of nodes that are gone, and of operations and episodes of
 // alerts that ended long ago.
 func (g *Governor) forget(ctx context.Context) (int, error) {
+	g.attention.tidy(g.store.Catalog.Tenants())
 	sum, err := g.store.ForgetNodes(ctx)
 	errs := []error{err}
 	for tenant := range g.store.Catalog.Tenants() {
@@ -86,13 +112,13 @@ func (g *Governor) forget(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// eachType calls do for each type of each tenant, and adds up. One type's failure
-// doesn't keep the others from their turn.
+// eachType calls do for each type of each tenant that is worth a look, and adds up. One
+// type's failure doesn't keep the others from their turn.
 func (g *Governor) eachType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {
 	var sum int
 	var errs []error
 	for tenant := range g.store.Catalog.Tenants() {
-		overviews, err := g.store.Overviews(ctx, tenant)
+		overviews, err := g.overviews(ctx, tenant)
 		errs = append(errs, err)
 		for _, o := range overviews {
 			n, err := do(o)

@@ -15,7 +15,7 @@ func (g *Governor) lookRescue(ctx context.Context) ([]store.Due, error) {
 }
 
 func (g *Governor) lookPromote(ctx context.Context) ([]store.Due, error) {
-	return g.lookTypes(ctx, func(o store.Overview) (int, error) { return g.store.LookPromote(ctx, o.Type, servedStages(o)) })
+	return g.lookTypes(ctx, func(o store.Overview) (int, error) { return g.store.LookPromote(ctx, o.Type, served(o.Type, o.Held)) })
 }
 
 func (g *Governor) lookVacuum(ctx context.Context) ([]store.Due, error) {

@@ -1,6 +1,10 @@
 package store
 
 import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -14,6 +18,7 @@ type criteria struct {
 	since       time.Time
 	until       time.Time
 	endedBefore time.Time // zero: whenever, or not at all
+	fewReady    bool      // no more tasks are ready than fewReady
 }
 
 func criteriaOf(f Filter) criteria {
@@ -24,35 +29,92 @@ func criteriaOf(f Filter) criteria {
 	return c
 }
 
-// candidates are, for each status, the rows that may belong to tasks of that
-// status. c is the table whose id is followed.
-var candidates = map[asyncflow.Status]string{
-	asyncflow.StatusRunning:   `{lease} c WHERE true`,
-	asyncflow.StatusWaiting:   `{wait} c WHERE true`,
-	asyncflow.StatusFailed:    `{journal} c WHERE c.final <> 'succeeded'`,
-	asyncflow.StatusCancelled: `{journal} c WHERE c.final <> 'succeeded'`,
+// fewReady is how many rows of ready are few: they are put in order for each window.
+const fewReady = 5000
+
+// criteriaFor returns the criteria of a filter, for where tasks are now.
+func (s *Store) criteriaFor(ctx context.Context, t *Type, f Filter) (criteria, error) {
+	c := criteriaOf(f)
+	return c, c.learn(ctx, s.pool, t)
 }
 
-// candidates returns where to look for the tasks: in a small table or index if one
-// will do.
-func (c criteria) candidates() string {
-	if len(c.statuses) == 1 {
-		if from := candidates[asyncflow.Status(c.statuses[0])]; from != "" {
-			return from
+// learn finds out whether few tasks are ready, if that matters. Where candidates are
+// taken from depends on it, not whether they are complete: it may change meanwhile.
+func (c *criteria) learn(ctx context.Context, db querier, t *Type) error {
+	if !slices.Contains(c.among(), asyncflow.StatusPending) {
+		return nil
+	}
+	return db.QueryRow(ctx, t.tables.at(0, `SELECT count(*) <= $1 FROM (SELECT FROM {readies} r LIMIT $1::int + 1) r`), fewReady).Scan(&c.fewReady)
+}
+
+// among returns the statuses that the tasks may have, nil for any: no error is the last
+// of a task that has succeeded.
+func (c criteria) among() []asyncflow.Status {
+	var statuses []asyncflow.Status
+	for _, status := range asyncflow.Statuses {
+		if c.statuses == nil && c.text != "" && status != asyncflow.StatusSucceeded || slices.Contains(c.statuses, string(status)) {
+			statuses = append(statuses, status)
 		}
 	}
-	return `{task} c WHERE true`
+	return statuses
 }
 
-// criteriaSQL is a condition on what stateJoins join, with the parameters that args
-// returns.
-const criteriaSQL = `($3::timestamptz IS NULL OR t.created_at >= $3) AND ($4::timestamptz IS NULL OR t.created_at < $4)
-  AND ($5::text[] IS NULL OR ` + statusSQL + ` = ANY ($5))
-  AND ($6::text[] IS NULL OR coalesce(l.stage, w.stage, r.stage, j.stage) = ANY ($6))
-  AND ($7 = '' OR position(lower($7) IN lower(coalesce(j.error, ''))) > 0)
-  AND ($8::timestamptz IS NULL OR j.at < $8)`
+// places are where the tasks of a status have a row.
+var places = map[asyncflow.Status]string{
+	asyncflow.StatusRunning:   `{lease} c WHERE true`,
+	asyncflow.StatusWaiting:   `{wait} c WHERE true`,
+	asyncflow.StatusPending:   `{readies} c WHERE true`,
+	asyncflow.StatusFailed:    `{journal} c WHERE final <> 'succeeded'`,
+	asyncflow.StatusCancelled: `{journal} c WHERE final <> 'succeeded'`,
+}
 
-// args are the parameters $3 to $8.
+// candidates returns a query for the ids of tasks that may meet the criteria: all of
+// them, but for the bounds, an order by id and a limit, such as
+// "id > $1 ORDER BY id LIMIT $2". The history is long; what is live is in the token
+// tables, and what ended otherwise than well is in an index of its own. A long backlog
+// is no better than all tasks: its latest are the latest there are.
+func (c criteria) candidates(bounds string) string {
+	var from []string
+	for _, status := range c.among() {
+		place := places[status]
+		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
+			from = nil
+			break
+		}
+		if !slices.Contains(from, place) {
+			from = append(from, place)
+		}
+	}
+	if len(from) == 0 {
+		from = []string{`{task} c WHERE true`}
+	}
+	for i, place := range from {
+		from[i] = `(SELECT DISTINCT id FROM ` + place + ` AND ` + bounds + `)`
+	}
+	if len(from) == 1 {
+		return from[0]
+	}
+	// Each is bounded by itself: put in order together they would be read whole.
+	return `(SELECT DISTINCT id FROM (` + strings.Join(from, " UNION ALL ") + `) c WHERE ` + bounds + `)`
+}
+
+// sql is a condition on what stateJoins join. Its parameters are those that args
+// returns, from a number on.
+func (c criteria) sql(first int) string {
+	numbers := make([]string, 0, 12)
+	for i, name := range []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"} {
+		numbers = append(numbers, name, "$"+strconv.Itoa(first+i))
+	}
+	return strings.NewReplacer(numbers...).Replace(criteriaSQL)
+}
+
+const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since) AND ($until::timestamptz IS NULL OR t.created_at < $until)
+  AND ($statuses::text[] IS NULL OR ` + statusSQL + ` = ANY ($statuses))
+  AND ($stages::text[] IS NULL OR coalesce(l.stage, w.stage, r.stage, j.stage) = ANY ($stages))
+  AND ($text = '' OR position(lower($text) IN lower(coalesce(j.error, ''))) > 0)
+  AND ($ended::timestamptz IS NULL OR j.at < $ended)`
+
+// args are the parameters of sql.
 func (c criteria) args(t *Type) []any {
 	return []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text, orNull(c.endedBefore)}
 }

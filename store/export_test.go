@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/asyncflow/asyncflow"
 )
 
@@ -61,4 +63,32 @@ func (s *Store) SubmitAcrossARoll(ctx context.Context, tenant string, tasks [2]a
 	between()
 	_, err = s.insertBatch(ctx, key, items)
 	return err
+}
+
+// PageLook is the most candidates that are looked at for a page.
+const PageLook = pageLook
+
+// ExplainPage returns the plans of the statements of a filter's widest look, carried
+// out, as JSON.
+func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []string, err error) {
+	c, err := s.criteriaFor(ctx, t, f)
+	if err != nil {
+		return nil, err
+	}
+	window := []any{asyncflow.NewTaskID(t.Name, t.End, 0).Number, asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, pageLook}
+	for sql, args := range map[string][]any{c.windowSQL(): window, c.listSQL(): append(append(window[:3:3], f.Limit), c.args(t)...)} {
+		plan, err := s.explain(ctx, t.tables.at(t.End, sql), args...)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, plan)
+	}
+	return plans, nil
+}
+
+func (s *Store) explain(ctx context.Context, sql string, args ...any) (plan string, err error) {
+	err = s.searching(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&plan)
+	})
+	return plan, err
 }

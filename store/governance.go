@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,11 +24,13 @@ type Overview struct {
 // overviewTypes is how many types one statement looks at.
 const overviewTypes = 50
 
-// Overviews looks at all task types of a tenant, by name.
-func (s *Store) Overviews(ctx context.Context, tenant string) ([]Overview, error) {
+// Overviews looks at some task types of a tenant, by name; those that are gone are left
+// out.
+func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
 	types := s.Catalog.Tenants()[tenant]
+	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool { return types[name] == nil })
 	var all []Overview
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), overviewTypes) {
+	for names := range slices.Chunk(known, overviewTypes) {
 		part, err := s.overviews(ctx, types, names)
 		if err != nil {
 			return nil, wrap(err, "Overviews(%q)", tenant)

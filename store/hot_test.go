@@ -86,7 +86,7 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	db := b.hotPool()
 	for what, sql := range map[string]string{"take": store.TakeReadySQL, "head": store.HeadSQL} {
-		plan := explain(t, db, strings.NewReplacer("$1", "now()", "$2", "200").Replace(pipe.Fill(sql)))
+		plan := explain(t, db, strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'").Replace(pipe.Fill(sql)))
 		assert.Contains(t, plan, "Index", what)
 		assert.NotContains(t, plan, "Seq Scan", what)
 		assert.NotContains(t, plan, "Sort", what)

@@ -48,7 +48,9 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	if err != nil {
 		return nil, next, err
 	}
-	if leases, err = takeReady(ctx, conn, t, from, now, n); err != nil {
+	scan := s.marks.begin(t.Key(), from, now, n)
+	defer func() { next = scan.end(leases, next, err) }()
+	if leases, err = takeReady(ctx, conn, t, from, now, n, scan); err != nil {
 		return nil, next, err
 	}
 	hold(leases, t, now)
@@ -62,7 +64,7 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 		s.queueLeases(b, t, leases, now)
 	}
 	if len(leases) < n {
-		queueHeads(b, t, func(_ int, order time.Time) {
+		queueHeads(b, t, map[int]time.Time{from: scan.from}, func(_ int, order time.Time) {
 			if next.IsZero() || order.Before(next) {
 				next = order
 			}
@@ -74,11 +76,11 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	return leases, next, conn.SendBatch(ctx, b).Close()
 }
 
-// queueHeads asks the live ready tables for their heads; tell is called for each that
-// has one.
-func queueHeads(b *pgx.Batch, t *Type, tell func(position int, order time.Time)) {
+// queueHeads asks the live ready tables for their heads, from a time on where there is a
+// mark; tell is called for each that has one.
+func queueHeads(b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time)) {
 	for p := t.Begin; p <= t.End; p++ {
-		b.Queue(t.tables.at(p, headSQL)).QueryRow(func(row pgx.Row) error {
+		b.Queue(t.tables.at(p, headSQL), bound(marks[p])).QueryRow(func(row pgx.Row) error {
 			var order time.Time
 			switch err := row.Scan(&order); err {
 			case nil:
@@ -103,7 +105,7 @@ func olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type) (from int, err 
 	}
 	var oldest time.Time
 	b := &pgx.Batch{}
-	queueHeads(b, t, func(position int, order time.Time) {
+	queueHeads(b, t, nil, func(position int, order time.Time) {
 		if oldest.IsZero() || order.Before(oldest) {
 			from, oldest = position, order
 		}
@@ -113,11 +115,11 @@ func olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type) (from int, err 
 
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
-func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now time.Time, n int) ([]asyncflow.Lease, error) {
+func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now time.Time, n int, scan *scan) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(from, takeReadySQL), now, n).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
@@ -130,6 +132,7 @@ func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now t
 		}
 		return rows.Err()
 	})
+	defer scan.taken()
 	return leases, conn.SendBatch(ctx, b).Close()
 }
 

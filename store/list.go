@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,47 +22,143 @@ type Filter struct {
 	Limit  int
 }
 
-// Tasks lists tasks of a type, newest first, without their contexts and results.
-func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
-	t, err := s.Catalog.Fresh(ctx, tenant, f.Type)
-	if err != nil {
-		return nil, err
-	}
-	var all []Task
-	err = s.following(ctx, t, func(t *Type) error {
-		all = nil
-		for p := t.End; p >= t.First && len(all) < f.Limit; p-- {
-			more, err := s.tasksOf(ctx, t, p, f, f.Limit-len(all))
-			if err != nil {
-				return err
-			}
-			all = append(all, more...)
-		}
-		return nil
-	})
-	return all, wrap(err, "Tasks(%q, %q)", tenant, f.Type)
+// Page is some of the tasks that a filter finds.
+type Page struct {
+	Tasks []Task
+	Next  int64 // Filter.Before of the page after this one; 0: there is none
 }
 
-// tasksOf lists tasks of one roll.
-func (s *Store) tasksOf(ctx context.Context, t *Type, position int, f Filter, limit int) ([]Task, error) {
-	c := criteriaOf(f)
-	least := asyncflow.NewTaskID(t.Name, position, 0).Number
-	before := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+// A page is looked for in windows of candidates, small ones first: what is asked for is
+// mostly near. After pageLook candidates it ends with what it has, however little: no
+// history is so long that a page takes longer (measured: 5 µs for each candidate).
+const (
+	firstLook = 200
+	pageLook  = 5000
+)
+
+// sinceSlack is how far the order of numbers may be off from the order of time: those
+// of a block are used for about a second.
+const sinceSlack = time.Minute
+
+// Tasks lists up to Limit tasks of a type, newest first, without their contexts and
+// results, however long the search for them.
+func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
+	var all []Task
+	for limit := f.Limit; ; {
+		page, err := s.TaskPage(ctx, tenant, f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Tasks...)
+		f.Before, f.Limit = page.Next, limit-len(all)
+		if page.Next == 0 || f.Limit <= 0 {
+			return all, nil
+		}
+	}
+}
+
+// TaskPage lists the next tasks of a type, newest first, without their contexts and
+// results: up to Limit, or fewer, even none, after a while of searching. It goes on
+// where Next is not 0.
+func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, f.Type)
+	if err != nil {
+		return Page{}, err
+	}
+	var p Page
+	err = s.following(ctx, t, func(t *Type) (err error) {
+		p, err = s.readPage(ctx, t, f)
+		return err
+	})
+	return p, wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
+}
+
+func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
+	c, err := s.criteriaFor(ctx, t, f)
+	if err != nil {
+		return Page{}, err
+	}
+	before := asyncflow.NewTaskID(t.Name, t.End+1, 0).Number
 	if f.Before > 0 {
 		before = min(before, f.Before)
 	}
-	sql := stateColumns + `
-FROM (SELECT DISTINCT c.id FROM ` + c.candidates() + ` AND c.id >= $1 AND c.id < $2 ORDER BY c.id DESC) c
-JOIN {task} t ON t.id = c.id` + stateJoins + `
-WHERE ` + criteriaSQL + `
-ORDER BY t.id DESC LIMIT $9`
-	rows, err := s.pool.Query(ctx, t.tables.at(position, sql), append(append([]any{least, before}, c.args(t)...), limit)...)
-	if err != nil {
-		return nil, err
+	var p Page
+	for looked, window := 0, firstLook; before > asyncflow.NewTaskID(t.Name, t.First, 0).Number; window *= 4 {
+		if looked >= pageLook {
+			p.Next = before
+			break
+		}
+		window = min(window, pageLook-looked)
+		v, err := s.look(ctx, t, c, before, window, f.Limit+1-len(p.Tasks))
+		if err != nil {
+			return Page{}, err
+		}
+		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
+			p.Tasks = p.Tasks[:f.Limit]
+			p.Next = p.Tasks[f.Limit-1].ID.Number
+			break
+		}
+		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // all that follows is older still
+			break
+		}
+		looked, before = looked+v.looked, v.last
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Task, error) {
-		task, err := scanTask(row, t, s.Clock.Now())
-		task.Context, task.Result = nil, nil
-		return task, err
-	})
+	return p, nil
 }
+
+// view is what a look through one window has shown.
+type view struct {
+	tasks   []Task // that meet the criteria
+	looked  int    // candidates
+	last    int64  // number before which the search goes on
+	created time.Time
+}
+
+// listColumns are stateColumns without what lists don't show.
+var listColumns = strings.NewReplacer("t.context", "NULL::json", "j.output", "NULL::json").Replace(stateColumns)
+
+// look looks for tasks among the last candidates before a number, all of them of one
+// roll. Both statements see the same moment. They are planned like the hot ones: the
+// small tables are never analysed, and what is looked for may be anywhere.
+func (s *Store) look(ctx context.Context, t *Type, c criteria, before int64, window, limit int) (v view, err error) {
+	position := asyncflow.TaskID{Number: before - 1}.Position()
+	least := asyncflow.NewTaskID(t.Name, position, 0).Number
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	queueSettings(b, hotSettings)
+	b.Queue(t.tables.at(position, c.listSQL()), append([]any{least, before, window, limit}, c.args(t)...)...).Query(func(rows pgx.Rows) (err error) {
+		v.tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
+		return err
+	})
+	b.Queue(t.tables.at(position, c.windowSQL()), least, before, window).QueryRow(func(row pgx.Row) error {
+		var created *time.Time
+		err := row.Scan(&v.looked, &v.last, &created)
+		v.created = orZero(created)
+		return err
+	})
+	b.Queue("COMMIT")
+	err = s.pool.SendBatch(ctx, b).Close()
+	if v.looked < window { // this roll is through
+		v.last = least
+	}
+	return v, err
+}
+
+// listSQL lists the tasks in a window of candidates.
+func (c criteria) listSQL() string {
+	return listColumns + `
+FROM ` + c.candidates(latest) + ` c
+JOIN {task} t ON t.id = c.id` + stateJoins + `
+WHERE ` + c.sql(5) + `
+ORDER BY t.id DESC LIMIT $4`
+}
+
+// windowSQL tells how many candidates there are in a window, which is the least, and
+// when that was created.
+func (c criteria) windowSQL() string {
+	return `SELECT w.n, coalesce(w.least, 0), (SELECT created_at FROM {task} t WHERE t.id = w.least)
+FROM (SELECT count(*) AS n, min(id) AS least FROM ` + c.candidates(latest) + ` c) w`
+}
+
+// latest bounds a window: of what is from $1 to before $2 the last $3.
+const latest = `id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3`

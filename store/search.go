@@ -27,11 +27,14 @@ func search(ctx context.Context, tx pgx.Tx, t *Type, c criteria, after int64, wi
 	}
 	after = max(after, asyncflow.NewTaskID(t.Name, position, 0).Number)
 	end := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+	if err := c.learn(ctx, tx, t); err != nil {
+		return f, err
+	}
 	rows, err := tx.Query(ctx, t.tables.at(position, `
-SELECT t.id, coalesce(`+criteriaSQL+`, false)
-FROM (SELECT DISTINCT c.id FROM `+c.candidates()+` AND c.id > $1 AND c.id < $2 ORDER BY c.id LIMIT $9) c
+SELECT t.id, coalesce(`+c.sql(4)+`, false)
+FROM `+c.candidates(`id > $1 AND id < $2 ORDER BY id LIMIT $3`)+` c
 JOIN {task} t ON t.id = c.id`+stateJoins+`
-ORDER BY t.id`), append(append([]any{after, end}, c.args(t)...), window)...)
+ORDER BY t.id`), append([]any{after, end, window}, c.args(t)...)...)
 	if err != nil {
 		return f, err
 	}
@@ -63,16 +66,22 @@ var searchSettings = func() map[string]string {
 
 // searching runs do in a transaction with the settings of a search.
 func (s *Store) searching(ctx context.Context, do func(pgx.Tx) error) error {
-	names := slices.Sorted(maps.Keys(searchSettings))
-	values := make([]string, len(names))
-	for i, name := range names {
-		values[i] = searchSettings[name]
-	}
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
-		if err != nil {
+		b := &pgx.Batch{}
+		queueSettings(b, searchSettings)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
 		return do(tx)
 	})
+}
+
+// queueSettings has the rest of the transaction run with settings.
+func queueSettings(b *pgx.Batch, settings map[string]string) {
+	names := slices.Sorted(maps.Keys(settings))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = settings[name]
+	}
+	b.Queue(`SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
 }

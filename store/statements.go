@@ -29,19 +29,19 @@ SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[]
 
 // takeReadySQL takes the token rows that are due, first in order first. Another
 // dispatcher's rows are skipped, not waited for. MATERIALIZED keeps the planner
-// from locking more rows than the limit.
+// from locking more rows than the limit. $3 is where to begin: see lowWater.
 const takeReadySQL = `
 WITH c AS MATERIALIZED (
   SELECT ctid AS t FROM {ready}
-  WHERE order_time <= $1
+  WHERE order_time <= $1 AND order_time >= $3
   ORDER BY order_time, id
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {ready} r USING c WHERE r.ctid = c.t
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
 
-// headSQL tells when the next task is due.
-const headSQL = `SELECT order_time FROM {ready} ORDER BY order_time, id LIMIT 1`
+// headSQL tells when the next task is due, from a time on.
+const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id LIMIT 1`
 
 // payloadsSQL reads what tasks in their first attempt are sent with.
 const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)`

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,35 +26,18 @@ type DueOperation struct {
 	At               time.Time
 }
 
-// dueTenants is how many tenants one statement looks at.
-const dueTenants = 50
-
 // DueOperations returns the running operations of all tenants whose next step is due
 // before a time, first due first.
-func (s *Store) DueOperations(ctx context.Context, before time.Time) ([]DueOperation, error) {
-	var all []DueOperation
-	for tenants := range slices.Chunk(slices.Sorted(maps.Keys(s.Catalog.Tenants())), dueTenants) {
-		selects := make([]string, len(tenants))
-		for i, tenant := range tenants {
-			selects[i] = fmt.Sprintf(`SELECT %d, type, id::text, next_at FROM %s WHERE state = 'running' AND next_at < $1`, i, operationsOf(tenant))
-		}
-		rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec, before)
-		if err != nil {
-			return nil, wrap(err, "DueOperations")
-		}
-		part, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DueOperation, err error) {
-			var i int
-			err = row.Scan(&i, &d.Type, &d.ID, &d.At)
-			d.Tenant = tenants[i]
-			return d, err
+func (s *Store) DueOperations(ctx context.Context, before time.Time) (all []DueOperation, err error) {
+	err = s.ofTenants(ctx, `SELECT i, type, id::text, next_at FROM {schema}.operations WHERE state = 'running' AND next_at < $1`, []any{before},
+		func(tenant string, row pgx.CollectableRow) error {
+			d := DueOperation{Tenant: tenant}
+			err := row.Scan(nil, &d.Type, &d.ID, &d.At)
+			all = append(all, d)
+			return err
 		})
-		if err != nil {
-			return nil, wrap(err, "DueOperations")
-		}
-		all = append(all, part...)
-	}
 	slices.SortFunc(all, func(a, b DueOperation) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
-	return all, nil
+	return all, wrap(err, "DueOperations")
 }
 
 // Step is what one step of an operation did.

@@ -50,6 +50,7 @@ type Store struct {
 	numbers *numbers
 	churn   sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched *watchers
+	marks   *marks
 	giveUp  context.CancelFunc // ends the batches under way
 	submits *gatherer[submitItem]
 	keyed   *gatherer[submitItem]
@@ -95,6 +96,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
+	s.marks = newMarks()
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())
 	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)

@@ -41,13 +41,16 @@ SELECT t.id, t.created_at, {options}, t.context,
   coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
   l.progress, coalesce(l.note, '')`
 
+// stateJoins read one row of each table by its index. The limit on ready keeps the
+// condition on order_time from becoming a filter over the whole index, in plans that
+// were made while ready was empty and are kept.
 const stateJoins = `
 LEFT JOIN {lease} l ON l.id = t.id
 LEFT JOIN {wait} w ON w.id = t.id
 LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
 LEFT JOIN LATERAL (
   SELECT * FROM {readies} r
-  WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL) r ON true`
+  WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It is one read by
 // primary key, whatever the age of the task.

@@ -3,10 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,26 +27,13 @@ const (
 )
 
 // DueSchedules returns the tenants that have schedules with a tick that is due.
-func (s *Store) DueSchedules(ctx context.Context) ([]string, error) {
-	var due []string
-	for tenants := range slices.Chunk(slices.Sorted(maps.Keys(s.Catalog.Tenants())), dueTenants) {
-		selects := make([]string, len(tenants))
-		for i, tenant := range tenants {
-			selects[i] = fmt.Sprintf(`SELECT %d WHERE EXISTS (SELECT FROM %s WHERE paused_at IS NULL AND next_at <= $1)`, i, schedulesOf(tenant))
-		}
-		rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec, s.Clock.Now())
-		if err != nil {
-			return nil, wrap(err, "DueSchedules")
-		}
-		indexes, err := pgx.CollectRows(rows, pgx.RowTo[int])
-		if err != nil {
-			return nil, wrap(err, "DueSchedules")
-		}
-		for _, i := range indexes {
-			due = append(due, tenants[i])
-		}
-	}
-	return due, nil
+func (s *Store) DueSchedules(ctx context.Context) (due []string, err error) {
+	err = s.ofTenants(ctx, `SELECT i WHERE EXISTS (SELECT FROM {schema}.schedules WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
+		func(tenant string, _ pgx.CollectableRow) error {
+			due = append(due, tenant)
+			return nil
+		})
+	return due, wrap(err, "DueSchedules")
 }
 
 // Ticked is what one step through the schedules of a tenant did.
@@ -202,7 +185,7 @@ func (r *round) submit(ctx context.Context) {
 	for _, t := range r.turns {
 		if t.err == nil {
 			for _, tick := range t.run {
-				tasks = append(tasks, t.TickTask(tick))
+				tasks = append(tasks, r.tickTask(t, tick))
 			}
 		}
 	}
@@ -221,6 +204,15 @@ func (r *round) submit(ctx context.Context) {
 		}
 		results = results[len(t.run):]
 	}
+}
+
+// tickTask returns the task of a tick. Its key stands for no longer than the task is kept.
+func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
+	task := t.TickTask(tick)
+	if kind, err := r.store.Catalog.Type(r.tenant, t.Type); err == nil {
+		task.KeyWindow = min(task.KeyWindow, kind.Retention)
+	}
+	return task
 }
 
 // taskOf returns the task that a tick has after its submit, or why it has none. One that

@@ -44,8 +44,21 @@ func newWakeups(s *Store) *Wakeups {
 
 // Subscribe has wake called with every type that has a ready task and the time
 // that it is due, and lost when news may have been missed. Both must not block.
-// Call it before Run.
-func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) { w.local, w.lost = wake, lost }
+// Call it before Run; whoever subscribed before goes on hearing too.
+func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
+	earlierWake, earlierLost := w.local, w.lost
+	w.local = func(key TypeKey, at time.Time) {
+		earlierWake(key, at)
+		wake(key, at)
+	}
+	w.lost = func() {
+		earlierLost()
+		lost()
+	}
+}
+
+// Notified tells whether other nodes' news come here.
+func (s *Store) Notified() bool { return s.cfg.Notify }
 
 // Announce tells every dispatcher that a task of the type is ready and due at a
 // time. A zero time is no news.
@@ -53,6 +66,7 @@ func (w *Wakeups) Announce(key TypeKey, at time.Time) {
 	if at.IsZero() {
 		return
 	}
+	w.store.marks.lower(key, at)
 	w.local(key, at)
 	if !w.store.cfg.Notify {
 		return
@@ -122,6 +136,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	if err := w.store.Catalog.Refresh(ctx); err != nil {
 		return err
 	}
+	w.store.marks.reset()
 	w.lost()
 	for {
 		if err := w.receive(ctx, conn); err != nil {
@@ -157,6 +172,8 @@ func (w *Wakeups) received(payload string) {
 		return
 	}
 	if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
-		w.local(TypeKey{f[1], f[2]}, time.UnixMicro(micros))
+		key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
+		w.store.marks.lower(key, at)
+		w.local(key, at)
 	}
 }

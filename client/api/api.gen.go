@@ -1044,7 +1044,7 @@ type TaskWaitsFor string
 type TaskList struct {
 	Data []Task `json:"data"`
 
-	// NextCursor Absent on the last page.
+	// NextCursor Absent on the last page. A page may hold few tasks, or none, and not be the last: the search for more takes a while.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 

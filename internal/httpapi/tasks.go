@@ -66,24 +66,21 @@ func (s *Server) ListTasks(ctx context.Context, r ListTasksRequestObject) (ListT
 	if f.Before, err = readCursor(p.Cursor); err != nil {
 		return nil, err
 	}
-	limit := f.Limit
-	f.Limit++ // to see whether there is a page after this one
-	tasks, err := s.cfg.Store.Tasks(ctx, principalOf(ctx).Tenant, f)
+	page, err := s.cfg.Store.TaskPage(ctx, principalOf(ctx).Tenant, f)
 	if err != nil {
 		return nil, err
 	}
-	out := ListTasks200JSONResponse{Data: make([]Task, 0, len(tasks))}
-	if len(tasks) > limit {
-		tasks = tasks[:limit]
-		out.NextCursor = writeCursor(tasks[limit-1].ID.Number)
+	out := ListTasks200JSONResponse{Data: make([]Task, 0, len(page.Tasks))}
+	if page.Next > 0 {
+		out.NextCursor = writeCursor(page.Next)
 	}
-	for _, task := range tasks {
+	for _, task := range page.Tasks {
 		out.Data = append(out.Data, s.taskOut(principalOf(ctx).Tenant, task))
 	}
 	return out, nil
 }
 
-// A cursor is the number of the last task of a page.
+// A cursor is the number that a page ended at.
 func writeCursor(number int64) string {
 	return base64.RawURLEncoding.EncodeToString(strconv.AppendInt(nil, number, 36))
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	liveTasks = 200             // that are there, pending and waiting, while reads are measured
+	readTime  = 5 * time.Second // after which no more requests of a kind are sent
+)
+
+// lists are the first pages that are read, by what is asked for.
+var lists = []struct{ key, name, query string }{
+	{"all", "all", ""},
+	{"pending", "pending", "&status=pending"},
+	{"waiting", "waiting", "&status=waiting"},
+	{"succeeded", "succeeded", "&status=succeeded"},
+	{"failed", "failed", "&status=failed"},
+	{"cancelled", "cancelled", "&status=cancelled"},
+	{"stage", "in the stage", "&stage=call"},
+	{"no_stage", "in a stage without tasks", "&stage=nowhere"},
+	{"error", "with a frequent error", "&error=upstream"},
+	{"rare_error", "with a rare error", "&error=teapot"},
+	{"no_error", "with an error that nobody had", "&error=dragons"},
+	{"failed_no_error", "failed, with an error that nobody had", "&status=failed&error=dragons"},
+}
+
+// reads measures how long it takes to get a task and to list tasks of a type.
+func (b *bench) reads(ctx context.Context, p *pipe, n int) (all figures, err error) {
+	first, last, err := b.db.numbers(ctx, p.name)
+	if err != nil {
+		return nil, err
+	}
+	measure := func(key, name string, path func() string) {
+		if err != nil {
+			return
+		}
+		var took []float64
+		if took, err = b.timeReads(ctx, n, path); err == nil {
+			all = append(all, figure{key + "_p50", name + ", p50", "ms", percentile(took, 50)}, figure{key + "_p99", name + ", p99", "ms", percentile(took, 99)})
+		}
+	}
+	list := func(key, name, query string) {
+		measure("list_"+key, "List "+name, func() string { return "/v1/tasks?type=" + p.name + query })
+	}
+	get := func(from, to int64) func() string {
+		return func() string {
+			return "/v1/tasks/" + asyncflow.TaskID{Type: p.name, Number: from + rand.Int64N(to-from+1)}.String()
+		}
+	}
+	measure("get_old", "Get an old task", get(first, first+(last-first)/10))
+	measure("get_new", "Get a new task", get(last-liveTasks/2, last))
+	list("no_pending", "pending, there is none", "&status=pending")
+	list("no_waiting", "waiting, there is none", "&status=waiting")
+	list("running", "running, there is none", "&status=running")
+	if err == nil {
+		err = b.leaveLive(ctx, p)
+	}
+	for _, l := range lists {
+		list(l.key, l.name, l.query)
+	}
+	return all, err
+}
+
+// leaveLive leaves tasks of the type that are pending, since it is paused, and others
+// that wait.
+func (b *bench) leaveLive(ctx context.Context, p *pipe) error {
+	if _, err := b.api.call(ctx, http.MethodPost, "/v1/task-types/"+p.name+"/pause", nil); err != nil {
+		return err
+	}
+	for range liveTasks / batchSize {
+		for _, more := range []string{`"delay":"1h",`, ""} {
+			if err := b.api.submitBatch(ctx, p.name, b.take(p, batchSize), more); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// timeReads sends requests one after the other and returns how many milliseconds each
+// took.
+func (b *bench) timeReads(ctx context.Context, n int, path func() string) (took []float64, err error) {
+	for end := time.Now().Add(readTime); len(took) < n && (len(took) < 3 || time.Now().Before(end)); {
+		start := time.Now()
+		if _, err := b.api.call(ctx, http.MethodGet, path(), nil); err != nil {
+			return nil, err
+		}
+		took = append(took, float64(time.Since(start))/1e6)
+	}
+	return took, nil
+}
+
+// numbers returns the numbers of the first and the last task of a type.
+func (d *database) numbers(ctx context.Context, taskType string) (first, last int64, err error) {
+	names, err := d.tables(ctx, "task", taskType)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = d.conn.QueryRow(ctx, fmt.Sprintf(`SELECT (SELECT min(id) FROM %s), (SELECT max(id) FROM %s)`, names[0], names[len(names)-1])).Scan(&first, &last)
+	return first, last, err
+}

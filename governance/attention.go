@@ -1,0 +1,117 @@
+package governance
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// sweep is the longest time for which a type is not looked at. It is less than Soon, so
+// that a task which waits for a time is promoted before that, though nobody tells of it.
+const sweep = asyncflow.Soon * 4 / 5
+
+// attention keeps which task types are worth a look: of a thousand types most have
+// nothing to do at a time, and a look at each every few seconds would cost more than
+// that little is worth. Whatever puts a task into ready is told of, by NOTIFY from other
+// nodes, and only from there a task gets a lease. News that got lost are made good by
+// the sweep.
+type attention struct {
+	all bool // there are no news from other nodes: all types are always looked at
+
+	mu    sync.Mutex
+	heard map[store.TypeKey]bool // since the last look
+	seen  map[store.TypeKey]sight
+}
+
+// sight is what was seen of a type.
+type sight struct {
+	store.Overview
+	again time.Time // when it is to be looked at, whatever happens
+}
+
+func newAttention(s *store.Store) *attention {
+	a := &attention{all: !s.Notified(), heard: map[store.TypeKey]bool{}, seen: map[store.TypeKey]sight{}}
+	s.Wakeups.Subscribe(a.hear, a.forget)
+	return a
+}
+
+// hear takes in that something happened to a type.
+func (a *attention) hear(key store.TypeKey, _ time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard[key] = true
+}
+
+// forget has every type looked at again: news may have been missed.
+func (a *attention) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.seen)
+}
+
+// pick returns the names of those types of a tenant that are worth a look. What is heard
+// of them from now on makes them so again.
+func (a *attention) pick(types map[string]*store.Type, now time.Time) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var names []string
+	for name, t := range types {
+		seen, known := a.seen[t.Key()]
+		if a.all || !known || a.heard[t.Key()] || seen.busy(t, now) {
+			names = append(names, name)
+			delete(a.heard, t.Key())
+		}
+	}
+	return names
+}
+
+// busy tells whether there is, or was, something that may need governance.
+func (s sight) busy(t *store.Type, now time.Time) bool {
+	return !s.Lease.IsZero() || !s.Ready.IsZero() || !now.Before(s.again) ||
+		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) || len(served(t, s.Held)) > 0
+}
+
+// keep keeps what was seen of the types of a tenant that were picked; nothing, where
+// the look failed. The sweeps of tenants are spread over some time.
+func (a *attention) keep(tenant string, picked []string, overviews []store.Overview, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range picked {
+		delete(a.seen, store.TypeKey{Tenant: tenant, Type: name})
+	}
+	again := now.Add(sweep - time.Duration(rand.Int64N(int64(sweep/4))))
+	for _, o := range overviews {
+		key := o.Type.Key()
+		o.Type = nil // it gets old
+		a.seen[key] = sight{o, again}
+	}
+}
+
+// tidy forgets types that are gone.
+func (a *attention) tidy(tenants map[string]map[string]*store.Type) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key := range a.seen {
+		if tenants[key.Tenant][key.Type] == nil {
+			delete(a.seen, key)
+		}
+	}
+	for key := range a.heard {
+		if tenants[key.Tenant][key.Type] == nil {
+			delete(a.heard, key)
+		}
+	}
+}
+
+// overviews looks at those types of a tenant that are worth it.
+func (g *Governor) overviews(ctx context.Context, tenant string) ([]store.Overview, error) {
+	now := g.store.Clock.Now()
+	names := g.attention.pick(g.store.Catalog.Tenants()[tenant], now)
+	seen, err := g.store.Overviews(ctx, tenant, names)
+	g.attention.keep(tenant, names, seen, now)
+	return seen, err
+}

@@ -1,0 +1,58 @@
+package governance
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A type is looked at as long as there is something to do, when something is told of it,
+// and once in a while; so that those with nothing to do are left alone.
+func TestAttention(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	types := map[string]*store.Type{}
+	for _, name := range []string{"idle", "leased", "ready", "soon", "far", "held"} {
+		types[name] = &store.Type{Tenant: "acme", StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
+	}
+	a := &attention{heard: map[store.TypeKey]bool{}, seen: map[store.TypeKey]sight{}}
+	pick := func(at time.Time) []string {
+		names := a.pick(types, at)
+		slices.Sort(names)
+		return names
+	}
+	look := func(at time.Time) {
+		a.keep("acme", pick(at), []store.Overview{
+			{Type: types["idle"]}, {Type: types["leased"], Lease: now.Add(time.Hour)}, {Type: types["ready"], Ready: now},
+			{Type: types["soon"], Wait: now.Add(30 * time.Second)}, {Type: types["far"], Wait: now.Add(90 * time.Second)},
+			{Type: types["held"], Held: []string{"one"}}}, at)
+	}
+	all := []string{"far", "held", "idle", "leased", "ready", "soon"}
+	assert.Equal(t, all, pick(now), "none is known")
+	look(now)
+	busy := []string{"leased", "ready", "soon"}
+	assert.Equal(t, busy, pick(now))
+	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(31*time.Second)), "its time comes")
+	a.hear(types["idle"].Key(), now)
+	assert.Equal(t, append([]string{"idle"}, busy...), pick(now))
+	assert.Equal(t, busy, pick(now), "it was looked at")
+	assert.Equal(t, all, pick(now.Add(sweep)), "the sweep")
+	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(sweep*3/4-time.Millisecond)), "not yet")
+	a.keep("acme", []string{"idle", "ready"}, []store.Overview{{Type: types["ready"]}}, now)
+	assert.Equal(t, []string{"idle", "leased", "soon"}, pick(now), "a look that failed is taken again")
+	a.forget()
+	assert.Equal(t, all, pick(now))
+	look(now)
+	a.all = true
+	assert.Equal(t, all, pick(now), "without news from other nodes")
+	a.hear(types["idle"].Key(), now)
+	a.tidy(map[string]map[string]*store.Type{"acme": {"far": types["far"]}})
+	assert.Len(t, a.seen, 1)
+	assert.Empty(t, a.heard)
+	assert.Less(t, sweep, asyncflow.Soon)
+}
