@@ -6,7 +6,7 @@ GO ?= go
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dev: ## Run everything on this machine, with a Postgres of its own
 	$(GO) run ./cmd/asyncflow dev
@@ -42,6 +42,18 @@ bench: ## Measure throughput and latency; takes a while
 bench-short: ## Measure for a few seconds, to see that it works
 	$(GO) run ./bench --short
 
+bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes long, and some 20 GB
+	$(GO) run ./bench history --sizes 0,1000000,10000000 --plots docs/performance
+
+bench-snapshot: ## Measure leases while a transaction is open for 5 minutes
+	$(GO) run ./bench snapshot --plots docs/performance
+
+bench-sustained: ## Measure a run of 20 minutes
+	$(GO) run ./bench sustained --plots docs/performance
+
+bench-idle: ## Measure what 1,000 and 5,000 task types cost that have nothing to do
+	$(GO) run ./bench idle --types 0,1000,5000
+
 ci: ## Run what CI runs; installs what is missing
 	.ci/run
 
@@ -54,4 +66,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls lint generate bench bench-short ci docker compose clean
+.PHONY: help dev build test race model rolls lint generate bench bench-short bench-history bench-snapshot bench-sustained bench-idle ci docker compose clean

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -65,4 +67,38 @@ func TestZeroRateIsBroken(t *testing.T) {
 	assert.NoError(t, figures{{unit: "tasks/s", value: 1}, {unit: "tasks", value: 0}}.check())
 	assert.Error(t, figures{{unit: "tasks/s", value: 0}}.check())
 	assert.Error(t, figures{{unit: "tasks/s", value: math.NaN()}}.check())
+}
+
+func TestPlot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	line := timeline{}
+	for i, v := range []float64{1, math.NaN(), 3} {
+		line.add(float64(i), figures{{"a", "First", "ms", v}, {"b", "Second", "ms", 2 * v}, {"c", "Third", "ms", v}})
+	}
+	require.NoError(t, line.plot(dir, chart{file: "lines", title: "Lines", y: "ms", keys: []string{"a", "b"}}))
+	svg, err := os.ReadFile(filepath.Join(dir, "lines.svg"))
+	require.NoError(t, err)
+	for _, text := range []string{"<svg", ">Lines<", ">First<", ">Second<", ">seconds<"} {
+		assert.Contains(t, string(svg), text)
+	}
+	assert.NotContains(t, string(svg), ">Third<")
+	g := grid{By: "Size", Columns: []string{"none", "many"}}
+	g.add(figures{{"a", "First", "ms", 1}})
+	g.add(figures{{"a", "First", "ms", 2}})
+	require.NoError(t, g.plot(dir, chart{file: "grid", title: "Grid", y: "ms", keys: []string{"a"}}))
+	svg, err = os.ReadFile(filepath.Join(dir, "grid.svg"))
+	require.NoError(t, err)
+	assert.Contains(t, string(svg), ">many<")
+	require.NoError(t, g.plot("", chart{file: "none"}), "no plots are asked for")
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	var s sizes
+	require.NoError(t, s.Set("0,1000000"))
+	assert.Equal(t, sizes{0, 1000000}, s)
+	for _, text := range []string{"", "1,", "-1", "a"} {
+		assert.Error(t, s.Set(text), text)
+	}
 }

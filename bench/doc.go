@@ -8,7 +8,16 @@
 //
 //	ASYNCFLOW_CONCURRENCY=1024 GOGC=400 go run ./bench --rounds 3
 //
-// Every round measures the same things in the same order, and the table that is
+// Other things are measured by themselves, each by the name of its mode:
+//
+//	go run ./bench history    do a million finished tasks slow new ones, gets and lists?
+//	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?
+//	go run ./bench sustained  is the rate of the first minute that of the twentieth?
+//	go run ./bench idle       what do task types cost that have nothing to do?
+//
+// Each has --short, --json FILE and --plots DIR, which writes SVG; see --help.
+//
+// Without a mode every round measures the same things in the same order, and the table that is
 // printed has a column for each round, the median, and the range:
 //
 //   - end to end: tasks a second from the first submit to the last final state

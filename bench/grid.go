@@ -54,5 +54,3 @@ func (g *grid) writeMarkdown(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 }
-
-func (g *grid) plotHistory(dir string) error { return nil }

@@ -45,7 +45,7 @@ func parseHistory(args []string) (historyConfig, error) {
 		f.IntVar(&cfg.reads, "reads", 500, "how often each kind of request is sent")
 	})
 	if cfg.short {
-		cfg.rounds, cfg.tasks, cfg.reads = 2, 5000, 50
+		cfg.rounds, cfg.tasks, cfg.reads = 2, 5000, 20
 	}
 	if err == nil && (cfg.rounds < 1 || cfg.tasks < batchSize || cfg.reads < 1) {
 		err = fmt.Errorf("--rounds and --reads must be at least 1 and --tasks at least %d", batchSize)
@@ -91,7 +91,11 @@ func runHistory(ctx context.Context, args []string) error {
 		g.add(figures)
 	}
 	g.writeMarkdown(os.Stdout)
-	if err := g.plotHistory(cfg.plots); err != nil {
+	err = g.plot(cfg.plots,
+		chart{file: "history-rate", title: "New tasks, by the length of the history", y: "tasks/s", keys: []string{"end_to_end"}},
+		chart{file: "history-reads", title: "Reads, by the length of the history", y: "ms, median",
+			keys: []string{"get_old_p50", "get_new_p50", "list_all_p50", "list_pending_p50", "list_failed_p50", "list_error_p50"}})
+	if err != nil {
 		return err
 	}
 	return writeJSON(cfg.json, g)

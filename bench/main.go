@@ -18,9 +18,10 @@ func main() {
 
 // modes are what can be measured beside the figures of a round, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
-	"history":  runHistory,
-	"idle":     runIdle,
-	"snapshot": runSnapshot,
+	"history":   runHistory,
+	"idle":      runIdle,
+	"snapshot":  runSnapshot,
+	"sustained": runSustained,
 }
 
 // run is main, or one of the processes that it starts from its own program.

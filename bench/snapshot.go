@@ -78,6 +78,11 @@ func runSnapshot(ctx context.Context, args []string) error {
 		return err
 	}
 	t.writeMarkdown(os.Stdout)
+	err = t.plot(cfg.plots, chart{file: "snapshot-lease", title: "Leases while a snapshot is held", y: "ms", keys: []string{"lease_p50", "lease_p99"}},
+		chart{file: "snapshot-delay", title: "From due to leased while a snapshot is held", y: "ms", keys: []string{"delay_p50", "delay_p99"}})
+	if err != nil {
+		return err
+	}
 	return writeJSON(cfg.json, t)
 }
 
