@@ -110,6 +110,9 @@ func (e *eventStream) VisitTaskEventsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, "text/event-stream")
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no") // nginx would keep it back
+	if c.Method() == fiber.MethodHead { // the end of a stream would be sent even then, and break the connection
+		return e.Close()
+	}
 	e.conn = c.Context().Conn()
 	c.Context().SetBodyStream(e, -1)
 	return nil
