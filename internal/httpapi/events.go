@@ -109,7 +109,7 @@ func (s *Server) newStream(p auth.Principal, id asyncflow.TaskID, after int) *ev
 func (e *eventStream) VisitTaskEventsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, "text/event-stream")
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	c.Set("X-Accel-Buffering", "no") // nginx would keep it back
+	c.Set("X-Accel-Buffering", "no")    // nginx would keep it back
 	if c.Method() == fiber.MethodHead { // the end of a stream would be sent even then, and break the connection
 		return e.Close()
 	}
