@@ -40,7 +40,7 @@ func parseHistory(args []string) (historyConfig, error) {
 	cfg := historyConfig{sizes: sizes{0, 200_000}}
 	err := cfg.parse(args, "a few small rounds, to see that nothing is broken", func(f *flag.FlagSet) {
 		f.Var(&cfg.sizes, "sizes", "finished tasks of each type, such as 0,1000000,10000000")
-		f.IntVar(&cfg.rounds, "rounds", 5, "how often the rate is measured for each type")
+		f.IntVar(&cfg.rounds, "rounds", 6, "how often the rate is measured for each type")
 		f.IntVar(&cfg.tasks, "tasks", 30000, "tasks of a round")
 		f.IntVar(&cfg.reads, "reads", 500, "how often each kind of request is sent")
 	})
@@ -115,12 +115,14 @@ func (b *bench) pipeWithHistory(ctx context.Context, size int) (*pipe, error) {
 	return p, b.warmUp(ctx, p)
 }
 
-// historyRates measures how fast new tasks are done. The types take turns, so that
-// what else the machine does hits all alike.
+// historyRates measures how fast new tasks are done. The types take turns, each round
+// another one first, so that what else the machine does hits all alike.
 func (b *bench) historyRates(ctx context.Context, cfg historyConfig, pipes []*pipe, g *grid) error {
 	all := make([]report, len(pipes))
 	for n := range cfg.rounds {
-		for i, p := range pipes {
+		for turn := range pipes {
+			i := (n + turn) % len(pipes)
+			p := pipes[i]
 			fmt.Fprintf(os.Stderr, "bench: round %d of %d with a history of %s\n", n+1, cfg.rounds, g.Columns[i])
 			f, err := b.endToEnd(ctx, p, cfg.tasks)
 			if err == nil {

@@ -30,7 +30,7 @@ func parseIdle(args []string) (idleConfig, error) {
 	cfg := idleConfig{types: sizes{0, 1000}}
 	err := cfg.parse(args, "a few seconds and types, to see that nothing is broken", func(f *flag.FlagSet) {
 		f.Var(&cfg.types, "types", "task types, ascending, such as 0,1000,5000; they are of 100 tenants")
-		f.DurationVar(&cfg.settle, "settle", 15*time.Second, "time to calm down before each measurement")
+		f.DurationVar(&cfg.settle, "settle", 3*time.Minute, "time to calm down before each measurement: tallies are added up for two minutes")
 		f.DurationVar(&cfg.idle, "idle", 2*time.Minute, "time that is measured")
 	})
 	if cfg.short {

@@ -33,7 +33,7 @@ var lists = []struct{ key, name, query string }{
 
 // reads measures how long it takes to get a task and to list tasks of a type.
 func (b *bench) reads(ctx context.Context, p *pipe, n int) (all figures, err error) {
-	first, last, err := b.db.numbers(ctx, p.name)
+	old, fresh, err := b.db.someTasks(ctx, p.name)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +49,13 @@ func (b *bench) reads(ctx context.Context, p *pipe, n int) (all figures, err err
 	list := func(key, name, query string) {
 		measure("list_"+key, "List "+name, func() string { return "/v1/tasks?type=" + p.name + query })
 	}
-	get := func(from, to int64) func() string {
+	get := func(numbers []int64) func() string {
 		return func() string {
-			return "/v1/tasks/" + asyncflow.TaskID{Type: p.name, Number: from + rand.Int64N(to-from+1)}.String()
+			return "/v1/tasks/" + asyncflow.TaskID{Type: p.name, Number: numbers[rand.IntN(len(numbers))]}.String()
 		}
 	}
-	measure("get_old", "Get an old task", get(first, first+(last-first)/10))
-	measure("get_new", "Get a new task", get(last-liveTasks/2, last))
+	measure("get_old", "Get an old task", get(old))
+	measure("get_new", "Get a new task", get(fresh))
 	list("no_pending", "pending, there is none", "&status=pending")
 	list("no_waiting", "waiting, there is none", "&status=waiting")
 	list("running", "running, there is none", "&status=running")
@@ -97,12 +97,18 @@ func (b *bench) timeReads(ctx context.Context, n int, path func() string) (took 
 	return took, nil
 }
 
-// numbers returns the numbers of the first and the last task of a type.
-func (d *database) numbers(ctx context.Context, taskType string) (first, last int64, err error) {
+// someTasks returns the numbers of some tasks of a type, from all of its oldest tenth,
+// and of its newest.
+func (d *database) someTasks(ctx context.Context, taskType string) (old, fresh []int64, err error) {
 	names, err := d.tables(ctx, "task", taskType)
 	if err != nil {
-		return 0, 0, err
+		return nil, nil, err
 	}
-	err = d.conn.QueryRow(ctx, fmt.Sprintf(`SELECT (SELECT min(id) FROM %s), (SELECT max(id) FROM %s)`, names[0], names[len(names)-1])).Scan(&first, &last)
-	return first, last, err
+	err = d.conn.QueryRow(ctx, fmt.Sprintf(`
+		SELECT ARRAY(SELECT t.id FROM (
+		    SELECT least + ((most - least) / 10 * random())::bigint AS x
+		    FROM (SELECT min(id) AS least, max(id) AS most FROM %[1]s) t, generate_series(1, 1000)) s,
+		    LATERAL (SELECT id FROM %[1]s WHERE id >= x ORDER BY id LIMIT 1) t),
+		  ARRAY(SELECT id FROM %[2]s ORDER BY id DESC LIMIT 100)`, names[0], names[len(names)-1])).Scan(&old, &fresh)
+	return old, fresh, err
 }

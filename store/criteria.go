@@ -64,9 +64,12 @@ var places = map[asyncflow.Status]string{
 	asyncflow.StatusRunning:   `{lease} c WHERE true`,
 	asyncflow.StatusWaiting:   `{wait} c WHERE true`,
 	asyncflow.StatusPending:   `{readies} c WHERE true`,
-	asyncflow.StatusFailed:    `{journal} c WHERE final <> 'succeeded'`,
-	asyncflow.StatusCancelled: `{journal} c WHERE final <> 'succeeded'`,
+	asyncflow.StatusFailed:    otherwise,
+	asyncflow.StatusCancelled: otherwise,
 }
+
+// otherwise is where tasks have rows that ended otherwise than well.
+const otherwise = `{journal} c WHERE final <> 'succeeded'`
 
 // candidates returns a query for the ids of tasks that may meet the criteria: all of
 // them, but for the bounds, an order by id and a limit, such as
@@ -89,7 +92,11 @@ func (c criteria) candidates(bounds string) string {
 		from = []string{`{task} c WHERE true`}
 	}
 	for i, place := range from {
-		from[i] = `(SELECT DISTINCT id FROM ` + place + ` AND ` + bounds + `)`
+		columns := `id`
+		if place == otherwise { // a task may have ended more than once
+			columns = `DISTINCT id`
+		}
+		from[i] = `(SELECT ` + columns + ` FROM ` + place + ` AND ` + bounds + `)`
 	}
 	if len(from) == 1 {
 		return from[0]
