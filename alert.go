@@ -20,6 +20,10 @@ const (
 	AlertBacklogAge  AlertKind = "backlog_age"  // of a type: how long the first task in order has been due
 	AlertFailureRate AlertKind = "failure_rate" // of a type: the share of its attempts that were not done
 
+	// AlertEndpointFailing is of an endpoint, by "type/stage/id": the share of its attempts
+	// that it failed (Outcome.EndpointFailed).
+	AlertEndpointFailing AlertKind = "endpoint_failing"
+
 	// Those of the operator.
 
 	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not stopped in order
@@ -41,10 +45,11 @@ const (
 )
 
 // AlertRules say when a tenant's alerts fire; zero: not at all. They are held against
-// each task type by itself.
+// each task type, or endpoint, by itself.
 type AlertRules struct {
-	BacklogAge  Duration `json:"backlog_age,omitzero"`
-	FailureRate float64  `json:"failure_rate,omitzero"` // over FailureWindow
+	BacklogAge          Duration `json:"backlog_age,omitzero"`
+	FailureRate         float64  `json:"failure_rate,omitzero"`          // over FailureWindow
+	EndpointFailureRate float64  `json:"endpoint_failure_rate,omitzero"` // over FailureWindow
 	// FailureAttempts is the least attempts in the window; 0: DefaultFailureAttempts.
 	FailureAttempts int `json:"failure_attempts,omitzero"`
 }
@@ -59,15 +64,19 @@ const (
 // Validate checks rules; its error names each offending field.
 func (r AlertRules) Validate() error {
 	var out problems
-	if r.BacklogAge == 0 && r.FailureRate == 0 {
-		out.add("rules", "has no limit; it must have backlog_age, failure_rate or both")
+	if r.BacklogAge == 0 && r.FailureRate == 0 && r.EndpointFailureRate == 0 {
+		out.add("rules", "has no limit; it must have backlog_age, failure_rate or endpoint_failure_rate")
 	}
 	if r.BacklogAge != 0 {
 		checkDuration(&out, "rules.backlog_age", r.BacklogAge, minBacklogAge, maxBacklogAge)
 	}
-	if r.FailureRate != 0 && (r.FailureRate < minFailureRate || r.FailureRate > 1) {
-		out.add("rules.failure_rate", "is %g; it must be %g to 1", r.FailureRate, minFailureRate)
+	checkRate := func(field string, rate float64) {
+		if rate != 0 && (rate < minFailureRate || rate > 1) {
+			out.add(field, "is %g; it must be %g to 1", rate, minFailureRate)
+		}
 	}
+	checkRate("rules.failure_rate", r.FailureRate)
+	checkRate("rules.endpoint_failure_rate", r.EndpointFailureRate)
 	if r.FailureAttempts < 0 || r.FailureAttempts > maxFailureAttempts {
 		out.add("rules.failure_attempts", "is %d; it must be 1 to %d", r.FailureAttempts, maxFailureAttempts)
 	}

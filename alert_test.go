@@ -26,6 +26,7 @@ func TestAlertRules(t *testing.T) {
 		{asyncflow.AlertRules{BacklogAge: age(30*24*time.Hour + 1)}, "rules.backlog_age"},
 		{asyncflow.AlertRules{FailureRate: 0.009}, "rules.failure_rate"},
 		{asyncflow.AlertRules{FailureRate: 1.1}, "rules.failure_rate"},
+		{asyncflow.AlertRules{EndpointFailureRate: 1.1}, "rules.endpoint_failure_rate"},
 		{asyncflow.AlertRules{FailureRate: 1, FailureAttempts: -1}, "rules.failure_attempts"},
 		{asyncflow.AlertRules{FailureRate: 1, FailureAttempts: 1_000_001}, "rules.failure_attempts"},
 	} {
@@ -96,6 +97,7 @@ func TestNotices(t *testing.T) {
 	}{
 		{asyncflow.AlertBacklogAge, "mail", `"tenant":"acme","type":"mail"`},
 		{asyncflow.AlertFailureRate, "mail", `"tenant":"acme","type":"mail"`},
+		{asyncflow.AlertEndpointFailing, "mail/send/0190", `"tenant":"acme","type":"mail","stage":"send","endpoint":"0190"`},
 		{asyncflow.AlertNodeGone, "host/1/x", `"node":"host/1/x"`},
 		{asyncflow.AlertJobOverdue, "rescue", `"job":"rescue"`},
 		{asyncflow.AlertRollOverdue, "other/mail", `"tenant":"other","type":"mail"`},

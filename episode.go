@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AlertReading is what was measured of a subject: a task type, a node, a job, or
-// "tenant/type". Its unit is seconds, or a share of 1.
+// AlertReading is what was measured of a subject: a task type, an endpoint by
+// "type/stage/id", a node, a job, or "tenant/type". Its unit is seconds, or a share of 1.
 type AlertReading struct {
 	Alert        AlertKind
 	Subject      string
@@ -90,6 +90,8 @@ type notice struct {
 	State      AlertState `json:"state"`
 	Tenant     string     `json:"tenant,omitempty"`
 	Type       string     `json:"type,omitempty"`
+	Stage      string     `json:"stage,omitempty"`
+	Endpoint   string     `json:"endpoint,omitempty"`
 	Node       string     `json:"node,omitempty"`
 	Job        string     `json:"job,omitempty"`
 	Since      time.Time  `json:"since"`
@@ -109,6 +111,10 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 		n.Job = e.Subject
 	case AlertRollOverdue:
 		n.Tenant, n.Type, _ = strings.Cut(e.Subject, "/")
+	case AlertEndpointFailing:
+		n.Tenant = tenant
+		n.Type, n.Endpoint, _ = strings.Cut(e.Subject, "/")
+		n.Stage, n.Endpoint, _ = strings.Cut(n.Endpoint, "/")
 	default:
 		n.Tenant, n.Type = tenant, e.Subject
 	}

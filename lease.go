@@ -47,6 +47,11 @@ type Outcome struct {
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
 }
 
+// EndpointFailed tells whether the attempt failed by the endpoint: there was no answer, or
+// one that is no answer to a delivery. A worker that says by 2xx that it has failed, or
+// that a task is not to be tried again, is well itself.
+func (o Outcome) EndpointFailed() bool { return o.Kind == OutcomeFailed && o.Status/100 != 2 }
+
 // VerdictKind says what becomes of a task.
 type VerdictKind string
 

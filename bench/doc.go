@@ -11,6 +11,7 @@
 // Other things are measured by themselves, each by the name of its mode:
 //
 //	go run ./bench history    do a million finished tasks slow new ones, gets and lists?
+//	go run ./bench rolls      do submits take longer while tables roll?
 //	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?
 //	go run ./bench sustained  is the rate of the first minute that of the twentieth?
 //	go run ./bench idle       what do task types cost that have nothing to do?

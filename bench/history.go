@@ -102,7 +102,7 @@ func runHistory(ctx context.Context, args []string) error {
 }
 
 func (b *bench) pipeWithHistory(ctx context.Context, size int) (*pipe, error) {
-	p, err := b.register(ctx, "history"+strconv.Itoa(size))
+	p, err := b.register(ctx, "history"+strconv.Itoa(size), "")
 	if err != nil {
 		return nil, err
 	}

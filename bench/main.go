@@ -20,6 +20,7 @@ func main() {
 var modes = map[string]func(context.Context, []string) error{
 	"history":   runHistory,
 	"idle":      runIdle,
+	"rolls":     runRolls,
 	"snapshot":  runSnapshot,
 	"sustained": runSustained,
 }

@@ -20,9 +20,10 @@ func (b *bench) makeTenant(ctx context.Context) error {
 	return err
 }
 
-// register makes a task type of one stage, and its endpoint.
-func (b *bench) register(ctx context.Context, name string) (*pipe, error) {
-	if _, err := b.api.call(ctx, http.MethodPut, "/v1/task-types/"+name, []byte(`{"stages":[{"name":"call"}]}`)); err != nil {
+// register makes a task type of one stage, and its endpoint. More are members of the
+// type's document, each with a comma behind it.
+func (b *bench) register(ctx context.Context, name, more string) (*pipe, error) {
+	if _, err := b.api.call(ctx, http.MethodPut, "/v1/task-types/"+name, []byte(`{`+more+`"stages":[{"name":"call"}]}`)); err != nil {
 		return nil, err
 	}
 	endpoint := fmt.Sprintf(`{"type":%q,"stage":"call","url":%q}`, name, b.sink.base+deliveryPath)

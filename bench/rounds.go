@@ -51,7 +51,7 @@ func runRounds(ctx context.Context, args []string) error {
 	if r.Machine.Postgres, err = b.db.version(ctx); err != nil {
 		return err
 	}
-	p, err := b.register(ctx, "bench")
+	p, err := b.register(ctx, "bench", "")
 	if err != nil {
 		return err
 	}

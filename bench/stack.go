@@ -36,6 +36,7 @@ type bench struct {
 	sink     *client // the worker
 	db       *database
 	settings map[string]string // of Postgres, on top of those that it always has
+	nodeArgs []string          // flags of the node, on top of those that it always has
 	secret   string            // of the node's tokens
 	next     int               // number of the next task, of whatever type
 
@@ -43,8 +44,8 @@ type bench struct {
 }
 
 // start starts Postgres, the worker and a node, and makes a tenant.
-func start(ctx context.Context, o options) (*bench, error) {
-	b := &bench{options: o}
+func start(ctx context.Context, o options, nodeArgs ...string) (*bench, error) {
+	b := &bench{options: o, nodeArgs: nodeArgs}
 	return b, b.begin(ctx, b.startPostgres, b.startWorker, b.startNode, b.makeTenant)
 }
 
@@ -140,7 +141,7 @@ func (b *bench) startNode(ctx context.Context) error {
 		return err
 	}
 	b.secret = rand.Text() + rand.Text()
-	cmd := exec.Command(b.binary, "serve", "--migrate", "--listen", address)
+	cmd := exec.Command(b.binary, append([]string{"serve", "--migrate", "--listen", address}, b.nodeArgs...)...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+b.secret,
 		"ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_LOG_LEVEL=error")
 	if b.node, err = startProcess("the node", cmd); err != nil {

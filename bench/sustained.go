@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,7 +47,7 @@ func runSustained(ctx context.Context, args []string) error {
 	if t.Machine.Postgres, err = b.db.version(ctx); err != nil {
 		return err
 	}
-	p, err := b.register(ctx, "bench")
+	p, err := b.register(ctx, "bench", "")
 	if err != nil {
 		return err
 	}
@@ -68,50 +67,16 @@ func runSustained(ctx context.Context, args []string) error {
 	return writeJSON(cfg.json, t)
 }
 
-// ahead is how many tasks may be submitted that have not arrived.
-const ahead = 4000
-
 // sustain submits for a while, and sees to it that everything is done in the end.
 func (b *bench) sustain(ctx context.Context, p *pipe, lasting time.Duration, t *timeline) error {
-	var arrived, submitted atomic.Int64
-	first := b.next
-	arrived.Store(int64(first))
-	submitted.Store(int64(first))
 	end := time.Now().Add(lasting)
 	g, running := errgroup.WithContext(ctx)
-	for range submitters {
-		g.Go(func() error {
-			for time.Now().Before(end) {
-				if submitted.Load()-arrived.Load() > ahead {
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				if err := b.api.submitBatch(running, p.name, int(submitted.Add(batchSize))-batchSize, ""); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	g.Go(func() error {
-		return poll(running, 10*time.Millisecond, func() (bool, error) {
-			var c counts
-			err := b.sink.get(running, countPath, &c)
-			arrived.Store(int64(c.Distinct))
-			return !time.Now().Before(end), err
-		})
-	})
+	g.Go(func() error { return b.feed(running, p, end, nil) })
 	g.Go(func() error { return b.sampleSustained(running, p, end, max(lasting/100, time.Second), t) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	b.take(p, int(submitted.Load())-first)
-	ctx, cancel := context.WithTimeout(ctx, ahead*slowest+slack)
-	defer cancel()
-	if err := b.awaitFinal(ctx, p, b.next); err != nil {
-		return err
-	}
-	return b.checkFinals(ctx, p)
+	return b.finish(ctx, p)
 }
 
 func (b *bench) sampleSustained(ctx context.Context, p *pipe, end time.Time, period time.Duration, t *timeline) error {

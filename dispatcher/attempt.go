@@ -26,11 +26,15 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 	case stopping.Err() != nil:
 		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the node is stopping"})
 		return
+	case t.Paused(): // since the lease began
+		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the task type is paused"})
+		return
 	case delivery.Timeout <= 0: // the node was held up for longer than the lease stands
 		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the lease ran out before it was sent"})
 		return
 	}
 	o := d.sender.Send(sending, delivery)
+	d.store.CountAttempt(delivery, o)
 	switch {
 	case o.Kind == asyncflow.OutcomeAccepted:
 		d.accept(t, delivery, o)

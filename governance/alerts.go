@@ -113,6 +113,7 @@ func (g *Governor) readings(ctx context.Context, tenant string, rules asyncflow.
 	operator := tenant == asyncflow.OperatorTenant
 	measure(rules.BacklogAge > 0, func() ([]asyncflow.AlertReading, error) { return g.backlogAges(ctx, tenant, rules, at) })
 	measure(rules.FailureRate > 0, func() ([]asyncflow.AlertReading, error) { return g.failureRates(ctx, tenant, rules, at) })
+	measure(rules.EndpointFailureRate > 0, func() ([]asyncflow.AlertReading, error) { return g.endpointFailures(ctx, tenant, rules, at) })
 	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.silentNodes(ctx, at) })
 	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.overdueJobs(ctx, at) })
 	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.overdueRolls(ctx, at) })
@@ -139,6 +140,18 @@ func (g *Governor) failureRates(ctx context.Context, tenant string, rules asyncf
 		if name != asyncflow.AlertType && rules.Enough(f.Attempts) {
 			all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertFailureRate, Subject: name,
 				Value: float64(f.Failures) / float64(f.Attempts), Limit: rules.FailureRate})
+		}
+	}
+	return all, err
+}
+
+func (g *Governor) endpointFailures(ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time) ([]asyncflow.AlertReading, error) {
+	endpoints, err := g.store.EndpointFailures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
+	var all []asyncflow.AlertReading
+	for _, e := range endpoints {
+		if e.Type != asyncflow.AlertType && rules.Enough(e.Attempts) {
+			all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertEndpointFailing, Subject: e.Type + "/" + e.Stage + "/" + e.ID,
+				Value: float64(e.Failures) / float64(e.Attempts), Limit: rules.EndpointFailureRate})
 		}
 	}
 	return all, err

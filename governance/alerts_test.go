@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,8 +37,8 @@ func (b *bundle) turn(t *testing.T, url, tenant string) int {
 }
 
 type told struct {
-	Alert, State, Type, Node, Job, Tenant, Episode string
-	Value, Limit                                   float64
+	Alert, State, Type, Stage, Endpoint, Node, Job, Tenant, Episode string
+	Value, Limit                                                    float64
 }
 
 // notices returns what the alert tasks of a tenant say, oldest first.
@@ -195,6 +196,29 @@ func TestFailureAlert(t *testing.T) {
 	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	assert.InDelta(t, 8.0/17, b.notices(t, tenant)[1].Value, 1e-9)
+}
+
+// The minutes of an endpoint tell whether it fails, whatever node has written them.
+func TestEndpointAlert(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	b.putAlerts(t, tenant, asyncflow.AlertRules{EndpointFailureRate: 0.5, FailureAttempts: 10})
+	bad, good := uuid.NewString(), uuid.NewString()
+	for _, id := range []string{bad, good} {
+		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only", URL: "https://worker.example.com/", Secret: []byte{1}})
+		require.NoError(t, err)
+	}
+	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() + m * interval '1 min', 5, CASE WHEN id = '`+bad+`' THEN 3 ELSE 0 END
+		FROM tenant_acme.endpoints, generate_series(-4, 0, 4) m WHERE type = 'pipe'`)
+	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() - interval '70 min', 100, 100 FROM tenant_acme.endpoints WHERE type = 'pipe'`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	got := b.notices(t, tenant)[0]
+	assert.Equal(t, told{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only", Endpoint: bad, Tenant: tenant, Value: 0.6, Limit: 0.5, Episode: got.Episode}, got)
+	n, err := b.jobs["forget"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, n, "minutes are kept for an hour")
 }
 
 // What lies above the tenants is the operator's.

@@ -95,19 +95,18 @@ func each(tenants []string, step func(tenant string) (int, error)) (int, error) 
 	return sum, errors.Join(errs...)
 }
 
-// forget deletes the rows of nodes that are gone, and of operations and episodes of
-// alerts that ended long ago.
+// forget deletes the rows of nodes that are gone, of operations and episodes of alerts
+// that ended long ago, and old minutes of endpoints.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	g.attention.tidy(g.store.Catalog.Tenants())
 	sum, err := g.store.ForgetNodes(ctx)
 	errs := []error{err}
 	for tenant := range g.store.Catalog.Tenants() {
-		n, err := g.store.ForgetOperations(ctx, tenant)
-		sum += n
-		errs = append(errs, err)
-		n, err = g.store.ForgetEpisodes(ctx, tenant)
-		sum += n
-		errs = append(errs, err)
+		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes} {
+			n, err := forget(ctx, tenant)
+			sum += n
+			errs = append(errs, err)
+		}
 	}
 	return sum, errors.Join(errs...)
 }

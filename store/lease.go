@@ -44,12 +44,12 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
 	now := s.Clock.Now()
-	from, err := olderHead(ctx, conn, t)
+	from, next, err := s.olderHead(ctx, conn, t, now)
 	if err != nil {
 		return nil, next, err
 	}
-	scan := s.marks.begin(t.Key(), from, now, n)
-	defer func() { next = scan.end(leases, next, err) }()
+	scan := s.marks.begin(t.Key(), from, now)
+	defer func() { next = scan.end(next, err) }()
 	if leases, err = takeReady(ctx, conn, t, from, now, n, scan); err != nil {
 		return nil, next, err
 	}
@@ -70,7 +70,7 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 			}
 		})
 	} else {
-		next = now
+		next, scan.last = now, lastOf(leases)
 	}
 	b.Queue("COMMIT")
 	return leases, next, conn.SendBatch(ctx, b).Close()
@@ -95,22 +95,44 @@ func queueHeads(b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(positi
 	}
 }
 
+// lastOf returns the greatest order_time of some leases.
+func lastOf(leases []asyncflow.Lease) (last time.Time) {
+	for _, l := range leases {
+		if l.OrderTime.After(last) {
+			last = l.OrderTime
+		}
+	}
+	return last
+}
+
 // olderHead returns the position of the ready table to lease from: of two that are live
 // for a while after a roll, the one whose head is older, so that priority and retries
-// keep their meaning.
-func olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type) (from int, err error) {
+// keep their meaning. It begins at their marks, as leases do; next is when it is worth
+// while to look below them.
+func (s *Store) olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time) (from int, next time.Time, err error) {
 	from = t.Begin
 	if t.Begin == t.End {
-		return from, nil
+		return from, next, nil
+	}
+	scans, marks := map[int]*scan{}, map[int]time.Time{}
+	for p := t.Begin; p <= t.End; p++ {
+		scans[p] = s.marks.begin(t.Key(), p, now)
+		marks[p] = scans[p].from
 	}
 	var oldest time.Time
 	b := &pgx.Batch{}
-	queueHeads(b, t, nil, func(position int, order time.Time) {
+	queueHeads(b, t, marks, func(position int, order time.Time) {
+		scans[position].last = order
 		if oldest.IsZero() || order.Before(oldest) {
 			from, oldest = position, order
 		}
 	})
-	return from, conn.SendBatch(ctx, b).Close()
+	err = conn.SendBatch(ctx, b).Close()
+	for _, scan := range scans {
+		scan.taken()
+		next = scan.end(next, err)
+	}
+	return from, next, err
 }
 
 // takeReady begins the transaction and takes token rows from the ready table at a

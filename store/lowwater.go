@@ -61,7 +61,7 @@ type looked struct {
 	now  time.Time     // it has seen what was due then
 	at   time.Duration // when it began
 	took time.Duration
-	last time.Time // the greatest order_time that it took, if there may be more; zero: it took all
+	last time.Time // the greatest that it took, if there may be more, or that of the head it saw; zero: nothing is left
 }
 
 // end takes in what a lease has found.

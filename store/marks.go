@@ -3,8 +3,6 @@ package store
 import (
 	"sync"
 	"time"
-
-	"github.com/asyncflow/asyncflow"
 )
 
 // marks are the low-water marks of all ready tables that this node leases from.
@@ -17,16 +15,15 @@ type marks struct {
 
 func newMarks() *marks { return &marks{start: time.Now(), types: map[TypeKey]map[int]*lowWater{}} }
 
-// scan is a lease from one ready table.
+// scan is a lease from one ready table, or a look at its head.
 type scan struct {
 	marks *marks
 	mark  *lowWater
-	n     int
 	looked
 }
 
-// begin begins a lease of up to n tasks of what is due now.
-func (m *marks) begin(key TypeKey, position int, now time.Time, n int) *scan {
+// begin begins a lease of what is due now.
+func (m *marks) begin(key TypeKey, position int, now time.Time) *scan {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.types[key][position]
@@ -43,27 +40,20 @@ func (m *marks) begin(key TypeKey, position int, now time.Time, n int) *scan {
 		}
 	}
 	at := time.Since(m.start)
-	return &scan{marks: m, mark: w, n: n, looked: looked{from: w.begin(now, at), now: now, at: at}}
+	return &scan{marks: m, mark: w, looked: looked{from: w.begin(now, at), now: now, at: at}}
 }
 
 // taken is called when the rows are.
 func (s *scan) taken() { s.took = time.Since(s.marks.start) - s.at }
 
-// end ends a lease. It returns when the next one is worth while: next, unless rows that
-// nobody told of are to be looked for before.
-func (s *scan) end(leases []asyncflow.Lease, next time.Time, err error) time.Time {
+// end ends a lease; its last is set if there may be more. It returns when the next one is
+// worth while: next, unless rows that nobody told of are to be looked for before.
+func (s *scan) end(next time.Time, err error) time.Time {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
 	if err != nil {
 		s.mark.undone()
 		return next
-	}
-	if len(leases) == s.n {
-		for _, l := range leases {
-			if l.OrderTime.After(s.last) {
-				s.last = l.OrderTime
-			}
-		}
 	}
 	s.mark.end(s.looked)
 	if rest := s.mark.next(time.Since(s.marks.start)); rest >= 0 {

@@ -16,13 +16,14 @@ const (
 	nodeGone  = 3 * nodeEvery
 )
 
-// Run keeps the clock, the catalog, the node's row and the wake-ups going until
-// ctx ends.
+// Run keeps the clock, the catalog, the node's row, the figures of endpoints and the
+// wake-ups going until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.every(ctx, clockEvery, "clock", s.Clock.refresh) })
 	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.Refresh) })
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
+	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
 	if s.cfg.Notify {
 		g.Go(func() error { return s.Wakeups.send(ctx) })
 		g.Go(func() error { return s.Wakeups.listen(ctx) })

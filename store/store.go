@@ -51,6 +51,7 @@ type Store struct {
 	churn   sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched *watchers
 	marks   *marks
+	minutes *endpointMinutes
 	giveUp  context.CancelFunc // ends the batches under way
 	submits *gatherer[submitItem]
 	keyed   *gatherer[submitItem]
@@ -97,6 +98,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
 	s.marks = newMarks()
+	s.minutes = newEndpointMinutes()
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())
 	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)

@@ -22,17 +22,20 @@ import (
 
 // Defines values for AlertEpisodeAlert.
 const (
-	BacklogAge  AlertEpisodeAlert = "backlog_age"
-	FailureRate AlertEpisodeAlert = "failure_rate"
-	JobOverdue  AlertEpisodeAlert = "job_overdue"
-	NodeGone    AlertEpisodeAlert = "node_gone"
-	RollOverdue AlertEpisodeAlert = "roll_overdue"
+	BacklogAge      AlertEpisodeAlert = "backlog_age"
+	EndpointFailing AlertEpisodeAlert = "endpoint_failing"
+	FailureRate     AlertEpisodeAlert = "failure_rate"
+	JobOverdue      AlertEpisodeAlert = "job_overdue"
+	NodeGone        AlertEpisodeAlert = "node_gone"
+	RollOverdue     AlertEpisodeAlert = "roll_overdue"
 )
 
 // Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
 func (e AlertEpisodeAlert) Valid() bool {
 	switch e {
 	case BacklogAge:
+		return true
+	case EndpointFailing:
 		return true
 	case FailureRate:
 		return true
@@ -278,7 +281,7 @@ type AlertEpisode struct {
 	Since      time.Time         `json:"since"`
 	State      AlertEpisodeState `json:"state"`
 
-	// Subject The task type, the node, the job, or tenant/type.
+	// Subject The task type, the endpoint by type/stage/id, the node, the job, or tenant/type.
 	Subject string `json:"subject"`
 
 	// Tasks The ids of the tasks that told of its beginning and its end.
@@ -294,7 +297,7 @@ type AlertEpisodeAlert string
 // AlertEpisodeState defines model for AlertEpisode.State.
 type AlertEpisodeState string
 
-// AlertRules When alerts fire; at least one of backlog_age and failure_rate.
+// AlertRules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -302,7 +305,7 @@ type Alerts struct {
 	// Episodes Those that go on, then those of the last 30 days; newest first, 200 at most.
 	Episodes []AlertEpisode `json:"episodes"`
 
-	// Rules When alerts fire; at least one of backlog_age and failure_rate.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -592,7 +595,7 @@ type Name = string
 
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
-	// Rules When alerts fire; at least one of backlog_age and failure_rate.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own (whsec_ and the base64 of 24 to 64 bytes). Left out, the one there is stays; if

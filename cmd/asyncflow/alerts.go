@@ -19,11 +19,12 @@ type alertsCmd struct {
 }
 
 type alertsSetCmd struct {
-	To              string        `arg:"" name:"alert-url" help:"URL that alerts are sent to (--url is the server's)."`
-	Secret          string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, the one there is stays; if there is none, one is made and shown this once."`
-	BacklogAge      time.Duration `help:"Fire when the first task in order of a type has been due for so long."`
-	FailureRate     float64       `help:"Fire when so large a share of a type's attempts of the last 5 minutes were not done: 0.01 to 1."`
-	FailureAttempts int           `help:"The least attempts in that time that say something. Default: 20."`
+	To                  string        `arg:"" name:"alert-url" help:"URL that alerts are sent to (--url is the server's)."`
+	Secret              string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, the one there is stays; if there is none, one is made and shown this once."`
+	BacklogAge          time.Duration `help:"Fire when the first task in order of a type has been due for so long."`
+	FailureRate         float64       `help:"Fire when so large a share of a type's attempts of the last 5 minutes were not done: 0.01 to 1."`
+	EndpointFailureRate float64       `help:"Fire when so large a share of the attempts of the last 5 minutes at an endpoint failed by it: 0.01 to 1."`
+	FailureAttempts     int           `help:"The least attempts in that time that say something. Default: 20."`
 }
 
 // Help is shown by asyncflow alerts set --help.
@@ -39,7 +40,8 @@ Example:
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
 	a, err := g.client().PutAlerts(ctx, client.NewAlerts{Url: c.To, Secret: c.Secret, Rules: client.AlertRules{
-		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate, FailureAttempts: c.FailureAttempts}})
+		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
+		EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts}})
 	if err != nil {
 		return err
 	}
@@ -61,12 +63,15 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	if g.output == "json" {
 		return g.printJSON(a)
 	}
-	age, rate, attempts := "", "", ""
+	age, rate, endpointRate, attempts := "", "", "", ""
 	if a.Rules.BacklogAge != 0 {
 		age = a.Rules.BacklogAge.String()
 	}
 	if a.Rules.FailureRate != 0 {
 		rate = jsonText(a.Rules.FailureRate)
+	}
+	if a.Rules.EndpointFailureRate != 0 {
+		endpointRate = jsonText(a.Rules.EndpointFailureRate)
 	}
 	if a.Rules.FailureAttempts != 0 {
 		attempts = strconv.Itoa(a.Rules.FailureAttempts)
@@ -77,7 +82,8 @@ func (g *globals) printAlerts(a client.Alerts) error {
 			firing++
 		}
 	}
-	return g.printFields("url", a.Url, "secret", a.Secret, "backlog age", age, "failure rate", rate, "failure attempts", attempts,
+	return g.printFields("url", a.Url, "secret", a.Secret, "backlog age", age, "failure rate", rate,
+		"endpoint failure rate", endpointRate, "failure attempts", attempts,
 		"updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
 }
 
