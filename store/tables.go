@@ -39,8 +39,7 @@ func (t *tables) journal(position int) string { return t.rolled("journal", posit
 func (t *tables) ready(position int) string   { return t.rolled("ready", position) }
 
 // createType returns the statements that make the tables of a task type that
-// are not rolled. Their size swings between nothing and many: the planner is
-// kept from them (see hotSettings), vacuum comes by count.
+// are not rolled.
 func (t *tables) createType() []string {
 	return t.expand(`
 CREATE TABLE {lease} (
@@ -53,7 +52,7 @@ CREATE TABLE {lease} (
   until     timestamptz NOT NULL,
   progress  smallint    CHECK (progress BETWEEN 0 AND 100),
   note      text
-) WITH (fillfactor = 70, {hot});
+) WITH ({lease settings}, {hot});
 CREATE TABLE {wait} (
   id         bigint      PRIMARY KEY,
   seq        smallint    NOT NULL CHECK (seq > 0),
@@ -125,7 +124,7 @@ func (t *tables) at(position int, sql string) string {
 	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
 	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
 		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"),
-		"{tallies}", t.qualify("tallies"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
+		"{tallies}", t.qualify("tallies"), "{lease settings}", leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }
@@ -146,12 +145,3 @@ const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = 
 func (t *tables) expand(sql string, position int) []string {
 	return strings.Split(strings.TrimSpace(t.at(position, sql)), ";\n")
 }
-
-// coldTable keeps vacuum from tables that are only ever inserted into and are
-// dropped whole.
-const coldTable = "autovacuum_vacuum_insert_threshold = -1"
-
-// hotTable has vacuum come to a small, busy table after a count of changes, and
-// analyze never: see hotSettings. Giving pages back would take an exclusive lock.
-const hotTable = "vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
-	"autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000"
