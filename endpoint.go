@@ -15,6 +15,8 @@ type Endpoint struct {
 	URL       string
 	Secret    []byte // the signing secret, sealed (see callbacks.Keys)
 	CreatedAt time.Time
+	Limits    Limits
+	Health    Health
 }
 
 // MaxURLLength bounds an endpoint's URL, in bytes.

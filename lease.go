@@ -16,6 +16,7 @@ type Lease struct {
 	OrderTime time.Time // where the task stood in the order; to give it back there
 	Until     time.Time // by the database's clock
 	LeasedAt  time.Time
+	Endpoint  string // id of the one that it is to go to; "": any of the stage
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
 }
@@ -74,8 +75,13 @@ const (
 	WaitRetry    WaitReason = "retry"    // the pause after a failed attempt
 	WaitEndpoint WaitReason = "endpoint" // an endpoint for its stage
 
-	WaitPaused   WaitReason = "paused"   // its task type to be resumed; never stored
-	WaitCapacity WaitReason = "capacity" // a dispatcher with room: it is due; never stored
+	WaitFlow      WaitReason = "flow_key"           // the turn of its flow key
+	WaitLimit     WaitReason = "endpoint_limit"     // a place at an endpoint of its stage
+	WaitUnhealthy WaitReason = "endpoint_unhealthy" // an endpoint of its stage to be well again
+
+	WaitType     WaitReason = "type_limit" // a place among those of its type; never stored
+	WaitPaused   WaitReason = "paused"     // its task type to be resumed; never stored
+	WaitCapacity WaitReason = "capacity"   // a dispatcher with room: it is due; never stored
 )
 
 // Verdict is what follows from an outcome.

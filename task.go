@@ -57,11 +57,14 @@ type NewTask struct {
 type Options struct {
 	Priority Priority     `json:"priority,omitempty"`
 	Retry    *RetryPolicy `json:"retry,omitempty"`
-	Key      string       `json:"key,omitempty"` // the idempotency key it was submitted with
+	Key      string       `json:"key,omitempty"`      // the idempotency key it was submitted with
+	FlowKey  string       `json:"flow_key,omitempty"` // shares the limits of TaskType.Flow with the tasks that have the same
 }
 
 // IsZero tells whether nothing is set.
-func (o Options) IsZero() bool { return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" }
+func (o Options) IsZero() bool {
+	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == ""
+}
 
 // Validate checks what a client asked for: now is the database's time and
 // maxContext the limit for the context in bytes.
@@ -76,6 +79,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 		t.Options.Retry.check("retry", &out)
 	}
 	t.checkKey(&out)
+	t.checkFlowKey(&out)
 	switch {
 	case t.Delay != 0 && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")
@@ -97,6 +101,15 @@ func (t NewTask) checkKey(out *problems) {
 		out.add("key_window", "needs a key")
 	case t.KeyWindow < 0 || t.KeyWindow.Std() > MaxKeyWindow:
 		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
+	}
+}
+
+func (t NewTask) checkFlowKey(out *problems) {
+	switch key := t.Options.FlowKey; {
+	case len(key) > MaxFlowKey:
+		out.add("flow_key", "is %d bytes long; the limit is %d", len(key), MaxFlowKey)
+	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
+		out.add("flow_key", "must be UTF-8 without NUL")
 	}
 }
 

@@ -53,6 +53,11 @@ type TaskType struct {
 	// lease whenever something is due.
 	ScheduleInterval Duration `json:"schedule_interval"`
 
+	// Limits of the type, on all nodes together.
+	Limits
+	// Flow holds for the tasks of each flow key; nil: flow keys mean nothing.
+	Flow *Flow `json:"flow,omitempty"`
+
 	// A new roll opens when the open one has about RollRows tasks, or has been open for
 	// RollAge and has any.
 	RollRows int      `json:"roll_rows"`
@@ -122,6 +127,8 @@ func (t TaskType) Validate() error {
 	checkDuration(&out, "retention", t.Retention, MinRetention, MaxRetention)
 	t.Retry.check("retry", &out)
 	t.checkMapping(&out)
+	t.checkLimits("", &out)
+	t.Flow.check(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

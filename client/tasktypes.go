@@ -74,6 +74,18 @@ func (c *Client) ResumeTaskType(ctx context.Context, name string, ramp time.Dura
 	})
 }
 
+// ReleaseFlowKey lets the tasks of a flow key go on that wait since one of them has
+// failed, and returns how many had. A repeated call finds none.
+func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (int, error) {
+	if err := checkPart("type", taskType); err != nil {
+		return 0, err
+	}
+	out, err := call[api.FlowKeyReleased](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ReleaseFlowKey(ctx, taskType, api.FlowKeyRelease{FlowKey: flowKey})
+	})
+	return out.Released, err
+}
+
 // DeleteTaskType drops a task type with its finished tasks and its endpoints.
 // It is refused with a 409 while live tasks exist.
 func (c *Client) DeleteTaskType(ctx context.Context, name string) error {

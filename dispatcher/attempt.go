@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"math/rand/v2"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -17,11 +18,13 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 			asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 		return
 	}
-	delivery, ok := d.delivery(t, t.Stages[stage], l)
+	delivery, held := d.delivery(t, t.Stages[stage], l)
 	switch {
-	case !ok:
-		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "no endpoint is registered for stage " + l.Stage},
-			asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+	case held == asyncflow.WaitEndpoint:
+		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "no endpoint is registered for stage " + l.Stage}, asyncflow.ParkFor(l, held))
+		return
+	case held != "":
+		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "no endpoint of stage " + l.Stage + " is well"}, asyncflow.ParkFor(l, held))
 		return
 	case stopping.Err() != nil:
 		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the node is stopping"})
@@ -33,8 +36,12 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the lease ran out before it was sent"})
 		return
 	}
+	d.crowd.add(delivery.Endpoint.ID, 1)
 	o := d.sender.Send(sending, delivery)
-	d.store.CountAttempt(delivery, o)
+	d.crowd.add(delivery.Endpoint.ID, -1)
+	if sending.Err() == nil {
+		d.examine(delivery, o)
+	}
 	switch {
 	case o.Kind == asyncflow.OutcomeAccepted:
 		d.accept(t, delivery, o)
@@ -46,20 +53,38 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 	}
 }
 
-// delivery returns what is to be sent, to one of the stage's endpoints. It is not
-// ok when there is none.
-func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.Lease) (asyncflow.Delivery, bool) {
-	endpoints := t.Endpoints(l.Stage)
-	if len(endpoints) == 0 {
-		return asyncflow.Delivery{}, false
-	}
+// delivery returns what is to be sent, to the endpoint that the lease is for or another
+// of the stage's; or what keeps it from being sent.
+func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.Lease) (asyncflow.Delivery, asyncflow.WaitReason) {
 	now := d.store.Clock.Now()
+	e, held := choose(t.Endpoints(l.Stage), l.Endpoint, now)
 	return asyncflow.Delivery{
 		Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
-		Endpoint: endpoints[rand.IntN(len(endpoints))],
+		Endpoint: e,
 		Timeout:  min(stage.Timeout.Std(), l.Until.Sub(now)),
 		Deadline: now.Add(stage.MaxProcessingTime.Std()),
-	}, true
+	}, held
+}
+
+// choose picks an endpoint: the wanted one if it may have tasks, else any that may.
+func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asyncflow.Endpoint, held asyncflow.WaitReason) {
+	if len(endpoints) == 0 {
+		return e, asyncflow.WaitEndpoint
+	}
+	var well []asyncflow.Endpoint
+	for _, e := range endpoints {
+		if e.Health.Room(now) == 0 {
+			continue
+		}
+		if e.ID == wanted {
+			return e, ""
+		}
+		well = append(well, e)
+	}
+	if len(well) == 0 {
+		return e, asyncflow.WaitUnhealthy
+	}
+	return well[rand.IntN(len(well))], ""
 }
 
 // accept keeps the lease of a task that was answered with 202 until its
@@ -100,5 +125,8 @@ func (d *Dispatcher) finish(t *store.Type, l asyncflow.Lease, o asyncflow.Outcom
 func (d *Dispatcher) release(t *store.Type) {
 	d.held.add(t.Key(), -1)
 	d.slots.give(1)
+	if _, held := d.holding.Load(t.Key()); held { // there may be room for them now
+		d.agenda.wake(t.Key(), d.store.Clock.Now())
+	}
 	d.attempts.Done()
 }

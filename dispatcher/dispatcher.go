@@ -46,6 +46,10 @@ type Dispatcher struct {
 
 	attempts sync.WaitGroup // leased tasks that are not settled yet
 	held     held           // how many they are, by type
+	crowd    crowd
+	rates    *rates
+	patients patients
+	holding  sync.Map // of store.TypeKey: types of which tasks may be held by stage
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -60,7 +64,8 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}}}
+		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
+		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Nodes), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeAll)
 	return d
@@ -129,7 +134,7 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 		return
 	}
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
-	leases, next, err := d.store.Lease(leasing, t, n)
+	leases, next, err := d.lease(leasing, t, n)
 	cancel()
 	d.slots.give(n - len(leases))
 	d.held.add(key, len(leases))
@@ -151,22 +156,58 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
 }
 
+// lease leases up to n tasks of a type, for which slots were taken, by its limits.
+func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+	now, free := d.store.Clock.Now(), d.slots.rest()+n
+	_, held := d.holding.Load(t.Key())
+	if room := d.endpointRoom(t, free); !held && !t.Guarded(now) && room > 0 {
+		return d.store.Lease(ctx, t, min(n, room))
+	}
+	of := rateKey{t.Tenant, "type", t.Name}
+	if !t.Rate.IsZero() {
+		tokens, at := d.rates.look(of, t.Rate, now)
+		if tokens == 0 {
+			return nil, at, nil
+		}
+		n = min(n, tokens)
+	}
+	var a *admission
+	g, err := d.store.LeaseGuarded(ctx, t, n, func(inFlight store.InFlight) store.Admission {
+		a = d.admission(t, now, inFlight, free)
+		return a
+	})
+	if !t.Rate.IsZero() {
+		d.rates.take(of, t.Rate, now, len(g.Leases))
+	}
+	switch {
+	case g.Held:
+		d.holding.Store(t.Key(), true)
+	case err == nil:
+		d.holding.Delete(t.Key())
+	}
+	if a != nil && !a.again.IsZero() && (g.Next.IsZero() || a.again.Before(g.Next)) {
+		g.Next = a.again
+	}
+	return g.Leases, g.Next, err
+}
+
 // takeRoom takes slots for a type and returns it as it is then: the wait for them may
 // have been long. Without any slots there is nothing left to do for the type now.
 func (d *Dispatcher) takeRoom(ctx context.Context, key store.TypeKey) (*store.Type, int) {
-	_, room := d.room(key)
+	_, room := d.room(key, 0)
 	if room == 0 {
 		return nil, 0
 	}
 	n := d.slots.take(ctx, room)
-	t, room := d.room(key)
+	t, room := d.room(key, n)
 	d.slots.give(max(0, n-room))
 	return t, min(n, room)
 }
 
-// room returns a type and how many tasks of it may be leased. Without any it is looked
+// room returns a type and how many tasks of it may be leased; for so many slots were taken
+// already. Without any it is looked
 // at again when it is resumed, or, while it is being ramped up, in a moment.
-func (d *Dispatcher) room(key store.TypeKey) (*store.Type, int) {
+func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		d.agenda.forget(key)
@@ -175,8 +216,10 @@ func (d *Dispatcher) room(key store.TypeKey) (*store.Type, int) {
 	now := d.store.Clock.Now()
 	room := t.Room(d.cfg.Concurrency, now)
 	if room < d.cfg.Concurrency {
-		room = max(0, room-d.held.count(key))
+		ofType, _ := d.held.count(key)
+		room = max(0, room-ofType)
 	}
+	room = max(0, min(room, d.fair(key, taken)))
 	switch {
 	case t.Paused():
 		d.agenda.put(key, time.Time{}, time.Time{})

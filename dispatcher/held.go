@@ -6,10 +6,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// held counts the tasks that the node holds, by type.
+// held counts the tasks that the node holds, by type and by tenant.
 type held struct {
-	mu    sync.Mutex
-	types map[store.TypeKey]int // without zeros
+	mu      sync.Mutex
+	types   map[store.TypeKey]int // without zeros
+	tenants map[string]int
 }
 
 func (h *held) add(key store.TypeKey, n int) {
@@ -18,10 +19,13 @@ func (h *held) add(key store.TypeKey, n int) {
 	if h.types[key] += n; h.types[key] == 0 {
 		delete(h.types, key)
 	}
+	if h.tenants[key.Tenant] += n; h.tenants[key.Tenant] == 0 {
+		delete(h.tenants, key.Tenant)
+	}
 }
 
-func (h *held) count(key store.TypeKey) int {
+func (h *held) count(key store.TypeKey) (ofType, ofTenant int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.types[key]
+	return h.types[key], h.tenants[key.Tenant]
 }

@@ -64,6 +64,13 @@ func (s *slots) give(n int) {
 	s.freed = make(chan struct{})
 }
 
+// rest returns how many slots are free.
+func (s *slots) rest() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free
+}
+
 // held returns how many slots are taken.
 func (s *slots) held() int {
 	s.mu.Lock()

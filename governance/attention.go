@@ -72,7 +72,8 @@ func (a *attention) pick(types map[string]*store.Type, now time.Time) []string {
 // busy tells whether there is, or was, something that may need governance.
 func (s sight) busy(t *store.Type, now time.Time) bool {
 	return !s.Lease.IsZero() || !s.Ready.IsZero() || !now.Before(s.again) ||
-		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) || len(served(t, s.Held)) > 0
+		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) ||
+		len(s.Held) > 0 && t.Guarded(now) || len(served(t, s.Held, now)) > 0 || s.HeldKeys
 }
 
 // keep keeps what was seen of the types of a tenant that were picked; nothing, where

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -20,26 +21,50 @@ func (g *Governor) rescue(ctx context.Context) (int, error) {
 	})
 }
 
-// promote moves tasks that are due soon, or whose stage has an endpoint again, to
-// ready. It also wakes dispatchers for what has been due for a while: the news of
-// it was lost.
+// promote moves tasks that are due soon, or whose stage has an endpoint again, or whose
+// flow key has room, to ready. It also wakes dispatchers for what has been due for a
+// while: the news of it was lost.
 func (g *Governor) promote(ctx context.Context) (int, error) {
 	return g.eachType(ctx, func(o store.Overview) (int, error) {
 		now := g.store.Clock.Now()
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
 		}
-		served := served(o.Type, o.Held)
-		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
-		if !due && len(served) == 0 {
-			return 0, nil
+		if len(o.Held) > 0 && o.Type.Guarded(now) {
+			g.store.Wakeups.Announce(o.Type.Key(), now) // the next lease looks at them
 		}
-		return untilDone(func() (int, error) { return g.store.Promote(ctx, o.Type, served) })
+		stuck, err := g.unholdStuck(ctx, o)
+		served := served(o.Type, o.Held, now)
+		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
+		if err != nil || !due && len(served) == 0 && !(o.HeldKeys && o.Type.Flow == nil) {
+			return stuck, err
+		}
+		n, err := untilDone(func() (int, error) { return g.store.Promote(ctx, o.Type, served) })
+		return stuck + n, err
 	})
 }
 
-// served returns those stages with held tasks that have an endpoint.
-func served(t *store.Type, held []string) (served []string) {
+// unholdStuck looks at all flow keys with tasks that are held.
+func (g *Governor) unholdStuck(ctx context.Context, o store.Overview) (sum int, err error) {
+	if !o.HeldKeys || o.Type.Flow == nil {
+		return 0, nil
+	}
+	for last := ""; ; {
+		var n int
+		n, last, err = g.store.UnholdStuck(ctx, o.Type, last)
+		sum += n
+		if err != nil || last == "" {
+			return sum, err
+		}
+	}
+}
+
+// served returns those stages with held tasks that have an endpoint. Those of a guarded
+// type come back by its leases.
+func served(t *store.Type, held []string, now time.Time) (served []string) {
+	if t.Guarded(now) {
+		return nil
+	}
 	for _, stage := range held {
 		if place, _ := t.Place(stage, 1); len(t.Endpoints(place)) > 0 {
 			served = append(served, stage)

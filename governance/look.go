@@ -15,7 +15,9 @@ func (g *Governor) lookRescue(ctx context.Context) ([]store.Due, error) {
 }
 
 func (g *Governor) lookPromote(ctx context.Context) ([]store.Due, error) {
-	return g.lookTypes(ctx, func(o store.Overview) (int, error) { return g.store.LookPromote(ctx, o.Type, served(o.Type, o.Held)) })
+	return g.lookTypes(ctx, func(o store.Overview) (int, error) {
+		return g.store.LookPromote(ctx, o.Type, served(o.Type, o.Held, g.store.Clock.Now()))
+	})
 }
 
 func (g *Governor) lookVacuum(ctx context.Context) ([]store.Due, error) {

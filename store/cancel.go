@@ -22,7 +22,7 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		return Task{}, err
 	}
 	for range cancelTries {
-		var cancelled []int64
+		var cancelled []asyncflow.Settlement
 		err := s.following(ctx, t, func(t *Type) error {
 			return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
 				if t, err = rollsNow(ctx, tx, t); err != nil {
@@ -40,6 +40,7 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		case err != nil:
 			return Task{}, err
 		case len(cancelled) > 0 || task.Status == asyncflow.StatusCancelled:
+			s.freed(t, cancelled)
 			s.watched.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
@@ -54,12 +55,12 @@ func tooFast() error {
 }
 
 // cancelAll cancels those of the tasks of one roll that are not final, and returns
-// which they are. It takes their token rows from where they are now, and looks again
+// them. It takes their token rows from where they are now, and looks again
 // for those that have just moved on. ids ascend, as in settlements: so the two lock
 // rows in one order.
-func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason string, now time.Time) (cancelled []int64, err error) {
+func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason string, now time.Time) (settled []asyncflow.Settlement, err error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
-	var settled []asyncflow.Settlement
+	var cancelled []int64
 	for range cancelTries {
 		leases, err := takeAnyTokens(ctx, tx, t, ids)
 		if err != nil {
@@ -76,7 +77,7 @@ func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason stri
 			return nil, nil
 		}
 		if len(ids) == 0 {
-			return cancelled, writeSettled(ctx, tx, t, settled, &tokens{}, now)
+			return settled, writeSettled(ctx, tx, t, settled, &tokens{}, now)
 		}
 	}
 	return nil, tooFast()
@@ -92,7 +93,7 @@ func takeAnyTokens(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (taken 
 		}
 		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 			l.ID.Type = t.Name
-			return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
+			return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
 		})
 		taken = append(taken, more...)
 		return err
@@ -122,13 +123,13 @@ func takeAnyTokens(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (taken 
 const (
 	takeAnyLeaseSQL = `
 DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt`
+WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 	takeAnyWaitSQL = `
 DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt`
+WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 	takeAnyReadySQL = `
 DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt`
+WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
 // readyPlaces returns where in the order those of the tasks of one roll would be that

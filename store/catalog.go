@@ -24,6 +24,26 @@ type Type struct {
 // Endpoints returns the endpoints of a stage.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
+// AllEndpoints returns the endpoints of all stages.
+func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
+	for _, endpoints := range t.endpoints {
+		all = append(all, endpoints...)
+	}
+	return all
+}
+
+// OtherEndpoint tells whether the type has another endpoint than one.
+func (t *Type) OtherEndpoint(id string) bool {
+	for _, endpoints := range t.endpoints {
+		for _, e := range endpoints {
+			if e.ID != id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // EndpointURL returns the URL of an endpoint by its id, "" when there is none.
 func (t *Type) EndpointURL(id string) string {
 	for _, endpoints := range t.endpoints {

@@ -117,7 +117,7 @@ func writeChange(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, rea
 	if err != nil {
 		return err
 	}
-	ts.add(l.ID.Number, l.Seq+1, v, now)
+	ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now)
 	b := &pgx.Batch{}
 	ts.queue(b, t)
 	return tx.SendBatch(ctx, b).Close()

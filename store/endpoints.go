@@ -37,7 +37,10 @@ func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]async
 	if err != nil {
 		return nil, wrap(err, "Endpoints(%q)", tenant)
 	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[asyncflow.Endpoint])
+	all, err := pgx.CollectRows(rows, scanEndpoint)
+	if err == nil && len(all) > 0 {
+		err = s.readHealth(ctx, tenant, all)
+	}
 	return all, wrap(err, "Endpoints(%q)", tenant)
 }
 
@@ -48,11 +51,20 @@ func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endp
 	if err != nil {
 		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
 	}
-	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[asyncflow.Endpoint])
+	e, err := pgx.CollectExactlyOneRow(rows, scanEndpoint)
 	if err == pgx.ErrNoRows {
 		return e, unknownEndpoint(id)
 	}
-	return e, wrap(err, "Endpoint(%q, %q)", tenant, id)
+	if err != nil {
+		return e, wrap(err, "Endpoint(%q, %q)", tenant, id)
+	}
+	one := []asyncflow.Endpoint{e}
+	err = s.readHealth(ctx, tenant, one)
+	return one[0], wrap(err, "Endpoint(%q, %q)", tenant, id)
+}
+
+func scanEndpoint(row pgx.CollectableRow) (e asyncflow.Endpoint, err error) {
+	return e, row.Scan(&e.ID, &e.Type, &e.Stage, &e.URL, &e.Secret, &e.CreatedAt)
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.

@@ -18,7 +18,9 @@ type Overview struct {
 	Lease time.Time // when the first lease runs out
 	Wait  time.Time // when the first waiting task is due
 	Ready time.Time // the order_time at the head of ready
-	Held  []string  // stages in which tasks wait for an endpoint
+	Held  []string  // stages in which tasks wait for an endpoint, or a place at one
+	// HeldKeys tells whether tasks wait for the turn of their flow key.
+	HeldKeys bool
 }
 
 // overviewTypes is how many types one statement looks at.
@@ -48,7 +50,8 @@ func (s *Store) overviews(ctx context.Context, types map[string]*Type, names []s
 			(SELECT min(until) FROM {lease}),
 			(SELECT until FROM {wait} WHERE until < 'infinity' ORDER BY until LIMIT 1),
 			(SELECT order_time FROM {readies} r ORDER BY order_time, id LIMIT 1),
-			ARRAY(SELECT DISTINCT stage FROM {wait} WHERE until = 'infinity')`), i)
+			ARRAY(`+heldStagesSQL+`),
+			EXISTS (SELECT FROM {wait} WHERE key IS NOT NULL AND reason = 'flow_key')`), i)
 	}
 	rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
 	if err != nil {
@@ -57,7 +60,7 @@ func (s *Store) overviews(ctx context.Context, types map[string]*Type, names []s
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Overview, err error) {
 		var i int
 		var lease, wait, ready *time.Time
-		err = row.Scan(&i, &lease, &wait, &ready, &o.Held)
+		err = row.Scan(&i, &lease, &wait, &ready, &o.Held, &o.HeldKeys)
 		o.Type, o.Lease, o.Wait, o.Ready = types[names[i]], orZero(lease), orZero(wait), orZero(ready)
 		return o, err
 	})

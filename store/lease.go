@@ -213,13 +213,24 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 
 // queueLeases writes the lease rows.
 func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, now time.Time) {
-	ids := make([]int64, len(leases))
-	seqs := make([]int16, len(leases))
-	stages := make([]string, len(leases))
-	attempts := make([]int16, len(leases))
-	untils := make([]time.Time, len(leases))
+	c := leaseColumns(leases)
+	b.Queue(t.tables.at(0, insertLeaseSQL), c.ids, c.seqs, c.stages, c.attempts, c.untils, s.cfg.Node, now)
+}
+
+// leaseRows are lease rows as columns.
+type leaseRows struct {
+	ids      []int64
+	seqs     []int16
+	stages   []string
+	attempts []int16
+	untils   []time.Time
+}
+
+func leaseColumns(leases []asyncflow.Lease) leaseRows {
+	n := len(leases)
+	c := leaseRows{make([]int64, n), make([]int16, n), make([]string, n), make([]int16, n), make([]time.Time, n)}
 	for i, l := range leases {
-		ids[i], seqs[i], stages[i], attempts[i], untils[i] = l.ID.Number, int16(l.Seq), l.Stage, int16(l.Attempt), l.Until
+		c.ids[i], c.seqs[i], c.stages[i], c.attempts[i], c.untils[i] = l.ID.Number, int16(l.Seq), l.Stage, int16(l.Attempt), l.Until
 	}
-	b.Queue(t.tables.at(0, insertLeaseSQL), ids, seqs, stages, attempts, untils, s.cfg.Node, now)
+	return c
 }

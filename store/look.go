@@ -25,7 +25,8 @@ func (s *Store) LookRescue(ctx context.Context, t *Type) (int, error) {
 // LookPromote counts the waiting tasks that Promote would move.
 func (s *Store) LookPromote(ctx context.Context, t *Type, served []string) (int, error) {
 	return s.countRows(ctx, t.tables.at(0, `SELECT count(*) FROM {wait}
-		WHERE until <= $1 OR until = 'infinity' AND reason = 'endpoint' AND stage = ANY ($2)`), s.Clock.Now().Add(asyncflow.Soon), served)
+		WHERE until <= $1 OR until = 'infinity' AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3)`),
+		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil)
 }
 
 // LookVacuum counts the rows of a type's small tables that are gone and not cleaned

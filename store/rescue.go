@@ -33,6 +33,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
 	s.countSettled(t.Key(), settled...)
+	s.freed(t, settled)
 	for _, settlement := range settled {
 		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
 	}
@@ -90,7 +91,7 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {
-			ts.add(l.ID.Number, l.Seq+1, v, now)
+			ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now)
 		}
 	}
 	return settled, ts
@@ -108,6 +109,7 @@ func writeSettled(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.S
 	b := &pgx.Batch{}
 	j.queue(b, t, now)
 	ts.queue(b, t)
+	queueBlocks(b, t, settled)
 	counts.queue(b, t, now)
 	return tx.SendBatch(ctx, b).Close()
 }

@@ -87,7 +87,7 @@ func (s *Store) settleBatch(ctx context.Context, key TypeKey, items []settleItem
 	}
 	switch {
 	case err == nil:
-		s.announceSettled(key, items, ended, ts)
+		s.announceSettled(t, items, ended, ts)
 		s.explainStale(ctx, t, items, ended, results)
 	case isDataError(err) && len(items) > 1:
 		half := len(items) / 2
@@ -131,12 +131,15 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 		journal.add(item.Settlement)
 		counts.count(item.Settlement)
 		if item.Verdict.Final() == "" {
-			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, item.Verdict, now)
+			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options), item.Verdict, now)
 		}
 	}
 	b = &pgx.Batch{}
 	journal.queue(b, t, now)
 	ts.queue(b, t)
+	if t.Flow != nil {
+		queueBlocks(b, t, settledOf(items, ended))
+	}
 	counts.queue(b, t, now)
 	b.Queue("COMMIT")
 	return ended, ts, conn.SendBatch(ctx, b).Close()
@@ -144,15 +147,28 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 
 // announceSettled tells dispatchers of what is ready, and those who follow a task
 // that it has moved on.
-func (s *Store) announceSettled(key TypeKey, items []settleItem, ended map[int64]bool, ts *tokens) {
-	s.Wakeups.Announce(key, ts.earliest)
-	meter := s.cfg.Meter.Type(key)
+func (s *Store) announceSettled(t *Type, items []settleItem, ended map[int64]bool, ts *tokens) {
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	meter := s.cfg.Meter.Type(t.Key())
 	for i, item := range items {
 		if ended[item.Lease.ID.Number] {
 			meter.Settled(&items[i].Settlement)
-			s.watched.tell(key, item.Lease.ID.Number)
+			s.watched.tell(t.Key(), item.Lease.ID.Number)
 		}
 	}
+	if t.Guarded(s.Clock.Now()) {
+		s.freed(t, settledOf(items, ended))
+	}
+}
+
+func settledOf(items []settleItem, ended map[int64]bool) []asyncflow.Settlement {
+	var settled []asyncflow.Settlement
+	for _, item := range items {
+		if ended[item.Lease.ID.Number] {
+			settled = append(settled, item.Settlement)
+		}
+	}
+	return settled
 }
 
 func (s *Store) announceOne(key TypeKey, item settleItem) {

@@ -22,10 +22,15 @@ const insertReadySQL = `
 INSERT INTO {ready} (order_time, id, seq, stage, attempt)
 SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[])`
 
+// insertKeyedReadySQL adds some of which have a flow key.
+const insertKeyedReadySQL = `
+INSERT INTO {ready} (order_time, id, seq, stage, attempt, key)
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[])`
+
 // insertWaitSQL adds token rows of tasks that wait.
 const insertWaitSQL = `
-INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until)
-SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::timestamptz[])`
+INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key)
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::timestamptz[], $8::text[])`
 
 // takeReadySQL takes the token rows that are due, first in order first. Another
 // dispatcher's rows are skipped, not waited for. MATERIALIZED keeps the planner

@@ -78,8 +78,9 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 		return Step{}, wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
 	}
 	s.Wakeups.Announce(t.Key(), st.tokens.earliest)
-	for _, id := range st.cancelled {
-		s.watched.tell(t.Key(), id)
+	s.freed(t, st.cancelled)
+	for _, c := range st.cancelled {
+		s.watched.tell(t.Key(), c.Lease.ID.Number)
 	}
 	out := Step{Done: st.done}
 	if st.o.State == OperationRunning {
@@ -94,7 +95,7 @@ type step struct {
 	o         Operation
 	now       time.Time
 	done      int
-	cancelled []int64
+	cancelled []asyncflow.Settlement
 	tokens    tokens
 }
 
@@ -134,22 +135,23 @@ func (st *step) take(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	st.done = len(done)
-	st.o.advance(f, st.done, st.now)
+	st.done = done
+	st.o.advance(f, done, st.now)
 	return nil
 }
 
-// change cancels or redrives tasks of one roll and returns which it has.
-func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (done []int64, err error) {
+// change cancels or redrives tasks of one roll and returns how many it has.
+func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 	switch {
 	case len(ids) == 0:
-		return nil, nil
+		return 0, nil
 	case st.o.Kind == CancelTasks:
+		var err error
 		st.cancelled, err = cancelAll(ctx, tx, st.t, ids, st.o.Reason, st.now)
-		return st.cancelled, err
+		return len(st.cancelled), err
 	}
-	done, _, err = redriveAll(ctx, tx, st.t, ids, Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
-	return done, err
+	done, _, err := redriveAll(ctx, tx, st.t, ids, Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
+	return len(done), err
 }
 
 // write keeps how far the operation is.

@@ -57,6 +57,7 @@ type Store struct {
 	keyed   *gatherer[submitItem]
 	settles *gatherer[settleItem]
 	extends *gatherer[extendItem]
+	unholds *gatherer[string] // flow keys
 }
 
 // Open connects, and checks that the schema is current. An unreachable or
@@ -105,6 +106,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.keyed = newGatherer(writing, submitBatch, submitLinger, s.writeKeyed)
 	s.settles = newGatherer(writing, settleBatch, settleLinger, s.writeSettlements)
 	s.extends = newGatherer(writing, settleBatch, settleLinger, s.writeExtends)
+	s.unholds = newGatherer(writing, settleBatch, settleLinger, s.writeUnholds)
 	return s, s.Catalog.Refresh(ctx)
 }
 
@@ -118,6 +120,7 @@ func (s *Store) Close() {
 	s.keyed.drain()
 	s.settles.drain()
 	s.extends.drain()
+	s.unholds.drain()
 	s.close()
 }
 

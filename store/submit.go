@@ -38,6 +38,7 @@ type submitItem struct {
 	created time.Time
 	options *string
 	context string
+	flowKey string
 	key     *submitKey // nil without a key
 	result  *Submitted
 	done    *sync.WaitGroup
@@ -97,7 +98,7 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}
 		results[i] = Submitted{ID: id, Stage: first.Stage, Status: first.Status(now), OrderTime: order}
 		items = append(items, submitItem{id: id.Number, verdict: first, created: now, options: optionsText(tasks[i].Options),
-			context: string(tasks[i].Context), key: keyOf(tasks[i], now, t.Retention.Std()), result: &results[i]})
+			context: string(tasks[i].Context), flowKey: t.FlowKeyOf(tasks[i].Options), key: keyOf(tasks[i], now, t.Retention.Std()), result: &results[i]})
 	}
 	return items, nil
 }
@@ -268,7 +269,7 @@ func isOurs(err error) bool {
 func tokensOf(items []submitItem, now time.Time) *tokens {
 	ts := &tokens{}
 	for _, item := range items {
-		ts.add(item.id, 1, item.verdict, now)
+		ts.add(item.id, 1, item.flowKey, item.verdict, now)
 	}
 	return ts
 }

@@ -51,19 +51,24 @@ CREATE TABLE {lease} (
   leased_at timestamptz NOT NULL,
   until     timestamptz NOT NULL,
   progress  smallint    CHECK (progress BETWEEN 0 AND 100),
-  note      text
+  note      text,
+  key       text,
+  endpoint  uuid
 ) WITH ({lease settings}, {hot});
+CREATE INDEX ON {lease} (key) WHERE key IS NOT NULL;
 CREATE TABLE {wait} (
   id         bigint      PRIMARY KEY,
   seq        smallint    NOT NULL CHECK (seq > 0),
   stage      text        NOT NULL,
   attempt    smallint    NOT NULL CHECK (attempt > 0),
   order_time timestamptz NOT NULL,
-  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')),
+  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key', 'endpoint_limit', 'endpoint_unhealthy')),
   key        text,
   until      timestamptz NOT NULL
 ) WITH ({hot});
-CREATE INDEX ON {wait} (until)`, 0)
+CREATE INDEX ON {wait} (until);
+CREATE INDEX ON {wait} (key, order_time, id) WHERE key IS NOT NULL;
+CREATE INDEX ON {wait} (stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
 }
 
 // createRoll returns the statements that make the tables of one roll.
@@ -100,9 +105,11 @@ CREATE TABLE {ready} (
   id         bigint      NOT NULL,
   seq        smallint    NOT NULL CHECK (seq > 0),
   stage      text        NOT NULL,
-  attempt    smallint    NOT NULL CHECK (attempt > 0)
+  attempt    smallint    NOT NULL CHECK (attempt > 0),
+  key        text
 ) WITH ({hot});
-CREATE INDEX ON {ready} (order_time, id)`, position)
+CREATE INDEX ON {ready} (order_time, id);
+CREATE INDEX ON {ready} (key) WHERE key IS NOT NULL`, position)
 }
 
 // drop returns the statement that drops all tables of a task type.
@@ -124,7 +131,7 @@ func (t *tables) at(position int, sql string) string {
 	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
 	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
 		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"),
-		"{tallies}", t.qualify("tallies"), "{lease settings}", leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
+		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}", leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }
@@ -133,7 +140,7 @@ func (t *tables) at(position int, sql string) string {
 func (t *tables) readies() string {
 	var selects []string
 	for p := t.live.begin; p <= t.live.end; p++ {
-		selects = append(selects, "SELECT order_time, id, seq, stage, attempt FROM "+t.ready(p))
+		selects = append(selects, "SELECT order_time, id, seq, stage, attempt, key FROM "+t.ready(p))
 	}
 	return "(" + strings.Join(selects, " UNION ALL ") + ")"
 }

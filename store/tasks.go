@@ -147,6 +147,8 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 		return asyncflow.WaitDelay
 	case len(t.Endpoints(task.Stage)) == 0:
 		return asyncflow.WaitEndpoint
+	case t.Limits != (asyncflow.Limits{}): // those of its endpoints and its flow key are told of where it is filed under them
+		return asyncflow.WaitType
 	}
 	return asyncflow.WaitCapacity
 }

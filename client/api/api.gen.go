@@ -247,11 +247,15 @@ func (e OperationState) Valid() bool {
 
 // Defines values for TaskWaitsFor.
 const (
-	TaskWaitsForCapacity TaskWaitsFor = "capacity"
-	TaskWaitsForDelay    TaskWaitsFor = "delay"
-	TaskWaitsForEndpoint TaskWaitsFor = "endpoint"
-	TaskWaitsForPaused   TaskWaitsFor = "paused"
-	TaskWaitsForRetry    TaskWaitsFor = "retry"
+	TaskWaitsForCapacity          TaskWaitsFor = "capacity"
+	TaskWaitsForDelay             TaskWaitsFor = "delay"
+	TaskWaitsForEndpoint          TaskWaitsFor = "endpoint"
+	TaskWaitsForEndpointLimit     TaskWaitsFor = "endpoint_limit"
+	TaskWaitsForEndpointUnhealthy TaskWaitsFor = "endpoint_unhealthy"
+	TaskWaitsForFlowKey           TaskWaitsFor = "flow_key"
+	TaskWaitsForPaused            TaskWaitsFor = "paused"
+	TaskWaitsForRetry             TaskWaitsFor = "retry"
+	TaskWaitsForTypeLimit         TaskWaitsFor = "type_limit"
 )
 
 // Valid indicates whether the value is a known member of the TaskWaitsFor enum.
@@ -263,9 +267,17 @@ func (e TaskWaitsFor) Valid() bool {
 		return true
 	case TaskWaitsForEndpoint:
 		return true
+	case TaskWaitsForEndpointLimit:
+		return true
+	case TaskWaitsForEndpointUnhealthy:
+		return true
+	case TaskWaitsForFlowKey:
+		return true
 	case TaskWaitsForPaused:
 		return true
 	case TaskWaitsForRetry:
+		return true
+	case TaskWaitsForTypeLimit:
 		return true
 	default:
 		return false
@@ -519,6 +531,20 @@ type Failure struct {
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
 
+// Flow How tasks with the same flow_key share what there is: each key has the limits for itself. At least one of
+// max_in_flight, rate and ordered.
+type Flow = asyncflow.Flow
+
+// FlowKeyRelease defines model for FlowKeyRelease.
+type FlowKeyRelease struct {
+	FlowKey string `json:"flow_key"`
+}
+
+// FlowKeyReleased defines model for FlowKeyReleased.
+type FlowKeyReleased struct {
+	Released int `json:"released"`
+}
+
 // Governance defines model for Governance.
 type Governance struct {
 	Jobs  []Job  `json:"jobs"`
@@ -588,6 +614,9 @@ type Job struct {
 // JobOutcome Of its last run; never: it has not run yet.
 type JobOutcome string
 
+// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+type MaxInFlight = int
+
 // Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 //
 // Example: thumbnails
@@ -636,6 +665,9 @@ type NewTask struct {
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
+
+	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. Without one in the type it means nothing.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
 	// Key An idempotency key of your choice. While its window lasts, the same key again is answered with the first
 	// task of this type that had it.
@@ -756,6 +788,11 @@ type Progress struct {
 	Note    string `json:"note,omitempty,omitzero"`
 	Percent int    `json:"percent"`
 }
+
+// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+//
+// Example: 100/s
+type Rate = asyncflow.Rate
 
 // Rates In tasks a second, over the last minute.
 type Rates struct {
@@ -998,7 +1035,10 @@ type Task struct {
 
 	// FinishedAt Once it is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
-	Id         string    `json:"id"`
+
+	// FlowKey The flow key that it was submitted with.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+	Id      string `json:"id"`
 
 	// Key The idempotency key that it was submitted with.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1033,13 +1073,17 @@ type Task struct {
 	Type Name `json:"type"`
 
 	// WaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
-	// attempt; endpoint: an endpoint for its stage; paused: its task type is paused; capacity: it is due, and a
+	// attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
+	// endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
+	// within the max_in_flight or the rate of its type; paused: its task type is paused; capacity: it is due, and a
 	// dispatcher takes it when it has room.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
 // TaskWaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
-// attempt; endpoint: an endpoint for its stage; paused: its task type is paused; capacity: it is due, and a
+// attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
+// endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
+// within the max_in_flight or the rate of its type; paused: its task type is paused; capacity: it is due, and a
 // dispatcher takes it when it has room.
 type TaskWaitsFor string
 
@@ -1066,7 +1110,9 @@ type TaskPatch struct {
 
 // TaskType defines model for TaskType.
 type TaskType struct {
-	CreatedAt time.Time `json:"created_at"`
+	CreatedAt   time.Time       `json:"created_at"`
+	Flow        *asyncflow.Flow `json:"flow,omitempty"`
+	MaxInFlight int             `json:"max_in_flight,omitempty,omitzero"`
 
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -1081,6 +1127,11 @@ type TaskType struct {
 
 	// RampUntil While it is being ramped up after a resume: when that ends.
 	RampUntil time.Time `json:"ramp_until,omitempty,omitzero"`
+
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	//
+	// Example: 100/s
+	Rate Rate `json:"rate,omitempty,omitzero"`
 
 	// Retention A Go-style duration, such as 30s or 1h30m.
 	//
@@ -1118,6 +1169,16 @@ type TaskTypeList struct {
 
 // TaskTypeSpec defines model for TaskTypeSpec.
 type TaskTypeSpec struct {
+	Flow *asyncflow.Flow `json:"flow,omitempty"`
+
+	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
+
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	//
+	// Example: 100/s
+	Rate Rate `json:"rate,omitempty,omitzero"`
+
 	// Retention A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
@@ -1257,6 +1318,9 @@ type PutTaskTypeJSONRequestBody = TaskTypeSpec
 
 // PauseTaskTypeJSONRequestBody defines body for PauseTaskType for application/json ContentType.
 type PauseTaskTypeJSONRequestBody = Pause
+
+// ReleaseFlowKeyJSONRequestBody defines body for ReleaseFlowKey for application/json ContentType.
+type ReleaseFlowKeyJSONRequestBody = FlowKeyRelease
 
 // ResumeTaskTypeJSONRequestBody defines body for ResumeTaskType for application/json ContentType.
 type ResumeTaskTypeJSONRequestBody = Resume
@@ -1657,6 +1721,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
 	PauseTaskType(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseFlowKeyWithBody Let the tasks of a flow key go on after one has failed
+	//
+	// For types whose flow has on_failure block. The task that has failed stays failed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+	ReleaseFlowKeyWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	//
+	// For types whose flow has on_failure block. The task that has failed stays failed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+	ReleaseFlowKey(ctx context.Context, pType Type, body ReleaseFlowKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ResumeTaskTypeWithBody Resume a paused task type
 	//
@@ -2535,6 +2617,44 @@ func (c *Client) PauseTaskTypeWithBody(ctx context.Context, pType Type, contentT
 // Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
 func (c *Client) PauseTaskType(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPauseTaskTypeRequest(c.Server, pType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseFlowKeyWithBody Let the tasks of a flow key go on after one has failed
+//
+// For types whose flow has on_failure block. The task that has failed stays failed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+func (c *Client) ReleaseFlowKeyWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseFlowKeyRequestWithBody(c.Server, pType, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+//
+// For types whose flow has on_failure block. The task that has failed stays failed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+func (c *Client) ReleaseFlowKey(ctx context.Context, pType Type, body ReleaseFlowKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseFlowKeyRequest(c.Server, pType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4115,6 +4235,53 @@ func NewPauseTaskTypeRequestWithBody(server string, pType Type, contentType stri
 	return req, nil
 }
 
+// NewReleaseFlowKeyRequest calls the generic ReleaseFlowKey builder with application/json body
+func NewReleaseFlowKeyRequest(server string, pType Type, body ReleaseFlowKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReleaseFlowKeyRequestWithBody(server, pType, "application/json", bodyReader)
+}
+
+// NewReleaseFlowKeyRequestWithBody constructs an http.Request for the ReleaseFlowKey method, with any body, and a specified content type
+func NewReleaseFlowKeyRequestWithBody(server string, pType Type, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/task-types/%s/release", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewResumeTaskTypeRequest calls the generic ResumeTaskType builder with application/json body
 func NewResumeTaskTypeRequest(server string, pType Type, body ResumeTaskTypeJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -5113,6 +5280,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
 	PauseTaskTypeWithResponse(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseTaskTypeResponse, error)
+
+	// ReleaseFlowKeyWithBodyWithResponse Let the tasks of a flow key go on after one has failed
+	//
+	// For types whose flow has on_failure block. The task that has failed stays failed.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+	ReleaseFlowKeyWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReleaseFlowKeyResponse, error)
+
+	// ReleaseFlowKeyWithResponse Let the tasks of a flow key go on after one has failed
+	//
+	// For types whose flow has on_failure block. The task that has failed stays failed.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+	ReleaseFlowKeyWithResponse(ctx context.Context, pType Type, body ReleaseFlowKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseFlowKeyResponse, error)
 
 	// ResumeTaskTypeWithBodyWithResponse Resume a paused task type
 	//
@@ -6822,6 +7007,54 @@ func (r PauseTaskTypeResponse) ContentType() string {
 	return ""
 }
 
+type ReleaseFlowKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FlowKeyReleased
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReleaseFlowKeyResponse) GetJSON200() *FlowKeyReleased {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReleaseFlowKeyResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReleaseFlowKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReleaseFlowKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReleaseFlowKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReleaseFlowKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ResumeTaskTypeResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8000,6 +8233,36 @@ func (c *ClientWithResponses) PauseTaskTypeWithResponse(ctx context.Context, pTy
 		return nil, err
 	}
 	return ParsePauseTaskTypeResponse(rsp)
+}
+
+// ReleaseFlowKeyWithBodyWithResponse Let the tasks of a flow key go on after one has failed
+//
+// For types whose flow has on_failure block. The task that has failed stays failed.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+func (c *ClientWithResponses) ReleaseFlowKeyWithBodyWithResponse(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReleaseFlowKeyResponse, error) {
+	rsp, err := c.ReleaseFlowKeyWithBody(ctx, pType, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseFlowKeyResponse(rsp)
+}
+
+// ReleaseFlowKeyWithResponse Let the tasks of a flow key go on after one has failed
+//
+// For types whose flow has on_failure block. The task that has failed stays failed.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
+func (c *ClientWithResponses) ReleaseFlowKeyWithResponse(ctx context.Context, pType Type, body ReleaseFlowKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseFlowKeyResponse, error) {
+	rsp, err := c.ReleaseFlowKey(ctx, pType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseFlowKeyResponse(rsp)
 }
 
 // ResumeTaskTypeWithBodyWithResponse Resume a paused task type
@@ -9344,6 +9607,39 @@ func ParsePauseTaskTypeResponse(rsp *http.Response) (*PauseTaskTypeResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest TaskType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReleaseFlowKeyResponse parses an HTTP response from a ReleaseFlowKeyWithResponse call
+func ParseReleaseFlowKeyResponse(rsp *http.Response) (*ReleaseFlowKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReleaseFlowKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FlowKeyReleased
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ type tasksSubmitCmd struct {
 	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Not before this time, in RFC 3339."`
 	MaxAttempts int           `placeholder:"N" help:"Attempts of each stage, 1 to 100. Default: the stage's."`
 	Key         string        `placeholder:"KEY" help:"Idempotency key: the same key again gives the first task."`
+	FlowKey     string        `placeholder:"KEY" help:"Flow key: shares the limits of the type's flow with the tasks that have the same."`
 	Wait        bool          `help:"Wait for the task's end and show it; the exit code tells the end."`
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
@@ -81,7 +82,7 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 
 // check refuses flags that don't go together.
 func (c *tasksSubmitCmd) check() error {
-	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 || c.Key != ""
+	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 || c.Key != "" || c.FlowKey != ""
 	switch {
 	case c.File == "" && c.Type == "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task type, or a file with --file")
@@ -124,7 +125,7 @@ func (c *tasksSubmitCmd) task() (client.NewTask, error) {
 
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
-	t := client.NewTask{Type: c.Type, Key: c.Key, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	t := client.NewTask{Type: c.Type, Key: c.Key, FlowKey: c.FlowKey, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
 	if c.Priority != 0 {
 		t.Priority = client.Priority{c.Priority}
 	}

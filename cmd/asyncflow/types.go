@@ -14,13 +14,14 @@ import (
 
 // typesCmd is about task types.
 type typesCmd struct {
-	Apply  typesApplyCmd  `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
-	Diff   typesDiffCmd   `cmd:"" help:"Show what apply would change."`
-	List   typesListCmd   `cmd:"" help:"List the task types."`
-	Get    typesGetCmd    `cmd:"" help:"Show a task type."`
-	Pause  typesPauseCmd  `cmd:"" help:"Keep the tasks of a type from being sent."`
-	Resume typesResumeCmd `cmd:"" help:"Have them sent again, from little to all over a time if you like."`
-	Delete typesDeleteCmd `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
+	Apply   typesApplyCmd   `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
+	Diff    typesDiffCmd    `cmd:"" help:"Show what apply would change."`
+	List    typesListCmd    `cmd:"" help:"List the task types."`
+	Get     typesGetCmd     `cmd:"" help:"Show a task type."`
+	Pause   typesPauseCmd   `cmd:"" help:"Keep the tasks of a type from being sent."`
+	Resume  typesResumeCmd  `cmd:"" help:"Have them sent again, from little to all over a time if you like."`
+	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key go on after one has failed."`
+	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
 }
 
 type typesApplyCmd struct {
@@ -186,6 +187,32 @@ func (c *typesResumeCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	return g.printType(t)
+}
+
+type typesReleaseCmd struct {
+	Name    string `arg:"" help:"The task type."`
+	FlowKey string `arg:"" help:"The flow key."`
+}
+
+// Help is shown by asyncflow types release --help.
+func (c *typesReleaseCmd) Help() string {
+	return `For types whose flow has on_failure: block. The task that has failed stays failed.
+
+Example:
+
+    asyncflow types release orders customer-17`
+}
+
+// Run releases a flow key and tells how many failed tasks had kept others waiting.
+func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
+	n, err := g.client().ReleaseFlowKey(ctx, c.Name, c.FlowKey)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(map[string]int{"released": n})
+	}
+	return g.printFields("released", strconv.Itoa(n))
 }
 
 type typesDeleteCmd struct {

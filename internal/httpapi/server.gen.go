@@ -115,6 +115,9 @@ type ServerInterface interface {
 	// PauseTaskType Pause a task type
 	// (POST /v1/task-types/{type}/pause)
 	PauseTaskType(c *fiber.Ctx, pType Type) error
+	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// (POST /v1/task-types/{type}/release)
+	ReleaseFlowKey(c *fiber.Ctx, pType Type) error
 	// ResumeTaskType Resume a paused task type
 	// (POST /v1/task-types/{type}/resume)
 	ResumeTaskType(c *fiber.Ctx, pType Type) error
@@ -1006,6 +1009,35 @@ func (siw *ServerInterfaceWrapper) PauseTaskType(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ReleaseFlowKey operation middleware
+func (siw *ServerInterfaceWrapper) ReleaseFlowKey(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ReleaseFlowKey(c, pType)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ResumeTaskType operation middleware
 func (siw *ServerInterfaceWrapper) ResumeTaskType(c *fiber.Ctx) error {
 
@@ -1464,6 +1496,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/task-types/:type/pause", wrapper.PauseTaskType)
 
 	router.Post(options.BaseURL+"/v1/task-types/:type/resume", wrapper.ResumeTaskType)
+
+	router.Post(options.BaseURL+"/v1/task-types/:type/release", wrapper.ReleaseFlowKey)
 
 	router.Get(options.BaseURL+"/v1/endpoints", wrapper.ListEndpoints)
 
@@ -2496,6 +2530,36 @@ func (response PauseTaskTypedefaultApplicationProblemPlusJSONResponse) VisitPaus
 	return ctx.JSON(&response.Body)
 }
 
+type ReleaseFlowKeyRequestObject struct {
+	Type Type `json:"type"`
+	Body *ReleaseFlowKeyJSONRequestBody
+}
+
+type ReleaseFlowKeyResponseObject interface {
+	VisitReleaseFlowKeyResponse(ctx *fiber.Ctx) error
+}
+
+type ReleaseFlowKey200JSONResponse FlowKeyReleased
+
+func (response ReleaseFlowKey200JSONResponse) VisitReleaseFlowKeyResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ReleaseFlowKeydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReleaseFlowKeydefaultApplicationProblemPlusJSONResponse) VisitReleaseFlowKeyResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ResumeTaskTypeRequestObject struct {
 	Type Type `json:"type"`
 	Body *ResumeTaskTypeJSONRequestBody
@@ -3005,6 +3069,9 @@ type StrictServerInterface interface {
 	// PauseTaskType Pause a task type
 	// (POST /v1/task-types/{type}/pause)
 	PauseTaskType(ctx context.Context, request PauseTaskTypeRequestObject) (PauseTaskTypeResponseObject, error)
+	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// (POST /v1/task-types/{type}/release)
+	ReleaseFlowKey(ctx context.Context, request ReleaseFlowKeyRequestObject) (ReleaseFlowKeyResponseObject, error)
 	// ResumeTaskType Resume a paused task type
 	// (POST /v1/task-types/{type}/resume)
 	ResumeTaskType(ctx context.Context, request ResumeTaskTypeRequestObject) (ResumeTaskTypeResponseObject, error)
@@ -4013,6 +4080,47 @@ func (sh *strictHandler) PauseTaskType(ctx *fiber.Ctx, pType Type) error {
 		return err
 	} else if validResponse, ok := response.(PauseTaskTypeResponseObject); ok {
 		if err := validResponse.VisitPauseTaskTypeResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReleaseFlowKey operation middleware
+func (sh *strictHandler) ReleaseFlowKey(ctx *fiber.Ctx, pType Type) error {
+	var request ReleaseFlowKeyRequestObject
+
+	request.Type = pType
+
+	var body ReleaseFlowKeyJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ReleaseFlowKey(ctx.UserContext(), request.(ReleaseFlowKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReleaseFlowKey")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReleaseFlowKeyResponseObject); ok {
+		if err := validResponse.VisitReleaseFlowKeyResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

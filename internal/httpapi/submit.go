@@ -94,7 +94,7 @@ func (s *Server) logFault(err error) {
 
 func taskIn(t NewTask) asyncflow.NewTask {
 	task := asyncflow.NewTask{Type: t.Type, Context: t.Context, RunAt: t.RunAt, Delay: t.Delay, KeyWindow: t.KeyWindow,
-		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key}}
+		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey}}
 	if !t.Retry.IsZero() {
 		task.Options.Retry = &t.Retry
 	}

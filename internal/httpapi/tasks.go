@@ -197,7 +197,7 @@ func attemptOut(a store.Attempt) Attempt {
 
 func (s *Server) taskOut(tenant string, t store.Task) Task {
 	out := Task{Id: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
-		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, Key: t.Options.Key, WaitsFor: TaskWaitsFor(t.WaitsFor),
+		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, Key: t.Options.Key, FlowKey: t.Options.FlowKey, WaitsFor: TaskWaitsFor(t.WaitsFor),
 		OrderTime: t.OrderTime, Deadline: t.Deadline, Error: t.Error, CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
 		Context: t.Context, Result: t.Result}
 	if t.Progress != nil {

@@ -62,7 +62,7 @@ func (s *Server) DeleteTaskType(ctx context.Context, r DeleteTaskTypeRequestObje
 
 func taskTypeIn(name string, spec TaskTypeSpec) asyncflow.TaskType {
 	return asyncflow.TaskType{Name: name, Stages: spec.Stages, Retry: spec.Retry, ScheduleLimit: spec.ScheduleLimit,
-		ScheduleInterval: spec.ScheduleInterval, RollRows: spec.RollRows, RollAge: spec.RollAge, Retention: spec.Retention, StageMapping: spec.StageMapping}
+		ScheduleInterval: spec.ScheduleInterval, Limits: asyncflow.Limits{MaxInFlight: spec.MaxInFlight, Rate: spec.Rate}, Flow: spec.Flow, RollRows: spec.RollRows, RollAge: spec.RollAge, Retention: spec.Retention, StageMapping: spec.StageMapping}
 }
 
 // PauseTaskType has nothing of a task type leased any more.
@@ -96,8 +96,17 @@ func (s *Server) ResumeTaskType(ctx context.Context, r ResumeTaskTypeRequestObje
 	return ResumeTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 
+// ReleaseFlowKey lets the tasks of a flow key go on after one has failed.
+func (s *Server) ReleaseFlowKey(ctx context.Context, r ReleaseFlowKeyRequestObject) (ReleaseFlowKeyResponseObject, error) {
+	n, err := s.cfg.Store.Release(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
+	if err != nil {
+		return nil, err
+	}
+	return ReleaseFlowKey200JSONResponse{Released: n}, nil
+}
+
 func (s *Server) taskTypeOut(t store.StoredType) TaskType {
 	return TaskType{Name: t.Name, Version: t.Version, Stages: t.Stages, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit,
-		ScheduleInterval: t.ScheduleInterval, RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention, StageMapping: t.StageMapping, PausedAt: t.PausedAt, PauseReason: t.PauseReason,
+		ScheduleInterval: t.ScheduleInterval, MaxInFlight: t.MaxInFlight, Rate: t.Rate, Flow: t.Flow, RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention, StageMapping: t.StageMapping, PausedAt: t.PausedAt, PauseReason: t.PauseReason,
 		RampUntil: t.RampUntil(s.cfg.Store.Clock.Now()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }

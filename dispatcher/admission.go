@@ -1,0 +1,133 @@
+package dispatcher
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// admission decides which tasks of a guarded type one lease takes, by the health, the
+// limits and the rates of endpoints, and by how many of the node's slots they have.
+type admission struct {
+	d        *Dispatcher
+	t        *store.Type
+	now      time.Time
+	inFlight store.InFlight // by endpoint, on all nodes
+	here     map[string]int // by endpoint, on this node
+	free     int            // slots of this node, those for this lease included
+	again    time.Time      // when more may be admitted, whatever else happens; zero: never
+}
+
+func (d *Dispatcher) admission(t *store.Type, now time.Time, inFlight store.InFlight, free int) *admission {
+	return &admission{d: d, t: t, now: now, inFlight: inFlight, here: d.crowd.counts(t), free: free}
+}
+
+// plenty is a room without bound.
+const plenty = 1 << 30
+
+// Room returns how many tasks of a stage may be admitted at most.
+func (a *admission) Room(stage string) (sum int) {
+	for _, e := range a.t.Endpoints(stage) {
+		sum += a.room(e)
+	}
+	return sum
+}
+
+// room returns how many more tasks an endpoint may have.
+func (a *admission) room(e asyncflow.Endpoint) int {
+	room := plenty
+	bound := func(most, has int) { room = min(room, max(0, most-has)) }
+	if most := e.Health.Room(a.now); most != asyncflow.Unbounded {
+		bound(most, a.inFlight[e.ID])
+		a.retryAt(e.Health)
+	}
+	if e.Limits.MaxInFlight > 0 {
+		bound(e.Limits.MaxInFlight, a.inFlight[e.ID])
+	}
+	if a.t.OtherEndpoint(e.ID) {
+		bound(a.here[e.ID]+slotRoom(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
+	}
+	if !e.Limits.Rate.IsZero() {
+		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate, a.now)
+		bound(tokens, 0)
+		if tokens == 0 {
+			a.lookAt(at)
+		}
+	}
+	return room
+}
+
+// retryAt takes in when the health of an endpoint allows more.
+func (a *admission) retryAt(h asyncflow.Health) {
+	switch h.At(a.now) {
+	case asyncflow.HealthOpen:
+		a.lookAt(h.Until)
+	case asyncflow.HealthClosed: // it is ramped up
+		a.lookAt(a.now.Add(asyncflow.RampStep))
+	}
+}
+
+func (a *admission) lookAt(at time.Time) {
+	if a.again.IsZero() || at.Before(a.again) {
+		a.again = at
+	}
+}
+
+// Admit picks an endpoint for the next task of a stage, or tells what keeps it.
+func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
+	endpoints := a.t.Endpoints(stage)
+	if len(endpoints) == 0 {
+		return "", asyncflow.WaitEndpoint
+	}
+	var free []asyncflow.Endpoint
+	reason := asyncflow.WaitUnhealthy
+	for _, e := range endpoints {
+		if a.room(e) > 0 {
+			free = append(free, e)
+		}
+		if state := e.Health.At(a.now); state != asyncflow.HealthOpen && state != asyncflow.HealthDisabled {
+			reason = asyncflow.WaitLimit
+		}
+	}
+	if len(free) == 0 {
+		return "", reason
+	}
+	e := free[rand.IntN(len(free))]
+	a.inFlight[e.ID]++
+	a.here[e.ID]++
+	if !e.Limits.Rate.IsZero() {
+		a.d.rates.take(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate, a.now, 1)
+	}
+	return e.ID, ""
+}
+
+// AdmitKey tells whether the rate of a flow key allows another task. If not, the key is
+// looked at again when it does.
+func (a *admission) AdmitKey(key string) bool {
+	k := rateKey{a.t.Tenant, a.t.Name, key}
+	tokens, at := a.d.rates.look(k, a.t.Flow.Rate, a.now)
+	if tokens == 0 {
+		a.d.rates.after(k, at.Sub(a.now), func() { a.d.unhold(k, a.t.Flow.Rate) })
+		return false
+	}
+	a.d.rates.take(k, a.t.Flow.Rate, a.now, 1)
+	return true
+}
+
+// unhold has as many tasks of a flow key that are held go on as its rate allows, and
+// again after a while as long as there are some.
+func (d *Dispatcher) unhold(k rateKey, limit asyncflow.Rate) {
+	n, pause := d.rates.pace(limit)
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
+	defer cancel()
+	more, err := d.store.Unhold(ctx, k.tenant, k.of, k.name, n)
+	if err != nil {
+		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant, "type", k.of, "error", err)
+	}
+	if more {
+		d.rates.after(k, pause, func() { d.unhold(k, limit) })
+	}
+}

@@ -1,0 +1,77 @@
+package dispatcher
+
+import (
+	"sync"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A node's slots are for all. Of those that nobody else has, a tenant gets eight ninths,
+// a type four fifths, and one of several endpoints of a type two thirds: so there are
+// always some for those who come, and those who all want many get the same. (Network
+// switches share their buffers so: Choudhury and Hahne, "Dynamic queue length thresholds
+// for shared-memory packet switches", 1998.)
+const (
+	tenantShare   = 8 // for each one that is left free
+	typeShare     = 4
+	endpointShare = 2
+)
+
+// slotRoom returns how many more slots one may have that has some, with so many free.
+func slotRoom(share, has, free int) int {
+	return (share*(has+free)+share)/(share+1) - has // rounded up
+}
+
+// fair returns how many more slots a type may have, those included that were taken for it.
+func (d *Dispatcher) fair(key store.TypeKey, taken int) int {
+	free := d.slots.rest() + taken
+	ofType, ofTenant := d.held.count(key)
+	return max(0, min(slotRoom(typeShare, ofType, free), slotRoom(tenantShare, ofTenant, free)))
+}
+
+// crowd counts the attempts under way on this node by endpoint.
+type crowd struct {
+	mu        sync.Mutex
+	endpoints map[string]int
+}
+
+func (c *crowd) add(endpoint string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endpoints[endpoint] += n; c.endpoints[endpoint] == 0 {
+		delete(c.endpoints, endpoint)
+	}
+}
+
+// counts returns those of a type's endpoints.
+func (c *crowd) counts(t *store.Type) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := map[string]int{}
+	for _, e := range t.AllEndpoints() {
+		if n := c.endpoints[e.ID]; n > 0 {
+			counts[e.ID] = n
+		}
+	}
+	return counts
+}
+
+// endpointRoom returns how many tasks of a type may be leased whichever of its endpoints
+// they are for, with so many slots that are free: with fewer than one, an endpoint has so
+// many that its tasks are to be held back.
+func (d *Dispatcher) endpointRoom(t *store.Type, free int) int {
+	least := d.cfg.Concurrency
+	endpoints := t.AllEndpoints()
+	if len(endpoints) < 2 {
+		return least
+	}
+	here := d.crowd.counts(t)
+	unknown, _ := d.held.count(t.Key()) // those that are on their way to some endpoint
+	for _, n := range here {
+		unknown -= n
+	}
+	for _, e := range endpoints {
+		least = min(least, slotRoom(endpointShare, here[e.ID]+max(0, unknown), free))
+	}
+	return least
+}

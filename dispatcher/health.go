@@ -1,0 +1,101 @@
+package dispatcher
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// patients keeps how many attempts in a row each endpoint has failed, and which of them
+// have their health changed this moment.
+type patients struct {
+	mu       sync.Mutex
+	inRow    map[string]int // by endpoint; without zeros
+	changing map[string]bool
+}
+
+// note takes in an attempt, and returns how many in a row the endpoint has failed.
+func (p *patients) note(endpoint string, failed bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !failed {
+		delete(p.inRow, endpoint)
+		return 0
+	}
+	p.inRow[endpoint]++
+	return p.inRow[endpoint]
+}
+
+// begin tells whether nobody else changes the endpoint's health; end ends it.
+func (p *patients) begin(endpoint string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changing[endpoint] {
+		return false
+	}
+	p.changing[endpoint] = true
+	return true
+}
+
+func (p *patients) end(endpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.changing, endpoint)
+}
+
+// examine draws the conclusions for its endpoint from an attempt that has ended.
+func (d *Dispatcher) examine(v asyncflow.Delivery, o asyncflow.Outcome) {
+	d.store.CountAttempt(v, o)
+	failed := o.EndpointFailed()
+	inRow := d.patients.note(v.Endpoint.ID, failed)
+	if !failed && v.Endpoint.Health.State == "" {
+		return
+	}
+	e, ok := d.endpoint(v)
+	if !ok {
+		return
+	}
+	now := d.store.Clock.Now()
+	next := e.Health.Answered(v.At, now)
+	if failed {
+		next = e.Health.Failed(o, inRow, v.At, now)
+	}
+	if next != e.Health && d.patients.begin(e.ID) {
+		go d.changeHealth(v.Tenant, e, next)
+	}
+}
+
+// endpoint returns a delivery's endpoint as it is by now.
+func (d *Dispatcher) endpoint(v asyncflow.Delivery) (asyncflow.Endpoint, bool) {
+	t, err := d.store.Catalog.Type(v.Tenant, v.Endpoint.Type)
+	if err != nil {
+		return v.Endpoint, false
+	}
+	for _, e := range t.Endpoints(v.Endpoint.Stage) {
+		if e.ID == v.Endpoint.ID {
+			return e, true
+		}
+	}
+	return v.Endpoint, false
+}
+
+// healthTime bounds the writing of a change of health.
+const healthTime = 10 * time.Second
+
+func (d *Dispatcher) changeHealth(tenant string, e asyncflow.Endpoint, next asyncflow.Health) {
+	defer d.patients.end(e.ID)
+	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
+	defer cancel()
+	set, err := d.store.SetHealth(ctx, tenant, e.ID, e.Health, next)
+	switch {
+	case err != nil:
+		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID, "error", err)
+	case set && next.State == asyncflow.HealthClosed:
+		d.log.Info("an endpoint is well again", "tenant", tenant, "type", e.Type, "stage", e.Stage, "endpoint", e.ID)
+	case set:
+		d.log.Warn("an endpoint gets no tasks", "tenant", tenant, "type", e.Type, "stage", e.Stage, "endpoint", e.ID,
+			"health", string(next.State), "until", next.Until, "reason", next.Reason)
+	}
+}

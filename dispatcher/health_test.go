@@ -1,0 +1,120 @@
+package dispatcher_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+)
+
+var refused = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}
+
+func (n *node) health(t *testing.T, stage string) asyncflow.Health {
+	t.Helper()
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	return pipe.Endpoints(stage)[0].Health
+}
+
+// waitsFor waits until a task waits for something, on any node.
+func (n *node) waitsFor(t *testing.T, id asyncflow.TaskID, reason asyncflow.WaitReason) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		task, err := n.Task(t.Context(), tenant, id)
+		require.NoError(t, err)
+		return task.WaitsFor == reason
+	}, 20*time.Second, 5*time.Millisecond, "%s waits for %s", id, reason)
+}
+
+// exec changes the database behind the nodes' backs, and has them read their
+// configuration again.
+func (b *bundle) exec(sql string) {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.url)
+	require.NoError(b.t, err)
+	defer conn.Close(context.WithoutCancel(b.t.Context()))
+	for _, sql := range []string{sql, `UPDATE asyncflow.tenants SET version = version + 1`, `NOTIFY asyncflow_config`} {
+		_, err = conn.Exec(b.t.Context(), sql)
+		require.NoError(b.t, err)
+	}
+}
+
+// An endpoint that is down gets nothing for a while: its tasks wait, and lose no
+// attempts. Then one at a time tries it, and when that goes well all of them come back.
+func TestEndpointDown(t *testing.T) {
+	b := setup(t)
+	var well atomic.Bool
+	var sent, now, mostTries atomic.Int32
+	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		sent.Add(1)
+		at := now.Add(1)
+		defer now.Add(-1)
+		if d.Endpoint.Health.State == asyncflow.HealthOpen {
+			mostTries.Store(max(mostTries.Load(), at))
+		}
+		if !well.Load() {
+			return refused
+		}
+		return done
+	}
+	one := b.start("a", dispatcher.Config{Concurrency: 16}, send)
+	two := b.start("b", dispatcher.Config{Concurrency: 16}, send)
+	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":20')::json`)
+	require.Eventually(t, func() bool {
+		pipe, err := two.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 20
+	}, 10*time.Second, time.Millisecond)
+	tasks := one.submit(t, 300)
+	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen }, 20*time.Second, time.Millisecond)
+	one.waitsFor(t, tasks[299].ID, asyncflow.WaitUnhealthy)
+	tried := sent.Load()
+	assert.Less(t, tried, int32(150), "nearly all of them were never sent")
+	assert.Positive(t, one.health(t, "first").Until.Sub(one.Clock.Now()))
+	well.Store(true)
+	one.await(t, tasks, asyncflow.StatusSucceeded)
+	assert.LessOrEqual(t, mostTries.Load(), int32(1), "one at a time tried it")
+	assert.Equal(t, asyncflow.HealthClosed, one.health(t, "first").State)
+}
+
+// An endpoint that says that it is gone gets nothing any more; another one of its stage
+// does.
+func TestEndpointGone(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		if d.Endpoint.URL == "http://worker/first" {
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+		}
+		return done
+	})
+	tasks := n.submit(t, 1)
+	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
+	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)
+	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000009", Type: "pipe", Stage: "first", URL: "http://worker/other", Secret: []byte("s")})
+	require.NoError(t, err)
+	n.await(t, append(tasks, n.submit(t, 10)...), asyncflow.StatusSucceeded)
+}
+
+// An endpoint that asks to be left alone for a time is.
+func TestSlowDown(t *testing.T) {
+	b := setup(t)
+	var asked atomic.Int64
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		switch {
+		case d.Lease.Stage == "first" && d.Endpoint.Health.State == "":
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429, RetryAfter: 2 * time.Second, Error: "429 Too Many Requests"}
+		case d.Lease.Stage == "first":
+			asked.Store(int64(d.At.Sub(d.Endpoint.Health.Since)))
+		}
+		return done
+	})
+	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
+	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded)
+	assert.GreaterOrEqual(t, time.Duration(asked.Load()), 2*time.Second)
+}

@@ -1,0 +1,127 @@
+package asyncflow
+
+import "time"
+
+// An endpoint's health is a circuit breaker of three states, and a fourth for good:
+//
+//	closed    all is well. Since it last recovered it is ramped up for a while
+//	open      it gets nothing until a time
+//	half-open that time is over: one task at a time tries it
+//	disabled  it answered 410: it gets nothing until somebody enables it
+//
+// Who finds that a state is to change writes it for all nodes. Half-open is not written:
+// it is what open becomes by itself.
+
+const (
+	// FailuresToOpen is after how many failures in a row, on one node, an endpoint gets
+	// nothing for a while.
+	FailuresToOpen = 10
+	// It gets nothing for FirstOpen, twice as long after each try that failed, MaxOpen at
+	// most. One that asks for a time by Retry-After gets it, MaxSlowDown at most.
+	FirstOpen   = 5 * time.Second
+	MaxOpen     = 5 * time.Minute
+	MaxSlowDown = time.Hour
+	// After it has recovered it has 2 tasks at once, and twice as many after each
+	// RampStep, for RampSteps of them; then there is no bound.
+	RampStep  = time.Second
+	RampSteps = 10
+	// relapse is the time after a recovery within which another opening lasts longer than
+	// the one before.
+	relapse = time.Minute
+)
+
+// HTTP statuses (RFC 9110, RFC 6585) by which an endpoint tells how it is doing.
+const (
+	statusGone               = 410
+	statusTooManyRequests    = 429
+	statusServiceUnavailable = 503
+)
+
+// HealthState is a state of an endpoint's health.
+type HealthState string
+
+const (
+	HealthClosed   HealthState = "closed"
+	HealthOpen     HealthState = "open"
+	HealthHalfOpen HealthState = "half_open" // never stored
+	HealthDisabled HealthState = "disabled"
+)
+
+// Health is how an endpoint is doing. The zero value is well.
+type Health struct {
+	State  HealthState // "": HealthClosed
+	Since  time.Time   // of the state; zero: always
+	Until  time.Time   // while open
+	Pause  time.Duration
+	Reason string // of the last time it was opened or disabled
+}
+
+// At returns the state at a time.
+func (h Health) At(now time.Time) HealthState {
+	switch {
+	case h.State == "":
+		return HealthClosed
+	case h.State == HealthOpen && !now.Before(h.Until):
+		return HealthHalfOpen
+	}
+	return h.State
+}
+
+// Unbounded is a Room without bound.
+const Unbounded = -1
+
+// Room returns how many tasks the endpoint may have at once; Unbounded: as many as there
+// are.
+func (h Health) Room(now time.Time) int {
+	switch h.At(now) {
+	case HealthOpen, HealthDisabled:
+		return 0
+	case HealthHalfOpen:
+		return 1
+	}
+	if step := int(now.Sub(h.Since) / RampStep); !h.Since.IsZero() && step < RampSteps {
+		return 2 << max(step, 0)
+	}
+	return Unbounded
+}
+
+// Failed returns the health after an attempt, sent at a time, that the endpoint has
+// failed: the inRow-th since one that it hasn't.
+func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
+	state := h.At(now)
+	switch {
+	case state == HealthDisabled:
+		return h
+	case o.Status == statusGone:
+		return Health{State: HealthDisabled, Since: now, Reason: o.Error}
+	case o.RetryAfter > 0 && (o.Status == statusTooManyRequests || o.Status == statusServiceUnavailable):
+		until := now.Add(min(o.RetryAfter, MaxSlowDown))
+		if state == HealthOpen && !until.After(h.Until) {
+			return h
+		}
+		return Health{State: HealthOpen, Since: now, Until: until, Pause: h.Pause, Reason: o.Error}
+	case state == HealthOpen || sent.Before(h.Since): // it was on its way before
+		return h
+	case state == HealthHalfOpen:
+		return h.open(2*h.Pause, o, now)
+	case inRow < FailuresToOpen:
+		return h
+	case now.Sub(h.Since) < relapse:
+		return h.open(2*h.Pause, o, now)
+	}
+	return h.open(FirstOpen, o, now)
+}
+
+func (h Health) open(pause time.Duration, o Outcome, now time.Time) Health {
+	pause = min(max(pause, FirstOpen), MaxOpen)
+	return Health{State: HealthOpen, Since: now, Until: now.Add(pause), Pause: pause, Reason: o.Error}
+}
+
+// Answered returns the health after an attempt, sent at a time, that the endpoint has
+// answered.
+func (h Health) Answered(sent, now time.Time) Health {
+	if h.At(now) != HealthHalfOpen || sent.Before(h.Until) {
+		return h
+	}
+	return Health{State: HealthClosed, Since: now, Pause: h.Pause, Reason: h.Reason}
+}

@@ -1,0 +1,139 @@
+package asyncflow
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of limits.
+const (
+	MaxMaxInFlight = 1_000_000
+	MaxRateCount   = 1_000_000
+	MaxFlowKey     = 255 // bytes of a flow key
+)
+
+// Rate is how many may begin in a time. It is written "100/s", "5000/m" or "10/h".
+type Rate struct {
+	Count int
+	Per   time.Duration // a second, a minute or an hour
+}
+
+var ratePers = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
+
+// IsZero tells whether there is no limit.
+func (r Rate) IsZero() bool { return r == Rate{} }
+
+// PerSecond returns the rate as a number of things a second.
+func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Per.Seconds() }
+
+// String returns the rate as it is written in documents.
+func (r Rate) String() string {
+	for unit, per := range ratePers {
+		if r.Per == per {
+			return strconv.Itoa(r.Count) + "/" + unit
+		}
+	}
+	return ""
+}
+
+// MarshalText writes the rate as String does.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads a rate such as "100/s".
+func (r *Rate) UnmarshalText(b []byte) error {
+	count, unit, _ := strings.Cut(string(b), "/")
+	n, err := strconv.Atoi(count)
+	per := ratePers[unit]
+	if err != nil || per == 0 || count != strconv.Itoa(n) {
+		return fmt.Errorf(`must be a rate such as "100/s", "5000/m" or "10/h", not %q`, excerpt(b))
+	}
+	*r = Rate{n, per}
+	return nil
+}
+
+// Limits bound what is under way at once, and what begins in a time; zero: no limit.
+type Limits struct {
+	// MaxInFlight is the most tasks that are leased at once on all nodes, those that
+	// were answered with 202 included.
+	MaxInFlight int `json:"max_in_flight,omitzero"`
+	// Rate is divided among the nodes that there are.
+	Rate Rate `json:"rate,omitzero"`
+}
+
+func (l Limits) checkLimits(prefix string, out *problems) {
+	if l.MaxInFlight < 0 || l.MaxInFlight > MaxMaxInFlight {
+		out.add(prefix+"max_in_flight", "is %d; it must be 1 to %d, or 0 for no limit", l.MaxInFlight, MaxMaxInFlight)
+	}
+	if !l.Rate.IsZero() && (l.Rate.Count < 1 || l.Rate.Count > MaxRateCount) {
+		out.add(prefix+"rate", "is %s; its number must be 1 to %d", l.Rate, MaxRateCount)
+	}
+}
+
+// FlowFailure says what becomes of an ordered flow key when one of its tasks fails.
+type FlowFailure string
+
+const (
+	// FlowSkip: the others wait while the task is tried again. When it has failed for
+	// good the next one goes on.
+	FlowSkip FlowFailure = "skip"
+	// FlowBlock: as skip, but when the task has failed for good the others wait until it
+	// is redriven and succeeds, or until it is cancelled.
+	FlowBlock FlowFailure = "block"
+	// FlowPark: a task that waits for another attempt lets the others pass.
+	FlowPark FlowFailure = "park"
+)
+
+// Flow is how tasks with the same flow key share what there is. Each key has the limits
+// for itself.
+type Flow struct {
+	Limits
+	// Ordered has the tasks of a key run one at a time, each through all of its stages,
+	// in the order of their order_time.
+	Ordered   bool        `json:"ordered,omitzero"`
+	OnFailure FlowFailure `json:"on_failure,omitempty"` // "": FlowSkip
+}
+
+func (f *Flow) check(out *problems) {
+	if f == nil {
+		return
+	}
+	f.checkLimits("flow.", out)
+	switch f.OnFailure {
+	case "", FlowSkip, FlowBlock, FlowPark:
+	default:
+		out.add("flow.on_failure", `is %q; it must be "skip", "block" or "park"`, excerpt([]byte(f.OnFailure)))
+	}
+	switch {
+	case f.OnFailure != "" && !f.Ordered:
+		out.add("flow.on_failure", "needs flow.ordered")
+	case f.Ordered && f.MaxInFlight > 1:
+		out.add("flow.max_in_flight", "is %d; with flow.ordered it is 1", f.MaxInFlight)
+	case !f.Ordered && f.Limits == Limits{}:
+		out.add("flow", "has no limit; it must have max_in_flight, rate or ordered")
+	}
+}
+
+// InFlight returns how many tasks of a key may be leased at once; 0: no limit.
+func (f *Flow) InFlight() int {
+	if f.Ordered {
+		return 1
+	}
+	return f.MaxInFlight
+}
+
+// FlowKeyOf returns the flow key of a task with these options, "" where the type has no
+// limits for them.
+func (t TaskType) FlowKeyOf(o Options) string {
+	if t.Flow == nil {
+		return ""
+	}
+	return o.FlowKey
+}
+
+// Started tells whether a task that stands so has begun before: only the first attempt at
+// the first stage has nothing behind it.
+func (t TaskType) Started(stage string, attempt int) bool {
+	return attempt > 1 || t.StageIndex(stage) > 0
+}

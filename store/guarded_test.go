@@ -1,0 +1,477 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// doorman admits so many tasks of each stage, and of each flow key what it is told.
+type doorman struct {
+	rooms map[string]int // of stages; others have plenty
+	keys  map[string]int // by rate; others have plenty
+}
+
+func (d *doorman) Room(stage string) int {
+	if room, ok := d.rooms[stage]; ok {
+		return room
+	}
+	return 1000
+}
+
+func (d *doorman) Admit(stage string) (string, asyncflow.WaitReason) {
+	room, ok := d.rooms[stage]
+	if ok && room == 0 {
+		return "", asyncflow.WaitLimit
+	}
+	if ok {
+		d.rooms[stage]--
+	}
+	return "", ""
+}
+
+func (d *doorman) AdmitKey(key string) bool {
+	tokens, ok := d.keys[key]
+	if ok && tokens == 0 {
+		return false
+	}
+	if ok {
+		d.keys[key]--
+	}
+	return true
+}
+
+// guarded leases by a doorman, as the type is known now.
+func (b *bundle) guarded(n int, d *doorman) []asyncflow.Lease {
+	b.t.Helper()
+	g, err := b.LeaseGuarded(b.t.Context(), b.known(), n, func(store.InFlight) store.Admission { return d })
+	require.NoError(b.t, err)
+	return g.Leases
+}
+
+func (b *bundle) admitAll() []asyncflow.Lease { return b.guarded(100, &doorman{}) }
+
+// soon leases until there is a lease: the news of it is on its way.
+func (b *bundle) soon() []asyncflow.Lease {
+	b.t.Helper()
+	var leases []asyncflow.Lease
+	eventually(b.t, "a task goes on", func() bool {
+		leases = b.admitAll()
+		return len(leases) > 0
+	})
+	return leases
+}
+
+func (b *bundle) task(id asyncflow.TaskID) store.Task {
+	b.t.Helper()
+	task, err := b.Task(b.t.Context(), tenant, id)
+	require.NoError(b.t, err)
+	return task
+}
+
+func keyed(key, context string) asyncflow.NewTask {
+	t := newTask(context)
+	t.Options.FlowKey = key
+	return t
+}
+
+func contexts(leases []asyncflow.Lease) (all []string) {
+	for _, l := range leases {
+		all = append(all, string(l.Context))
+	}
+	return all
+}
+
+// What a stage has no room for waits filed under it, and comes back in order as there is
+// room; other stages go on meanwhile.
+func TestHeldByStage(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	for i := range 5 {
+		b.submit(newTask(fmt.Sprint(i)))
+	}
+	first := b.guarded(100, &doorman{rooms: map[string]int{"first": 2}})
+	require.Equal(t, []string{"0", "1"}, contexts(first))
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	for _, task := range list {
+		assert.Equal(t, asyncflow.WaitLimit, b.task(task.ID).WaitsFor)
+	}
+	b.checkTokens("pipe")
+	require.Empty(t, b.guarded(100, &doorman{rooms: map[string]int{"first": 0}}))
+	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	second := b.guarded(100, &doorman{rooms: map[string]int{"first": 0}})
+	require.Equal(t, []string{"0"}, contexts(second), "its second stage")
+	require.Equal(t, []string{"2"}, contexts(b.guarded(100, &doorman{rooms: map[string]int{"first": 1}})))
+	require.Equal(t, []string{"3"}, contexts(b.guarded(1, &doorman{})), "no more than asked for")
+	require.Equal(t, []string{"4"}, contexts(b.guarded(100, &doorman{})))
+	b.checkTokens("pipe")
+}
+
+// A type has no more tasks under way than its limit, whoever leases, those that were
+// answered with 202 included.
+func TestMaxInFlight(t *testing.T) {
+	b := setup(t)
+	far := open(t, b.url, "far")
+	spec := twoStages()
+	spec.MaxInFlight = 3
+	b.put(spec)
+	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Secret: []byte{1}})
+	require.NoError(t, err)
+	for i := range 10 {
+		b.submit(newTask(fmt.Sprint(i)))
+	}
+	require.NoError(t, far.Catalog.Refresh(t.Context()))
+	var mu sync.Mutex
+	var got []asyncflow.Lease
+	var wg sync.WaitGroup
+	for _, node := range []*bundle{b, far, b, far} {
+		wg.Go(func() {
+			leases := node.guarded(2, &doorman{})
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, leases...)
+		})
+	}
+	wg.Wait()
+	require.Len(t, got, 3)
+	extended := make(chan bool, 1)
+	b.Extend(tenant, got[0], b.Clock.Now().Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+	require.True(t, <-extended)
+	require.Empty(t, b.admitAll())
+	task, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 1})
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.WaitType, b.task(task[0].ID).WaitsFor)
+	b.settle(b.known(), got[1], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	require.Len(t, b.admitAll(), 1)
+}
+
+// Of a flow key no more tasks are under way than its limit; the others wait filed under
+// it, and each that ends lets the next one go on. Other keys, and tasks without one,
+// have nothing to do with it.
+func TestFlowKeyLimit(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 2}}
+	b.put(spec)
+	for i := range 5 {
+		b.submit(keyed("a", fmt.Sprintf(`"a%d"`, i)))
+	}
+	b.submit(keyed("b", `"b"`), newTask(`"none"`))
+	got := b.admitAll()
+	require.Equal(t, []string{`"a0"`, `"a1"`, `"b"`, `"none"`}, contexts(got))
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	assert.Equal(t, asyncflow.WaitFlow, b.task(list[0].ID).WaitsFor)
+	require.Empty(t, b.admitAll())
+	b.settle(b.known(), got[2], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	require.Empty(t, b.admitAll(), "another key's")
+	b.settle(b.known(), got[1], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	require.Equal(t, []string{`"a2"`}, contexts(b.soon()))
+	require.Empty(t, b.admitAll())
+	_, err = b.Cancel(t.Context(), tenant, got[0].ID, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{`"a3"`}, contexts(b.soon()), "a cancel makes room too")
+	b.checkTokens("pipe")
+
+	spec.Flow = nil // what was held is so no more
+	b.put(spec)
+	n, err := b.Promote(t.Context(), b.known(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, []string{`"a4"`}, contexts(b.lease(b.known(), 10)))
+}
+
+// The rate of a key keeps the rest waiting until it is looked at again.
+func TestFlowKeyRate(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}}}
+	b.put(spec)
+	for i := range 3 {
+		b.submit(keyed("a", fmt.Sprint(i)))
+	}
+	require.Equal(t, []string{"0"}, contexts(b.guarded(10, &doorman{keys: map[string]int{"a": 1}})))
+	require.Empty(t, b.admitAll(), "they are held: nobody looks at them")
+	more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, []string{"1"}, contexts(b.admitAll()))
+	more, err = b.Unhold(t.Context(), tenant, "pipe", "a", 2)
+	require.NoError(t, err)
+	require.False(t, more, "there was but one")
+}
+
+// The tasks of an ordered key run one at a time through all of their stages.
+func TestOrderedFlow(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	for i := range 3 {
+		b.submit(keyed("a", fmt.Sprint(i)))
+	}
+	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	failed := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}
+	one := b.admitAll()
+	require.Equal(t, []string{"0"}, contexts(one))
+	b.settle(b.known(), one[0], done)
+	one = b.admitAll()
+	require.Equal(t, []string{"0"}, contexts(one))
+	require.Equal(t, "second", one[0].Stage)
+	b.settle(b.known(), one[0], failed)
+	one = b.admitAll()
+	require.Equal(t, []string{"0"}, contexts(one), "it is tried again: the others wait")
+	require.Equal(t, 2, one[0].Attempt)
+	_, err := b.Cancel(t.Context(), tenant, one[0].ID, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"1"}, contexts(b.soon()), "it was cancelled")
+	late := newTask("3")
+	late.Options = asyncflow.Options{FlowKey: "a", Priority: asyncflow.Priority{3600}}
+	b.submit(late)
+	b.settle(b.known(), b.leaseOf("1"), asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	require.Equal(t, []string{"3"}, contexts(b.soon()), "in the order of the tasks, head starts included")
+}
+
+// leaseOf returns the standing lease of the task with a context.
+func (b *bundle) leaseOf(context string) asyncflow.Lease {
+	b.t.Helper()
+	var l asyncflow.Lease
+	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context::text = $1`,
+		context).Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
+	require.NoError(b.t, err)
+	l.ID.Type = "pipe"
+	l, stands, err := b.LeaseOf(b.t.Context(), b.known(), l.ID, l.Seq)
+	require.NoError(b.t, err)
+	require.True(b.t, stands)
+	return l
+}
+
+// What becomes of the others when a task of an ordered key fails.
+func TestFlowFailure(t *testing.T) {
+	rejected, done := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	begin := func(t *testing.T, mode asyncflow.FlowFailure) (*bundle, asyncflow.Lease) {
+		b := setup(t)
+		spec := twoStages()
+		spec.Stages = spec.Stages[:1]
+		spec.Flow = &asyncflow.Flow{Ordered: true, OnFailure: mode}
+		b.put(spec)
+		for i := range 3 {
+			b.submit(keyed("a", fmt.Sprint(i)))
+		}
+		got := b.admitAll()
+		require.Equal(t, []string{"0"}, contexts(got))
+		return b, got[0]
+	}
+	t.Run("skip", func(t *testing.T) {
+		b, l := begin(t, asyncflow.FlowSkip)
+		b.settle(b.known(), l, rejected)
+		require.Equal(t, []string{"1"}, contexts(b.soon()))
+	})
+	t.Run("block", func(t *testing.T) {
+		b, l := begin(t, asyncflow.FlowBlock)
+		b.settle(b.known(), l, rejected)
+		_, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+		require.NoError(t, err)
+		n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Empty(t, b.admitAll())
+		b.submit(keyed("a", "3"))
+		require.Empty(t, b.admitAll(), "nor do those go on that come later")
+		_, err = b.Redrive(t.Context(), tenant, l.ID, store.Redrive{})
+		require.NoError(t, err)
+		again := b.admitAll()
+		require.Equal(t, []string{"0"}, contexts(again), "but the one that has failed does")
+		b.settle(b.known(), again[0], rejected)
+		require.Empty(t, b.admitAll())
+		n, err = b.Release(t.Context(), tenant, "pipe", "a")
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, []string{"1"}, contexts(b.soon()))
+		b.settle(b.known(), b.leaseOf("1"), rejected)
+		_, err = b.Redrive(t.Context(), tenant, b.idOf("1"), store.Redrive{})
+		require.NoError(t, err)
+		again = b.admitAll()
+		require.Equal(t, []string{"1"}, contexts(again))
+		b.settle(b.known(), again[0], done)
+		require.Equal(t, []string{"2"}, contexts(b.soon()), "it has succeeded in the end")
+	})
+	t.Run("park", func(t *testing.T) {
+		b, l := begin(t, asyncflow.FlowPark)
+		b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed})
+		require.Equal(t, []string{"1"}, contexts(b.soon()), "it lets the others pass")
+		require.Empty(t, b.admitAll(), "one at a time all the same")
+	})
+}
+
+// idOf returns the id of the task with a context.
+func (b *bundle) idOf(context string) asyncflow.TaskID {
+	b.t.Helper()
+	id := asyncflow.TaskID{Type: "pipe"}
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 WHERE context::text = $1`, context).Scan(&id.Number))
+	return id
+}
+
+// What was held goes on though the news that it may got lost.
+func TestUnholdStuck(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
+	b.put(spec)
+	for i := range 30 {
+		b.submit(keyed(fmt.Sprint("k", i%10), fmt.Sprint(i)))
+	}
+	require.Len(t, b.admitAll(), 10)
+	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+	require.NoError(t, err)
+	require.Zero(t, n, "none has room")
+	for _, key := range []string{"k3", "k7"} { // as if their ends had been forgotten
+		_, err = b.db.Exec(t.Context(), `DELETE FROM tenant_acme.lease_pipe WHERE key = $1`, key)
+		require.NoError(t, err)
+	}
+	n, last, err := b.UnholdStuck(t.Context(), b.known(), "")
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
+	assert.Empty(t, last)
+	got := contexts(b.admitAll())
+	assert.ElementsMatch(t, []string{"13", "17"}, got)
+}
+
+// A lease that runs out makes room for the next one of its key.
+func TestRescueMakesRoom(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
+	b.put(spec)
+	b.submit(keyed("a", "0"), keyed("a", "1"))
+	require.Equal(t, []string{"0"}, contexts(b.admitAll()))
+	require.Empty(t, b.admitAll())
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	require.NoError(t, err)
+	n, err := b.Rescue(t.Context(), b.known())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, []string{"1"}, contexts(b.soon()))
+}
+
+// Two nodes lease and settle at random: of an ordered key never are two under way, and
+// they begin in order; all end.
+func TestOrderedFlowOnTwoNodes(t *testing.T) {
+	b := setup(t)
+	far := open(t, b.url, "far")
+	spec := twoStages()
+	spec.Retry = asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
+	spec.Stages[0].Retry, spec.Stages[1].Retry = spec.Retry, spec.Retry
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	require.NoError(t, far.Catalog.Refresh(t.Context()))
+	const keys, each = 5, 20
+	for i := range each {
+		for k := range keys {
+			node := b
+			if i%3 == 0 {
+				node = far
+			}
+			node.submit(keyed(fmt.Sprint("k", k), fmt.Sprint(i)))
+		}
+	}
+	var mu sync.Mutex
+	under, begun := map[string]string{}, map[string][]time.Time{}
+	ended := 0
+	var wg sync.WaitGroup
+	for _, node := range []*bundle{b, far, b, far} {
+		wg.Go(func() {
+			for t.Context().Err() == nil {
+				mu.Lock()
+				all := ended == keys*each
+				mu.Unlock()
+				if all {
+					return
+				}
+				for _, l := range node.guarded(1+rand.IntN(4), &doorman{}) {
+					key := l.Options.FlowKey
+					mu.Lock()
+					if other := under[key]; other != "" {
+						assert.Fail(t, "two at once", "%s and %s of %s", other, l.Context, key)
+					}
+					under[key] = string(l.Context)
+					if l.Attempt == 1 && l.Stage == "first" {
+						begun[key] = append(begun[key], l.OrderTime)
+					}
+					mu.Unlock()
+					o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+					if rand.IntN(4) == 0 {
+						o.Kind = asyncflow.OutcomeFailed
+					}
+					v := asyncflow.Decide(node.known().TaskType, l, o, node.Clock.Now())
+					mu.Lock()
+					delete(under, key)
+					if v.Final() != "" {
+						ended++
+					}
+					mu.Unlock()
+					node.conclude(l, o, v)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for key, orders := range begun {
+		assert.Len(t, orders, each, key)
+		assert.True(t, slices.IsSortedFunc(orders, time.Time.Compare), "%s began in order", key)
+	}
+	b.checkTokens("pipe")
+}
+
+// Of two nodes that change the health of an endpoint at once one does.
+func TestSetHealth(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Secret: []byte{1}})
+	require.NoError(t, err)
+	now := b.Clock.Now()
+	open := asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(5 * time.Second), Pause: 5 * time.Second, Reason: "down"}
+	var wg sync.WaitGroup
+	sets := make(chan bool, 4)
+	for range 4 {
+		wg.Go(func() {
+			set, err := b.SetHealth(t.Context(), tenant, e.ID, asyncflow.Health{}, open)
+			assert.NoError(t, err)
+			sets <- set
+		})
+	}
+	wg.Wait()
+	close(sets)
+	n := 0
+	for set := range sets {
+		if set {
+			n++
+		}
+	}
+	assert.Equal(t, 1, n)
+	stored := b.known().Endpoints("first")[0].Health
+	assert.Equal(t, open.Until.UnixMicro(), stored.Until.UnixMicro())
+	assert.Equal(t, []any{open.State, open.Pause, open.Reason}, []any{stored.State, stored.Pause, stored.Reason})
+	assert.True(t, b.known().Guarded(now))
+	closed := asyncflow.Health{State: asyncflow.HealthClosed, Since: now.Add(time.Second)}
+	set, err := b.SetHealth(t.Context(), tenant, e.ID, stored, closed)
+	require.NoError(t, err)
+	require.True(t, set)
+	assert.False(t, b.known().Guarded(now.Add(time.Minute)), "ramped up")
+	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, e.ID))
+	set, err = b.SetHealth(t.Context(), tenant, e.ID, closed, open)
+	require.NoError(t, err)
+	assert.False(t, set)
+}
