@@ -111,6 +111,10 @@ func TestMigrateTaskTypes(t *testing.T) {
 		INSERT INTO tenant_acme."task_a-type_1" VALUES (1), (2), (3);
 		INSERT INTO tenant_acme."task_a-type_2" VALUES (4);
 		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
+		CREATE TABLE tenant_acme."lease_a-type" (id bigint PRIMARY KEY);
+		CREATE TABLE tenant_acme."wait_a-type" (id bigint PRIMARY KEY, stage text, order_time timestamptz, until timestamptz, key text, reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
+		CREATE TABLE tenant_acme."ready_a-type_1" (order_time timestamptz, id bigint);
+		CREATE TABLE tenant_acme."ready_a-type_2" (order_time timestamptz, id bigint);
 		CREATE TABLE tenant_acme."journal_a-type_2" (LIKE tenant_acme."journal_a-type_1" INCLUDING ALL);
 		INSERT INTO tenant_acme."journal_a-type_1" VALUES (1, 1, NULL, 'failed'), (1, 2, 'succeeded', 'done'), (2, 1, 'failed', 'failed'),
 		  (3, 1, 'failed', 'failed'), (3, 2, NULL, 'redriven')`)
@@ -131,4 +135,12 @@ func TestMigrateTaskTypes(t *testing.T) {
 			require.ErrorContains(t, err, "check constraint")
 		}
 	}
+	_, err = conn.Exec(t.Context(), `
+		INSERT INTO tenant_acme."wait_a-type" (id, reason, key) VALUES (1, 'flow_key', 'k'), (2, 'endpoint_limit', NULL);
+		INSERT INTO tenant_acme."lease_a-type" (id, key, endpoint) VALUES (1, 'k', gen_random_uuid());
+		INSERT INTO tenant_acme."ready_a-type_1" (id, key) VALUES (1, 'k');
+		INSERT INTO tenant_acme."ready_a-type_2" (id, key) VALUES (1, 'k')`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `INSERT INTO tenant_acme."wait_a-type" (id, reason) VALUES (3, 'nonsense')`)
+	require.ErrorContains(t, err, "check constraint")
 }
