@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io/fs"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,8 +47,10 @@ func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncfl
 	return s.insertAgain(ctx, t, items, s.Clock.Now())
 }
 
-// MigrateSchema exposes migrateSchema.
-var MigrateSchema = migrateSchema
+// MigrateSchema exposes migrateSchema, as whoever logs in.
+func MigrateSchema(ctx context.Context, url, schema string, set fs.FS) (MigrationStatus, error) {
+	return migrateSchema(ctx, url, schema, set, "")
+}
 
 // SubmitAcrossARoll submits two tasks as after a commit whose answer was lost, which had
 // only the first of them; between the two tries between is called.
@@ -77,7 +80,7 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	}
 	window := []any{asyncflow.NewTaskID(t.Name, t.End, 0).Number, asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, pageLook}
 	for sql, args := range map[string][]any{c.windowSQL(): window, c.listSQL(): append(append(window[:3:3], f.Limit), c.args(t)...)} {
-		plan, err := s.explain(ctx, t.tables.at(t.End, sql), args...)
+		plan, err := s.explain(ctx, t.Tenant, t.tables.at(t.End, sql), args...)
 		if err != nil {
 			return nil, err
 		}
@@ -86,8 +89,8 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	return plans, nil
 }
 
-func (s *Store) explain(ctx context.Context, sql string, args ...any) (plan string, err error) {
-	err = s.searching(ctx, func(tx pgx.Tx) error {
+func (s *Store) explain(ctx context.Context, tenant, sql string, args ...any) (plan string, err error) {
+	err = s.searching(ctx, tenant, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&plan)
 	})
 	return plan, err
