@@ -84,7 +84,7 @@ func (f *fence) own(ctx context.Context, tenant string) error {
 		return err
 	}
 	var ours bool
-	err := f.conn.QueryRow(ctx, `SELECT nspowner = $2::regrole FROM pg_namespace WHERE nspname = $1`, schema, quote(role)).Scan(&ours)
+	err := f.conn.QueryRow(ctx, `SELECT nspowner = $2::text::regrole FROM pg_namespace WHERE nspname = $1`, schema, quote(role)).Scan(&ours)
 	if err == nil && !ours {
 		_, err = f.conn.Exec(ctx, `ALTER SCHEMA `+quote(schema)+` OWNER TO `+quote(role))
 	}
@@ -92,7 +92,7 @@ func (f *fence) own(ctx context.Context, tenant string) error {
 		return wrap(err, "give schema %s to %s", schema, role)
 	}
 	rows, _ := f.conn.Query(ctx, `
-		SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relowner <> $2::regrole
+		SELECT relname FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relowner <> $2::text::regrole
 		ORDER BY relname`, quote(schema), quote(role)) // CollectRows tells of its error
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, table := range tables {

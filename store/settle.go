@@ -202,7 +202,7 @@ func (s *Store) persist(ctx context.Context, what string, key TypeKey, do func()
 // persistUntil is persist with another notion of errors that are final.
 func (s *Store) persistUntil(ctx context.Context, what string, key TypeKey, final func(error) bool, do func() error) error {
 	err := do()
-	for pause := 10 * time.Millisecond; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
+	for pause := 10 * time.Millisecond; err != nil && !final(err) && !isRefused(err) && ctx.Err() == nil; pause *= 2 {
 		s.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
 		sleep(ctx, min(pause, time.Second))
 		err = do()

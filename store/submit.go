@@ -193,7 +193,7 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 	now := s.Clock.Now()
 	ts := tokensOf(items, now)
 	err = s.insertNew(ctx, t, items, ts, now)
-	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isOurs(err) && ctx.Err() == nil; {
+	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isRefused(err) && !isOurs(err) && ctx.Err() == nil; {
 		if rolledOn(err) {
 			if t, items, err = s.rollOn(ctx, t, items); err != nil {
 				continue
