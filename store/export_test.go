@@ -77,7 +77,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 			_, err = s.of(tenant).Exec(ctx, do)
 			return "", err
 		},
-		"batch":       func() (role string, err error) { return role, s.of(tenant).Send(ctx, batch(&role, "")) },
+		"batch": func() (role string, err error) { return role, s.of(tenant).Send(ctx, batch(&role, "")) },
 		"begun batch": func() (role string, err error) {
 			b := batch(&role, "BEGIN")
 			b.Queue("COMMIT")
