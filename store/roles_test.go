@@ -84,9 +84,10 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 	var by string
 	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT by FROM tenant_acme.made`).Scan(&by))
 	assert.Equal(t, role, by)
-	for range 20 { // over all connections
+	for _, conn := range b.Base().AcquireAllIdle(t.Context()) {
 		var got string
-		require.NoError(t, b.Base().QueryRow(t.Context(), `SELECT current_user::text`).Scan(&got))
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_user::text`).Scan(&got))
+		conn.Release()
 		require.Equal(t, b.BaseRole(), got)
 	}
 	b.put(twoStages())
@@ -262,7 +263,7 @@ func TestTenantWithoutRole(t *testing.T) {
 
 // login makes a database of its own for a user that is no superuser, and returns its
 // URL, the user's name, and a connection of an administrator.
-func login(t *testing.T, attributes string) (url, user string, admin *pgx.Conn) {
+func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) {
 	t.Helper()
 	url = pgtest.Database(t, nil)
 	cfg, err := pgx.ParseConfig(url)
