@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -78,7 +79,7 @@ func BenchmarkTakeRole(b *testing.B) {
 				EXECUTE format('CREATE ROLE %[2]s_%%s; GRANT %[2]s_%%s TO %[2]s', i, i); END LOOP; END $$`, tenants, user))
 			require.NoError(b, err)
 			b.Cleanup(func() {
-				_, err := admin.Exec(b.Context(), fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP EXECUTE format('DROP ROLE %s_%%s', i); END LOOP; END $$`, tenants, user))
+				_, err := admin.Exec(context.Background(), fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP EXECUTE format('DROP ROLE %s_%%s', i); END LOOP; END $$`, tenants, user))
 				require.NoError(b, err)
 			})
 			pool, err := pgxpool.New(b.Context(), url)
