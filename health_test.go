@@ -10,7 +10,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-
 func TestHealthRoom(t *testing.T) {
 	t.Parallel()
 	open := asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(5 * time.Second)}

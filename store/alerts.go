@@ -83,7 +83,7 @@ func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	var a Alerts
 	var rules []byte
 	e := &a.Endpoint
-	err := s.pool.QueryRow(ctx, `SELECT e.id::text, e.type, e.stage, e.url, e.secret, e.created_at, a.rules, a.updated_at
+	err := s.of(tenant).QueryRow(ctx, `SELECT e.id::text, e.type, e.stage, e.url, e.secret, e.created_at, a.rules, a.updated_at
 		FROM `+alertsOf(tenant)+` a JOIN `+quote(schemaOf(tenant))+`.endpoints e ON e.id = a.endpoint`).
 		Scan(&e.ID, &e.Type, &e.Stage, &e.URL, &e.Secret, &e.CreatedAt, &rules, &a.UpdatedAt)
 	if err == pgx.ErrNoRows {
@@ -121,7 +121,7 @@ const alertTurn = 10 * time.Second
 func (s *Store) TakeAlertTurn(ctx context.Context, tenant string) (rules asyncflow.AlertRules, ours bool, err error) {
 	now := s.Clock.Now()
 	var raw []byte
-	err = s.pool.QueryRow(ctx, `UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
+	err = s.of(tenant).QueryRow(ctx, `UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
 		now, now.Add(-alertTurn)).Scan(&raw)
 	if err == pgx.ErrNoRows {
 		return rules, false, nil
@@ -138,7 +138,7 @@ type Failing struct{ Attempts, Failures int64 }
 // Failures counts the attempts of a tenant's types since a time, to a minute. It adds up
 // tallies.
 func (s *Store) Failures(ctx context.Context, tenant string, since time.Time) (map[string]Failing, error) {
-	rows, err := s.pool.Query(ctx, `SELECT type, sum(attempts)::bigint, sum(failures)::bigint
+	rows, err := s.of(tenant).Query(ctx, `SELECT type, sum(attempts)::bigint, sum(failures)::bigint
 		FROM `+quote(schemaOf(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
 	if err != nil {
 		return nil, wrap(err, "Failures(%q)", tenant)
@@ -155,6 +155,6 @@ func (s *Store) Failures(ctx context.Context, tenant string, since time.Time) (m
 
 // RollOpened returns when the open roll of a type was opened.
 func (s *Store) RollOpened(ctx context.Context, t *Type) (at time.Time, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, t.End).Scan(&at)
+	err = s.of(t.Tenant).QueryRow(ctx, `SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, t.End).Scan(&at)
 	return at, wrap(err, "RollOpened(%q, %q)", t.Tenant, t.Name)
 }

@@ -24,7 +24,7 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 	for range cancelTries {
 		var cancelled []asyncflow.Settlement
 		err := s.following(ctx, t, func(t *Type) error {
-			return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+			return pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) (err error) {
 				if t, err = rollsNow(ctx, tx, t); err != nil {
 					return err
 				}

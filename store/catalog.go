@@ -67,10 +67,12 @@ type Catalog struct {
 	tenants  atomic.Pointer[map[string]map[string]*Type]
 
 	changed []func() // called after every change
+
+	roleless map[string]bool // tenants that were left out for having no database role
 }
 
 func newCatalog(s *Store) *Catalog {
-	c := &Catalog{store: s, versions: map[string]int64{}}
+	c := &Catalog{store: s, versions: map[string]int64{}, roleless: map[string]bool{}}
 	c.tenants.Store(&map[string]map[string]*Type{})
 	return c
 }
@@ -154,18 +156,34 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 }
 
 func (c *Catalog) readVersions(ctx context.Context) (map[string]int64, error) {
-	rows, err := c.store.pool.Query(ctx, `SELECT slug, version FROM asyncflow.tenants`)
+	rows, err := c.store.base.Query(ctx, `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants`)
 	if err != nil {
 		return nil, err
 	}
-	versions := map[string]int64{}
-	var tenant string
+	versions, roles := map[string]int64{}, map[string]string{}
+	var tenant, role string
 	var version int64
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &version}, func() error {
-		versions[tenant] = version
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role}, func() error {
+		if role == "" && !c.store.roles.off { // made without one while we run
+			c.withoutRole(tenant)
+			return nil
+		}
+		delete(c.roleless, tenant)
+		versions[tenant], roles[tenant] = version, role
 		return nil
 	})
+	if err == nil {
+		c.store.roles.set(roles)
+	}
 	return versions, err
+}
+
+// withoutRole says once of a tenant that it is left out.
+func (c *Catalog) withoutRole(tenant string) {
+	if !c.roleless[tenant] {
+		c.roleless[tenant] = true
+		c.store.log.Error("a tenant is left out", "tenant", tenant, "error", noRole(tenant))
+	}
 }
 
 func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Type, error) {
@@ -191,7 +209,7 @@ func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Ty
 }
 
 func (c *Catalog) readPositions(ctx context.Context, tenant string, types map[string]*Type) error {
-	rows, err := c.store.pool.Query(ctx, `SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
+	rows, err := c.store.of(tenant).Query(ctx, `SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
 	if err != nil {
 		return err
 	}

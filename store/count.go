@@ -50,13 +50,13 @@ func (t *Type) countStatement(place int) string {
 }
 
 // countTypes counts some types in one statement, and so at one moment.
-func (s *Store) countTypes(ctx context.Context, types map[string]*Type, names []string) ([]counted, error) {
+func (s *Store) countTypes(ctx context.Context, tenant string, types map[string]*Type, names []string) ([]counted, error) {
 	selects := make([]string, len(names))
 	for i, name := range names {
 		selects[i] = types[name].countStatement(i + 1)
 	}
 	now := s.Clock.Now()
-	rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1", pgx.QueryExecModeExec, names, now.Add(-rateWindow), now)
+	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1", pgx.QueryExecModeExec, names, now.Add(-rateWindow), now)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ SELECT %d, coalesce(
 
 // readOldestDue fills in OldestDue, in one statement for all types that have a task
 // that is due.
-func (s *Store) readOldestDue(ctx context.Context, all []counted) error {
+func (s *Store) readOldestDue(ctx context.Context, tenant string, all []counted) error {
 	var selects []string
 	for i := range all {
 		c := &all[i]
@@ -106,7 +106,7 @@ func (s *Store) readOldestDue(ctx context.Context, all []counted) error {
 	if len(selects) == 0 {
 		return nil
 	}
-	rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
+	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ const fewReady = 5000
 // criteriaFor returns the criteria of a filter, for where tasks are now.
 func (s *Store) criteriaFor(ctx context.Context, t *Type, f Filter) (criteria, error) {
 	c := criteriaOf(f)
-	return c, c.learn(ctx, s.pool, t)
+	return c, c.learn(ctx, s.of(t.Tenant), t)
 }
 
 // learn finds out whether few tasks are ready, if that matters. Where candidates are

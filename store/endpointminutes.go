@@ -80,7 +80,7 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 			attempts[i], failures[i] = counts[id].Attempts, counts[id].Failures
 		}
 		schema := quote(schemaOf(tenant))
-		_, err := s.pool.Exec(ctx, `INSERT INTO `+schema+`.endpoint_minutes AS m (endpoint, at, attempts, failures)
+		_, err := s.of(tenant).Exec(ctx, `INSERT INTO `+schema+`.endpoint_minutes AS m (endpoint, at, attempts, failures)
 			SELECT e.id, date_trunc('minute', $4::timestamptz), n.attempts, n.failures
 			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) n (id, attempts, failures) JOIN `+schema+`.endpoints e USING (id) ORDER BY 1
 			ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts, failures = m.failures + excluded.failures`,
@@ -103,7 +103,7 @@ type EndpointFailing struct {
 // minute.
 func (s *Store) EndpointFailures(ctx context.Context, tenant string, since time.Time) ([]EndpointFailing, error) {
 	schema := quote(schemaOf(tenant))
-	rows, err := s.pool.Query(ctx, `SELECT e.id::text, e.type, e.stage, sum(m.attempts)::bigint, sum(m.failures)::bigint
+	rows, err := s.of(tenant).Query(ctx, `SELECT e.id::text, e.type, e.stage, sum(m.attempts)::bigint, sum(m.failures)::bigint
 		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint WHERE m.at > $1 GROUP BY e.id`, since)
 	if err != nil {
 		return nil, wrap(err, "EndpointFailures(%q)", tenant)
@@ -118,11 +118,11 @@ func (s *Store) EndpointFailures(ctx context.Context, tenant string, since time.
 // ForgetMinutes deletes a tenant's minutes that are over for an hour, and returns how
 // many there were.
 func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`, s.Clock.Now().Add(-MinutesKept))
+	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`, s.Clock.Now().Add(-MinutesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetMinutes(%q)", tenant)
 }
 
 // LookForgetMinutes counts them.
 func (s *Store) LookForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	return s.countRows(ctx, `SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`, s.Clock.Now().Add(-MinutesKept))
+	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`, s.Clock.Now().Add(-MinutesKept))
 }

@@ -31,7 +31,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
 func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]asyncflow.Endpoint, error) {
-	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
+	rows, err := s.of(tenant).Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
 		FROM `+quote(schemaOf(tenant))+`.endpoints
 		WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]async
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
 func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
-	rows, err := s.pool.Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
+	rows, err := s.of(tenant).Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
 		FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid`, id)
 	if err != nil {
 		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)

@@ -22,7 +22,7 @@ const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, be
 // Episodes returns a tenant's episodes, newest first: those that go on and those of the
 // last 30 days, 200 at most.
 func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
-	all, err := readEpisodes(ctx, s.pool, episodeColumns+episodesOf(tenant)+`
+	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL OR resolved_at > $1 ORDER BY resolved_at IS NOT NULL, since DESC, id DESC LIMIT $2`,
 		s.Clock.Now().Add(-EpisodesKept), maxEpisodes)
 	return all, wrap(err, "Episodes(%q)", tenant)
@@ -31,7 +31,7 @@ func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episod
 // UntoldEpisodes returns the episodes of which a notice is still to be sent, oldest
 // first.
 func (s *Store) UntoldEpisodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
-	all, err := readEpisodes(ctx, s.pool, episodeColumns+episodesOf(tenant)+`
+	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL ORDER BY since, id`)
 	return all, wrap(err, "UntoldEpisodes(%q)", tenant)
 }
@@ -57,7 +57,7 @@ const readingAge = 30 * time.Second
 // how the old ones go on. It holds the row of the tenant's alerts meanwhile, so that one
 // node at a time does this.
 func (s *Store) ObserveAlerts(ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		var endpoint string
 		var now time.Time
 		err := tx.QueryRow(ctx, `SELECT endpoint::text, clock_timestamp() FROM `+alertsOf(tenant)+` FOR UPDATE`).Scan(&endpoint, &now)
@@ -88,7 +88,7 @@ func (s *Store) ObserveAlerts(ctx context.Context, tenant string, readings []asy
 
 // LookAlerts tells which episodes readings would begin and which they would end.
 func (s *Store) LookAlerts(ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time) (begun, over int, err error) {
-	open, err := readEpisodes(ctx, s.pool, episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+	open, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
 	fresh, changed := asyncflow.FollowEpisodes(open, readings, at)
 	for _, e := range changed {
 		if !e.Resolved.IsZero() {
@@ -104,18 +104,18 @@ func (s *Store) TellEpisode(ctx context.Context, tenant, id string, state asyncf
 	if state == asyncflow.AlertResolved {
 		column = "resolved_task"
 	}
-	_, err := s.pool.Exec(ctx, `UPDATE `+episodesOf(tenant)+` SET `+column+` = $2 WHERE id = $1::uuid`, id, task.String())
+	_, err := s.of(tenant).Exec(ctx, `UPDATE `+episodesOf(tenant)+` SET `+column+` = $2 WHERE id = $1::uuid`, id, task.String())
 	return wrap(err, "TellEpisode(%q, %s)", tenant, id)
 }
 
 // ForgetEpisodes deletes a tenant's episodes that were over 30 days ago or before, and
 // returns how many there were.
 func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
+	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetEpisodes(%q)", tenant)
 }
 
 // LookForgetEpisodes counts them.
 func (s *Store) LookForgetEpisodes(ctx context.Context, tenant string) (int, error) {
-	return s.countRows(ctx, `SELECT count(*) FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
+	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
 }

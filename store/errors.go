@@ -31,6 +31,10 @@ func isDataError(err error) bool {
 	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") && state != "23505" || state == "54001" || state == "54000"
 }
 
+// isRefused tells whether Postgres refused a statement for want of a right: the fence
+// between tenants has held, and another try would be refused too.
+func isRefused(err error) bool { return sqlState(err) == "42501" }
+
 // wrap adds the operation to a database error. What the database can't do now is
 // CodeUnavailable, safe to try again; anything else is CodeInternal.
 func wrap(err error, op string, args ...any) error {

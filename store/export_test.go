@@ -2,10 +2,15 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"io/fs"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/migrations"
 )
 
 // For tests that look at the plans of the hot statements.
@@ -24,6 +29,88 @@ func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
 
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
+
+// Base returns the pool for what belongs to no tenant.
+func (s *Store) Base() *pgxpool.Pool { return s.base }
+
+// RoleOf returns the role of a tenant as the store has it.
+func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
+	return s.roles.of(ctx, tenant)
+}
+
+// BaseRole returns the base role.
+func (s *Store) BaseRole() string { return s.roles.base }
+
+// Outside runs a statement of a tenant outside of a transaction.
+func (s *Store) Outside(ctx context.Context, tenant, sql string) error {
+	return s.of(tenant).outside(ctx, sql)
+}
+
+// Roles are all ways to run statements of a tenant: each gives the role that one ran
+// under. do, unless it is "", is run after it in the same transaction where there is one.
+func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() (string, error) {
+	const who = `SELECT current_user::text`
+	one := func(db querier) func() (string, error) {
+		return func() (role string, err error) { return role, db.QueryRow(ctx, who).Scan(&role) }
+	}
+	batch := func(role *string, begin string) *pgx.Batch {
+		b := &pgx.Batch{}
+		if begin != "" {
+			b.Queue(begin)
+		}
+		b.Queue(who).QueryRow(func(row pgx.Row) error { return row.Scan(role) })
+		if do != "" {
+			b.Queue(do)
+		}
+		return b
+	}
+	return map[string]func() (string, error){
+		"query":     one(s.of(tenant)),
+		"hot query": one(s.hot(tenant)),
+		"unprepared": func() (role string, err error) {
+			return role, s.of(tenant).QueryRow(ctx, who, pgx.QueryExecModeExec).Scan(&role)
+		},
+		"exec": func() (role string, err error) {
+			if do == "" {
+				return one(s.of(tenant))()
+			}
+			_, err = s.of(tenant).Exec(ctx, do)
+			return "", err
+		},
+		"batch": func() (role string, err error) { return role, s.of(tenant).Send(ctx, batch(&role, "")) },
+		"begun batch": func() (role string, err error) {
+			b := batch(&role, "BEGIN")
+			b.Queue("COMMIT")
+			return role, s.of(tenant).Send(ctx, b)
+		},
+		"transaction": func() (role string, err error) {
+			return role, pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+				return tx.SendBatch(ctx, batch(&role, "")).Close()
+			})
+		},
+		"connection": func() (role string, err error) {
+			conn, err := s.hot(tenant).Acquire(ctx)
+			if err != nil {
+				return "", err
+			}
+			defer conn.Release()
+			if err := conn.Send(ctx, batch(new(string), "BEGIN")); err != nil {
+				return "", err
+			}
+			b := batch(&role, "")
+			b.Queue("COMMIT")
+			return role, conn.Send(ctx, b)
+		},
+	}
+}
+
+// MigrateDownTo takes back the migrations of the schema asyncflow after a version.
+func MigrateDownTo(ctx context.Context, url string, version int64) error {
+	return withProvider(ctx, url, baseSchema, migrations.Asyncflow(), "", func(_ *sql.DB, p *goose.Provider) error {
+		_, err := p.DownTo(ctx, version)
+		return err
+	})
+}
 
 // FoldBatch is the most rows that a fold takes at once.
 const FoldBatch = foldBatch
@@ -46,8 +133,10 @@ func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncfl
 	return s.insertAgain(ctx, t, items, s.Clock.Now())
 }
 
-// MigrateSchema exposes migrateSchema.
-var MigrateSchema = migrateSchema
+// MigrateSchema exposes migrateSchema, as whoever logs in.
+func MigrateSchema(ctx context.Context, url, schema string, set fs.FS) (MigrationStatus, error) {
+	return migrateSchema(ctx, url, schema, set, "")
+}
 
 // SubmitAcrossARoll submits two tasks as after a commit whose answer was lost, which had
 // only the first of them; between the two tries between is called.
@@ -77,7 +166,7 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	}
 	window := []any{asyncflow.NewTaskID(t.Name, t.End, 0).Number, asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, pageLook}
 	for sql, args := range map[string][]any{c.windowSQL(): window, c.listSQL(): append(append(window[:3:3], f.Limit), c.args(t)...)} {
-		plan, err := s.explain(ctx, t.tables.at(t.End, sql), args...)
+		plan, err := s.explain(ctx, t.Tenant, t.tables.at(t.End, sql), args...)
 		if err != nil {
 			return nil, err
 		}
@@ -86,8 +175,8 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	return plans, nil
 }
 
-func (s *Store) explain(ctx context.Context, sql string, args ...any) (plan string, err error) {
-	err = s.searching(ctx, func(tx pgx.Tx) error {
+func (s *Store) explain(ctx context.Context, tenant, sql string, args ...any) (plan string, err error) {
+	err = s.searching(ctx, tenant, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&plan)
 	})
 	return plan, err

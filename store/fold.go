@@ -48,7 +48,7 @@ func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
 	table := quote(schemaOf(tenant)) + ".tallies"
 	fill := func(sql string) string { return strings.ReplaceAll(sql, "{tallies}", table) }
 	var taken int
-	err := s.exclusively(ctx, foldJob, func(tx pgx.Tx, now time.Time) error {
+	err := s.exclusively(ctx, tenant, foldJob, func(tx pgx.Tx, now time.Time) error {
 		rows, err := tx.Query(ctx, fill(foldSQL), now.Add(-rateWindow).Truncate(time.Minute),
 			now.Add(-keepMinutes).Truncate(time.Hour), now.Add(-keepHours).Truncate(24*time.Hour), foldBatch)
 		if err != nil {

@@ -33,7 +33,7 @@ func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([
 	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool { return types[name] == nil })
 	var all []Overview
 	for names := range slices.Chunk(known, overviewTypes) {
-		part, err := s.overviews(ctx, types, names)
+		part, err := s.overviews(ctx, tenant, types, names)
 		if err != nil {
 			return nil, wrap(err, "Overviews(%q)", tenant)
 		}
@@ -42,7 +42,7 @@ func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([
 	return all, nil
 }
 
-func (s *Store) overviews(ctx context.Context, types map[string]*Type, names []string) ([]Overview, error) {
+func (s *Store) overviews(ctx context.Context, tenant string, types map[string]*Type, names []string) ([]Overview, error) {
 	selects := make([]string, len(names))
 	for i, name := range names {
 		t := types[name]
@@ -53,7 +53,7 @@ func (s *Store) overviews(ctx context.Context, types map[string]*Type, names []s
 			ARRAY(`+heldStagesSQL+`),
 			EXISTS (SELECT FROM {wait} WHERE key IS NOT NULL AND reason = 'flow_key')`), i)
 	}
-	rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
+	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
 	if err != nil {
 		return nil, err
 	}
@@ -76,11 +76,11 @@ func orZero(t *time.Time) time.Time {
 // GovernBatch is the most rows that one transaction of governance moves.
 const GovernBatch = 1000
 
-// exclusively runs do in a transaction that holds the lock of a job, so that no
+// exclusively runs do in a transaction of a tenant that holds the lock of a job, so that no
 // two nodes do the same at once; a node that is stopped holds it for 5 s at most.
 // When another node holds it, do is not called. now is the database's time.
-func (s *Store) exclusively(ctx context.Context, job string, do func(tx pgx.Tx, now time.Time) error) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+func (s *Store) exclusively(ctx context.Context, tenant, job string, do func(tx pgx.Tx, now time.Time) error) error {
+	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		var ours bool
 		var now time.Time
 		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`, JobLock(job)).Scan(&ours, &now)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -96,7 +95,7 @@ func (s *Store) LeaseGuarded(ctx context.Context, t *Type, n int, admit func(InF
 }
 
 func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (g Guarded, err error) {
-	conn, err := s.hot.Acquire(ctx)
+	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return g, err
 	}
@@ -118,8 +117,9 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 		n = min(n, t.MaxInFlight-inFlight.all())
 	}
 	if n <= 0 {
-		_, err := conn.Exec(ctx, "ROLLBACK")
-		return g, err
+		b := &pgx.Batch{}
+		b.Queue("ROLLBACK")
+		return g, conn.Send(ctx, b)
 	}
 	admission := admit(inFlight)
 	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, n, scan, stages, admission)
@@ -144,12 +144,12 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 		g.Next, scan.last = now, last
 	}
 	b.Queue("COMMIT")
-	return g, conn.SendBatch(ctx, b).Close()
+	return g, conn.Send(ctx, b)
 }
 
 // beginGuarded begins the transaction under the type's lock, and returns what is under
 // way and the stages with tasks that are held.
-func beginGuarded(ctx context.Context, conn *pgxpool.Conn, t *Type) (InFlight, []string, error) {
+func beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (InFlight, []string, error) {
 	inFlight := InFlight{}
 	var stages []string
 	b := &pgx.Batch{}
@@ -165,7 +165,7 @@ func beginGuarded(ctx context.Context, conn *pgxpool.Conn, t *Type) (InFlight, [
 		return err
 	})
 	b.Queue(t.tables.at(0, `SELECT ARRAY(`+heldStagesSQL+`)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&stages) })
-	return inFlight, stages, conn.SendBatch(ctx, b).Close()
+	return inFlight, stages, conn.Send(ctx, b)
 }
 
 // guardLock returns the key of the lock of a type's leases.
@@ -184,7 +184,7 @@ SELECT stage FROM s WHERE stage IS NOT NULL`
 // takeCandidates takes token rows: of each stage that there is room for those that were
 // held, and what is due in ready. looked is how many of the latter there were, and last
 // their greatest order_time.
-func takeCandidates(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now time.Time, n int, scan *scan, stages []string, admission Admission) (found []candidate, looked int, last time.Time, err error) {
+func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan, stages []string, admission Admission) (found []candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
 	collect := func(rows pgx.Rows) error {
 		c := candidate{}
@@ -217,7 +217,7 @@ func takeCandidates(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, 
 		}
 		return err
 	})
-	err = conn.SendBatch(ctx, b).Close()
+	err = conn.Send(ctx, b)
 	scan.taken()
 	slices.SortStableFunc(found, func(a, b candidate) int {
 		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
@@ -241,7 +241,7 @@ const takeKeyedReadySQL = takeReadySQL + `, coalesce(r.key, '')`
 
 // judge says of each candidate what keeps it, if anything does; of n at most, nothing.
 // It returns the flow keys with tasks that are held and whose turn it may be.
-func judge(ctx context.Context, conn *pgxpool.Conn, t *Type, found []candidate, admission Admission, n int) (again []string, err error) {
+func judge(ctx context.Context, conn *tenantConn, t *Type, found []candidate, admission Admission, n int) (again []string, err error) {
 	turns, err := readTurns(ctx, conn, t, found)
 	if err != nil {
 		return nil, err

@@ -231,7 +231,7 @@ func TestOrderedFlow(t *testing.T) {
 	require.Equal(t, []string{"0"}, contexts(one))
 	require.Equal(t, "second", one[0].Stage)
 	b.settle(b.known(), one[0], failed)
-	one = b.admitAll()
+	one = b.soon()
 	require.Equal(t, []string{"0"}, contexts(one), "it is tried again: the others wait")
 	require.Equal(t, 2, one[0].Attempt)
 	_, err := b.Cancel(t.Context(), tenant, one[0].ID, "")

@@ -43,7 +43,7 @@ func (s *Store) readHealth(ctx context.Context, tenant string, endpoints []async
 	for i := range endpoints {
 		byID[endpoints[i].ID] = &endpoints[i]
 	}
-	rows, err := s.pool.Query(ctx, `SELECT e.id::text, coalesce(e.max_in_flight, 0), coalesce(e.rate, ''),
+	rows, err := s.of(tenant).Query(ctx, `SELECT e.id::text, coalesce(e.max_in_flight, 0), coalesce(e.rate, ''),
 		  coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, '')
 		FROM `+quote(schemaOf(tenant))+`.endpoints e LEFT JOIN `+healthOf(tenant)+` h ON h.endpoint = e.id
 		WHERE e.max_in_flight IS NOT NULL OR e.rate IS NOT NULL OR h.state IS NOT NULL`)

@@ -34,7 +34,7 @@ func (s *Store) ScheduleJobs(ctx context.Context, specs map[string]string) error
 	for name, spec := range specs {
 		names, texts = append(names, name), append(texts, spec)
 	}
-	_, err := s.pool.Exec(ctx, `
+	_, err := s.base.Exec(ctx, `
 		INSERT INTO asyncflow.jobs AS j (name, spec) SELECT * FROM unnest($1::text[], $2::text[]) AS u (name, spec) ORDER BY name
 		ON CONFLICT (name) DO UPDATE SET spec = excluded.spec WHERE j.spec <> excluded.spec`, names, texts)
 	return wrap(err, "ScheduleJobs")
@@ -49,7 +49,7 @@ func (s *Store) RecordJob(ctx context.Context, r JobRun, failures int) error {
 	if r.Error == "" {
 		succeeded = &r.Started
 	}
-	_, err := s.pool.Exec(ctx, `
+	_, err := s.base.Exec(ctx, `
 		INSERT INTO asyncflow.jobs AS j (name, spec, node, started_at, duration, rows, error, failures, succeeded_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (name) DO UPDATE SET node = $3, started_at = $4, duration = $5, rows = $6, error = $7,
@@ -69,7 +69,7 @@ func (r JobRun) supersedes() time.Time {
 
 // Jobs returns the last runs by name.
 func (s *Store) Jobs(ctx context.Context) ([]JobRun, error) {
-	rows, err := s.pool.Query(ctx, `SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows, coalesce(error, ''), failures, succeeded_at
+	rows, err := s.base.Query(ctx, `SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows, coalesce(error, ''), failures, succeeded_at
 		FROM asyncflow.jobs ORDER BY name`)
 	if err != nil {
 		return nil, wrap(err, "Jobs")

@@ -125,7 +125,7 @@ func keyedError(err error, key TypeKey) error {
 
 // tryKeyed is one transaction. It sets each item's result.
 func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem) (earliest time.Time, err error) {
-	err = pgx.BeginFunc(ctx, s.hot, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		now := s.Clock.Now()
 		holders, err := claimKeys(ctx, tx, t, items, now)
 		if err != nil {
@@ -208,7 +208,7 @@ func (s *Store) readExisting(ctx context.Context, tenant string, results []Submi
 
 // ExpireKeys deletes a tenant's keys whose windows are over, and returns how many.
 func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
-	err = s.exclusively(ctx, "expire-keys", func(tx pgx.Tx, now time.Time) error {
+	err = s.exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
 		tag, err := tx.Exec(ctx, `
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys

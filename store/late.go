@@ -42,7 +42,7 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 
 func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict, ts *tokens) (written []asyncflow.Settlement, taken bool, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -38,7 +37,7 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 }
 
 func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
-	conn, err := s.hot.Acquire(ctx)
+	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return nil, next, err
 	}
@@ -73,7 +72,7 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 		next, scan.last = now, lastOf(leases)
 	}
 	b.Queue("COMMIT")
-	return leases, next, conn.SendBatch(ctx, b).Close()
+	return leases, next, conn.Send(ctx, b)
 }
 
 // queueHeads asks the live ready tables for their heads, from a time on where there is a
@@ -109,7 +108,7 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 // for a while after a roll, the one whose head is older, so that priority and retries
 // keep their meaning. It begins at their marks, as leases do; next is when it is worth
 // while to look below them.
-func (s *Store) olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type, now time.Time) (from int, next time.Time, err error) {
+func (s *Store) olderHead(ctx context.Context, conn *tenantConn, t *Type, now time.Time) (from int, next time.Time, err error) {
 	from = t.Begin
 	if t.Begin == t.End {
 		return from, next, nil
@@ -127,7 +126,7 @@ func (s *Store) olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type, now 
 			from, oldest = position, order
 		}
 	})
-	err = conn.SendBatch(ctx, b).Close()
+	err = conn.Send(ctx, b)
 	for _, scan := range scans {
 		scan.taken()
 		next = scan.end(next, err)
@@ -137,7 +136,7 @@ func (s *Store) olderHead(ctx context.Context, conn *pgxpool.Conn, t *Type, now 
 
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
-func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now time.Time, n int, scan *scan) ([]asyncflow.Lease, error) {
+func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -155,7 +154,7 @@ func takeReady(ctx context.Context, conn *pgxpool.Conn, t *Type, from int, now t
 		return rows.Err()
 	})
 	defer scan.taken()
-	return leases, conn.SendBatch(ctx, b).Close()
+	return leases, conn.Send(ctx, b)
 }
 
 // hold sets since when and until when the leases stand.

@@ -137,7 +137,7 @@ func (s *Store) look(ctx context.Context, t *Type, c criteria, before int64, win
 		return err
 	})
 	b.Queue("COMMIT")
-	err = s.pool.SendBatch(ctx, b).Close()
+	err = s.of(t.Tenant).Send(ctx, b)
 	if v.looked < window { // this roll is through
 		v.last = least
 	}

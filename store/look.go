@@ -19,12 +19,12 @@ type Due struct {
 
 // LookRescue counts the leases of a type that have run out.
 func (s *Store) LookRescue(ctx context.Context, t *Type) (int, error) {
-	return s.countRows(ctx, t.tables.at(0, `SELECT count(*) FROM {lease} WHERE until < $1`), s.Clock.Now())
+	return countRows(ctx, s.of(t.Tenant), t.tables.at(0, `SELECT count(*) FROM {lease} WHERE until < $1`), s.Clock.Now())
 }
 
 // LookPromote counts the waiting tasks that Promote would move.
 func (s *Store) LookPromote(ctx context.Context, t *Type, served []string) (int, error) {
-	return s.countRows(ctx, t.tables.at(0, `SELECT count(*) FROM {wait}
+	return countRows(ctx, s.of(t.Tenant), t.tables.at(0, `SELECT count(*) FROM {wait}
 		WHERE until <= $1 OR until = 'infinity' AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3)`),
 		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil)
 }
@@ -33,12 +33,12 @@ func (s *Store) LookPromote(ctx context.Context, t *Type, served []string) (int,
 // away yet, as the server estimates them.
 func (s *Store) LookVacuum(ctx context.Context, t *Type) (int, error) {
 	tables := t.tables.tokenTables(positions{t.First, t.Begin, t.End})
-	return s.countRows(ctx, `SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables 
+	return countRows(ctx, s.of(t.Tenant), `SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables 
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, tables)
 }
 
-func (s *Store) countRows(ctx context.Context, sql string, args ...any) (n int, err error) {
-	err = s.pool.QueryRow(ctx, sql, args...).Scan(&n)
+func countRows(ctx context.Context, db querier, sql string, args ...any) (n int, err error) {
+	err = db.QueryRow(ctx, sql, args...).Scan(&n)
 	return n, wrap(err, "countRows")
 }
 
@@ -83,7 +83,7 @@ func (s *Store) LookForgetOperations(ctx context.Context, tenant string) ([]Due,
 
 // countByType runs a statement that tells types and numbers.
 func (s *Store) countByType(ctx context.Context, tenant, sql string, args ...any) ([]Due, error) {
-	rows, err := s.pool.Query(ctx, strings.ReplaceAll(sql, "{schema}", quote(schemaOf(tenant))), args...)
+	rows, err := s.of(tenant).Query(ctx, strings.ReplaceAll(sql, "{schema}", quote(schemaOf(tenant))), args...)
 	if err != nil {
 		return nil, wrap(err, "countByType(%q)", tenant)
 	}

@@ -23,7 +23,7 @@ func (s *Store) ofTenants(ctx context.Context, query string, args []any, take fu
 		for i, tenant := range tenants {
 			selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}", quote(schemaOf(tenant))).Replace(query)
 		}
-		rows, err := s.pool.Query(ctx, strings.Join(selects, " UNION ALL "), args...)
+		rows, err := s.base.Query(ctx, strings.Join(selects, " UNION ALL "), args...)
 		if err != nil {
 			return err
 		}

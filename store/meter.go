@@ -57,7 +57,7 @@ type PoolStat struct {
 
 // PoolStats returns how the pools stand.
 func (s *Store) PoolStats() []PoolStat {
-	pool, hot := s.pool.Stat(), s.hot.Stat()
+	pool, hot := s.base.Stat(), s.hotPool.Stat()
 	return []PoolStat{
 		{"pool", int(pool.MaxConns()), int(pool.IdleConns()), int(pool.AcquiredConns()), pool.AcquireCount(), pool.EmptyAcquireCount(), pool.AcquireDuration().Seconds()},
 		{"hot-pool", int(hot.MaxConns()), int(hot.IdleConns()), int(hot.AcquiredConns()), hot.AcquireCount(), hot.EmptyAcquireCount(), hot.AcquireDuration().Seconds()},

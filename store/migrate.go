@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -22,13 +23,70 @@ type MigrationStatus struct {
 	Latest  int64 // known to this program
 }
 
+// Option says how a database is administered.
+type Option func(*options)
+
+type options struct{ noRoles bool }
+
+func with(opts []Option) (all options) {
+	for _, o := range opts {
+		o(&all)
+	}
+	return all
+}
+
+// WithoutRoles makes and uses no database roles if off is set, see Config.NoRoles.
+func WithoutRoles(off bool) Option { return func(all *options) { all.noRoles = off } }
+
 // Migrate brings the schema asyncflow and every tenant's schema of the database
-// at url to the newest version and returns what it found before. Several may run
-// at once: they wait for each other.
-func Migrate(ctx context.Context, url string) ([]MigrationStatus, error) {
+// at url to the newest version and returns what it found before. It sees to the roles of
+// the second fence too. Several may run at once: they wait for each other.
+func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus, error) {
+	if !with(opts).noRoles {
+		return migrateFenced(ctx, url)
+	}
 	return eachSchema(ctx, url, func(schema string, set fs.FS) (MigrationStatus, error) {
-		return migrateSchema(ctx, url, schema, set)
+		return migrateSchema(ctx, url, schema, set, "")
 	})
+}
+
+// migrateFenced is Migrate with roles.
+func migrateFenced(ctx context.Context, url string) ([]MigrationStatus, error) {
+	first, err := migrateSchema(ctx, url, baseSchema, migrations.Asyncflow(), "")
+	if err != nil {
+		return nil, connectOr(err, url)
+	}
+	f, err := openFence(ctx, url)
+	if err != nil {
+		return nil, connectOr(err, url)
+	}
+	defer f.close(ctx)
+	tenants, err := Tenants(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{f.prefix}
+	for _, tenant := range tenants {
+		names = append(names, f.roleOf(tenant))
+	}
+	if err := f.need(ctx, names...); err != nil { // all at once, to be told of all
+		return nil, err
+	}
+	if err := f.base(ctx); err != nil {
+		return nil, err
+	}
+	all := []MigrationStatus{first}
+	for _, tenant := range tenants {
+		status, err := f.migrate(ctx, url, tenant)
+		if err == nil {
+			err = f.enter(ctx, tenant)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, status)
+	}
+	return all, nil
 }
 
 // Status tells the migration status of every schema and changes nothing.
@@ -66,18 +124,22 @@ func connectOr(err error, url string) error {
 	return err
 }
 
-func migrateSchema(ctx context.Context, url, schema string, set fs.FS) (MigrationStatus, error) {
+// migrateSchema brings a schema to the newest version, as a role that owns it or, "", as
+// whoever logs in. Then it makes the schema and enters the version, too.
+func migrateSchema(ctx context.Context, url, schema string, set fs.FS, role string) (MigrationStatus, error) {
 	var status MigrationStatus
-	err := withProvider(ctx, url, schema, set, func(db *sql.DB, p *goose.Provider) error {
-		if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schema)); err != nil && sqlState(err) != "23505" {
-			return err // 23505: another process has just made it
+	err := withProvider(ctx, url, schema, set, role, func(db *sql.DB, p *goose.Provider) error {
+		if role == "" {
+			if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schema)); err != nil && sqlState(err) != "23505" {
+				return err // 23505: another process has just made it
+			}
 		}
 		before, latest, err := p.GetVersions(ctx)
 		if err != nil {
 			return err
 		}
 		status = MigrationStatus{Schema: schema, Version: before, Latest: latest}
-		if _, err = p.Up(ctx); err != nil {
+		if _, err = p.Up(ctx); err != nil || role != "" {
 			return err
 		}
 		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants SET schema_version = $2 WHERE 'tenant_' || slug = $1`, schema, latest)
@@ -91,7 +153,7 @@ func migrateSchema(ctx context.Context, url, schema string, set fs.FS) (Migratio
 
 func schemaStatus(ctx context.Context, url, schema string, set fs.FS) (MigrationStatus, error) {
 	status := MigrationStatus{Schema: schema}
-	err := withProvider(ctx, url, schema, set, func(db *sql.DB, p *goose.Provider) error {
+	err := withProvider(ctx, url, schema, set, "", func(db *sql.DB, p *goose.Provider) error {
 		sources := p.ListSources()
 		status.Latest = sources[len(sources)-1].Version
 		var exists bool
@@ -105,7 +167,7 @@ func schemaStatus(ctx context.Context, url, schema string, set fs.FS) (Migration
 	return status, err
 }
 
-func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*sql.DB, *goose.Provider) error) error {
+func withProvider(ctx context.Context, url, schema string, set fs.FS, role string, do func(*sql.DB, *goose.Provider) error) error {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return fmt.Errorf("withProvider: %w", err)
@@ -114,6 +176,11 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*s
 	cfg.RuntimeParams["search_path"] = quote(schema)
 	cfg.RuntimeParams["application_name"] = "asyncflow migrate"
 	cfg.RuntimeParams["client_min_messages"] = "warning"
+	if role != "" {
+		cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			return conn.Exec(ctx, `SET ROLE `+quote(role)).Close()
+		}
+	}
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {
@@ -135,7 +202,7 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*s
 func (s *Store) checkSchema(ctx context.Context) error {
 	var base, tenants int64
 	latest, latestTenant := latestVersion(migrations.Asyncflow()), latestVersion(migrations.Tenant())
-	err := s.pool.QueryRow(ctx, `SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations),
+	err := s.base.QueryRow(ctx, `SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations),
 		(SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants)`, latestTenant).Scan(&base, &tenants)
 	if err != nil && sqlState(err) != "42P01" {
 		return connectError(s.cfg.URL, err)

@@ -17,7 +17,7 @@ type Node struct {
 // ListNodes returns the nodes that are there and those that went without a word within
 // the last day, by the time of their start.
 func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
-	rows, err := s.pool.Query(ctx, `SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
+	rows, err := s.base.Query(ctx, `SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
 	if err != nil {
 		return nil, wrap(err, "ListNodes")
 	}
@@ -36,14 +36,14 @@ func (s *Store) Nodes() int { return max(int(s.nodes.Load()), 1) }
 // beat writes this node's row and counts the nodes.
 func (s *Store) beat(ctx context.Context) error {
 	now := s.Clock.Now()
-	_, err := s.pool.Exec(ctx, `
+	_, err := s.base.Exec(ctx, `
 		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at) VALUES ($1, $2, $3, $4, $4)
 		ON CONFLICT (id) DO UPDATE SET seen_at = $4`, s.cfg.Node, s.cfg.Roles, s.cfg.Build, now)
 	if err != nil {
 		return wrap(err, "beat")
 	}
 	var n int32
-	err = s.pool.QueryRow(ctx, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n)
+	err = s.base.QueryRow(ctx, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n)
 	if err != nil {
 		return wrap(err, "beat")
 	}
@@ -55,7 +55,7 @@ func (s *Store) beat(ctx context.Context) error {
 func (s *Store) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := s.pool.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`, s.cfg.Node); err != nil {
+	if _, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`, s.cfg.Node); err != nil {
 		s.log.Debug("could not delete this node's row", "error", err)
 	}
 }
@@ -65,12 +65,12 @@ const nodesKept = 24 * time.Hour
 
 // LookForgetNodes counts the nodes that have been silent for a day.
 func (s *Store) LookForgetNodes(ctx context.Context) (int, error) {
-	return s.countRows(ctx, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
 }
 
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and
 // returns how many there were.
 func (s *Store) ForgetNodes(ctx context.Context) (int, error) {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+	tag, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetNodes")
 }

@@ -39,7 +39,7 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	_, err = s.pool.Exec(ctx, `INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position, next_at, created_at, finished_at)
+	_, err = s.of(tenant).Exec(ctx, `INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position, next_at, created_at, finished_at)
 		VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
 		o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total, o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
 	return err
@@ -57,7 +57,7 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 // Operations returns a tenant's operations, newest first: those that run and those of
 // the last 30 days, 500 at most.
 func (s *Store) Operations(ctx context.Context, tenant string) ([]Operation, error) {
-	all, err := s.readOperations(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
+	all, err := s.readOperations(ctx, tenant, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
 		WHERE o.state = 'running' OR o.created_at > $1 ORDER BY o.created_at DESC, o.id DESC LIMIT $2`,
 		s.Clock.Now().Add(-OperationsKept), maxOperations)
 	return all, wrap(err, "Operations(%q)", tenant)
@@ -71,7 +71,7 @@ func (s *Store) Operation(ctx context.Context, tenant, id string) (Operation, er
 // StopOperation stops an operation and returns it. It waits for a step under way:
 // afterwards no task is touched by it. One that has ended is returned as it is.
 func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
-	_, err := s.pool.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
+	_, err := s.of(tenant).Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
 		WHERE id = $1::uuid AND state = 'running'`, id, s.Clock.Now())
 	if err != nil {
 		return Operation{}, wrap(err, "StopOperation(%q, %q)", tenant, id)
@@ -80,7 +80,7 @@ func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation
 }
 
 func (s *Store) oneOperation(ctx context.Context, tenant, id, sql string, args ...any) (Operation, error) {
-	all, err := s.readOperations(ctx, sql, args...)
+	all, err := s.readOperations(ctx, tenant, sql, args...)
 	if err == nil && len(all) == 0 {
 		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no operation %q", id)
 	}
@@ -90,8 +90,8 @@ func (s *Store) oneOperation(ctx context.Context, tenant, id, sql string, args .
 	return all[0], nil
 }
 
-func (s *Store) readOperations(ctx context.Context, sql string, args ...any) ([]Operation, error) {
-	rows, err := s.pool.Query(ctx, sql, args...)
+func (s *Store) readOperations(ctx context.Context, tenant, sql string, args ...any) ([]Operation, error) {
+	rows, err := s.of(tenant).Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 // ForgetOperations deletes a tenant's operations that ended 30 days ago or before,
 // and returns how many there were.
 func (s *Store) ForgetOperations(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
+	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
 		s.Clock.Now().Add(-OperationsKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetOperations(%q)", tenant)
 }

@@ -71,7 +71,7 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 		f.last, f.over = o.position, first == 0
 	}
 	for !f.over && err == nil {
-		err = s.searching(ctx, func(tx pgx.Tx) error {
+		err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
 			f, err = search(ctx, tx, t, o.criteria(), f.last, countWindow)
 			return err
 		})
@@ -98,7 +98,7 @@ func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, e
 }
 
 func (s *Store) currentPositions(ctx context.Context, t *Type) (positions, error) {
-	at, err := readPositions(ctx, s.pool, t.Tenant, t.Name)
+	at, err := readPositions(ctx, s.of(t.Tenant), t.Tenant, t.Name)
 	if err == pgx.ErrNoRows {
 		err = unknownType(t.Name)
 	}
@@ -112,7 +112,7 @@ func (s *Store) leastToken(ctx context.Context, t *Type, at positions) (least in
 	for _, table := range t.tables.tokenTables(at) {
 		selects = append(selects, `(SELECT min(id) FROM `+table+`)`)
 	}
-	err = s.pool.QueryRow(ctx, `SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`).Scan(&least)
+	err = s.of(t.Tenant).QueryRow(ctx, `SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`).Scan(&least)
 	return least, err
 }
 

@@ -21,8 +21,8 @@ const (
 )
 
 // newPool opens a pool of at most size connections with connectionSettings and
-// more on top.
-func newPool(ctx context.Context, url string, size int, more map[string]string) (*pgxpool.Pool, error) {
+// more on top, which have the base role unless noRoles.
+func newPool(ctx context.Context, url string, size int, more map[string]string, noRoles bool) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -35,6 +35,9 @@ func newPool(ctx context.Context, url string, size int, more map[string]string) 
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	maps.Copy(cfg.ConnConfig.RuntimeParams, connectionSettings)
 	maps.Copy(cfg.ConnConfig.RuntimeParams, more)
+	if !noRoles {
+		cfg.ConnConfig.AfterConnect = connectAsBase
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("newPool: %w", err)

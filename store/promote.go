@@ -27,7 +27,7 @@ func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, err
 
 func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*tokens, error) {
 	ts := &tokens{}
-	return ts, s.exclusively(ctx, "promote", func(tx pgx.Tx, now time.Time) error {
+	return ts, s.exclusively(ctx, t.Tenant, "promote", func(tx pgx.Tx, now time.Time) error {
 		rows, err := tx.Query(ctx, t.tables.at(0, `
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM {wait}

@@ -30,7 +30,7 @@ func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncfl
 	if _, err := timetable.New(schedule, now); err != nil {
 		return stored, false, err
 	}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		if stored, created, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil && dry {
 			return errDry
 		}

@@ -16,7 +16,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *tokens
 	err := s.following(ctx, t, func(t *Type) error {
-		return s.exclusively(ctx, "rescue", func(tx pgx.Tx, now time.Time) error {
+		return s.exclusively(ctx, t.Tenant, "rescue", func(tx pgx.Tx, now time.Time) error {
 			expired, err := takeExpired(ctx, tx, t, now)
 			if err != nil || len(expired) == 0 {
 				return err

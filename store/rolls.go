@@ -36,7 +36,7 @@ type Roll struct {
 
 // Rolls returns the rolls of all types of a tenant, by type and position.
 func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
-	rows, err := s.pool.Query(ctx, `SELECT type, position, next_number - 1, opened_at, sealed_at, drained_at, ready_dropped
+	rows, err := s.of(tenant).Query(ctx, `SELECT type, position, next_number - 1, opened_at, sealed_at, drained_at, ready_dropped
 		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`)
 	if err != nil {
 		return nil, wrap(err, "Rolls(%q)", tenant)
@@ -58,13 +58,13 @@ const samplePages = 100
 // pages, times how many such there are.
 func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, error) {
 	var pages int64
-	err := s.pool.QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`, t.tables.task(position)).Scan(&pages)
+	err := s.of(t.Tenant).QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`, t.tables.task(position)).Scan(&pages)
 	if err != nil || pages == 0 {
 		return 0, wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
 	}
 	percent := min(100, 100*float64(samplePages)/float64(pages))
 	var rows float64
-	err = s.pool.QueryRow(ctx, t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
+	err = s.of(t.Tenant).QueryRow(ctx, t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
 	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
@@ -99,7 +99,7 @@ func (s *Store) OpenRoll(ctx context.Context, t *Type) (opened bool, err error) 
 // key to a table that is always empty refuses each. Its lock waits out those who are
 // adding some, and blocks nobody who reads. It tells whether it could have the lock.
 func (s *Store) SealRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		if position >= t.End {
 			return asyncflow.Errorf(asyncflow.CodeInternal, "roll %d is open", position)
 		}
@@ -160,7 +160,7 @@ func firstError(errs ...error) error {
 // ClearRoll drops the ready table of a drained roll. It tells whether it could have the
 // lock.
 func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
 		b.Queue(`DROP TABLE IF EXISTS ` + t.tables.ready(position))

@@ -45,7 +45,7 @@ const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 
 // Schedules returns the schedules of a tenant by name, without their contexts.
 func (s *Store) Schedules(ctx context.Context, tenant string) ([]StoredSchedule, error) {
-	rows, err := s.pool.Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
+	rows, err := s.of(tenant).Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
 		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s ORDER BY name`)
 	if err != nil {
 		return nil, wrap(err, "Schedules(%q)", tenant)
@@ -56,13 +56,13 @@ func (s *Store) Schedules(ctx context.Context, tenant string) ([]StoredSchedule,
 
 // Schedule returns one schedule; CodeNotFound when there is none.
 func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
-	return readSchedule(ctx, s.pool, tenant, name, "")
+	return readSchedule(ctx, s.of(tenant), tenant, name, "")
 }
 
 // DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
 // are stay.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
-	tag, err := s.pool.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
+	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = unknownSchedule(name)
 	}
@@ -72,7 +72,7 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 // PauseSchedule lets the ticks of a schedule pass without tasks, and returns it. No task
 // of a tick is submitted after that. One that is paused already keeps its time.
 func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
-	_, err := s.pool.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now())
+	_, err := s.of(tenant).Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now())
 	if err != nil {
 		return StoredSchedule{}, wrap(err, "PauseSchedule(%q, %q)", tenant, name)
 	}
@@ -83,7 +83,7 @@ func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (StoredS
 // ticks that have passed meanwhile stay without tasks, whatever its catch-up policy. One
 // that is not paused is left as it is.
 func (s *Store) ResumeSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil || stored.PausedAt.IsZero() {
 			return err
 		}

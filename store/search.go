@@ -65,8 +65,8 @@ var searchSettings = func() map[string]string {
 }()
 
 // searching runs do in a transaction with the settings of a search.
-func (s *Store) searching(ctx context.Context, do func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		queueSettings(b, searchSettings)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {

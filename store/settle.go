@@ -103,7 +103,7 @@ func (s *Store) settleBatch(ctx context.Context, key TypeKey, items []settleItem
 // trySettle is one transaction of two round trips. It returns the tasks whose
 // leases it ended, and the token rows it wrote.
 func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map[int64]bool, *tokens, error) {
-	conn, err := s.hot.Acquire(ctx)
+	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +117,7 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 		ids[i], seqs[i] = item.Lease.ID.Number, int16(item.Lease.Seq)
 	}
 	b.Queue(t.tables.at(0, takeLeaseSQL), ids, seqs).Query(func(rows pgx.Rows) error { return collectIDs(rows, ended) })
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+	if err := conn.Send(ctx, b); err != nil {
 		return nil, nil, err
 	}
 	now := s.Clock.Now()
@@ -142,7 +142,7 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	}
 	counts.queue(b, t, now)
 	b.Queue("COMMIT")
-	return ended, ts, conn.SendBatch(ctx, b).Close()
+	return ended, ts, conn.Send(ctx, b)
 }
 
 // announceSettled tells dispatchers of what is ready, and those who follow a task
@@ -200,7 +200,7 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, e
 // Written returns the outcome in the journal for a task's seq, or "".
 func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (asyncflow.OutcomeKind, error) {
 	var kind asyncflow.OutcomeKind
-	err := s.pool.QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
+	err := s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
 		id.Number, seq).Scan(&kind)
 	if err == pgx.ErrNoRows {
 		return "", nil
@@ -218,7 +218,7 @@ func (s *Store) persist(ctx context.Context, what string, key TypeKey, do func()
 // persistUntil is persist with another notion of errors that are final.
 func (s *Store) persistUntil(ctx context.Context, what string, key TypeKey, final func(error) bool, do func() error) error {
 	err := do()
-	for pause := 10 * time.Millisecond; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
+	for pause := 10 * time.Millisecond; err != nil && !final(err) && !isRefused(err) && ctx.Err() == nil; pause *= 2 {
 		s.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
 		sleep(ctx, min(pause, time.Second))
 		err = do()

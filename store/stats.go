@@ -62,11 +62,11 @@ func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 	}
 	var all []Stats
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), overviewTypes) {
-		counts, err := s.countTypes(ctx, types, names)
+		counts, err := s.countTypes(ctx, tenant, types, names)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.readOldestDue(ctx, counts); err != nil {
+		if err := s.readOldestDue(ctx, tenant, counts); err != nil {
 			return nil, err
 		}
 		for _, c := range counts {

@@ -59,7 +59,7 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 		return Step{}, err
 	}
 	var st step
-	err = s.searching(ctx, func(tx pgx.Tx) error {
+	err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
 		st = step{now: s.Clock.Now()}
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
@@ -194,7 +194,7 @@ func (s *Store) failOperation(ctx context.Context, due DueOperation, why error) 
 		text = known.Detail()
 	}
 	s.log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type, "operation", due.ID, "error", why)
-	_, err := s.pool.Exec(ctx, `UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
+	_, err := s.of(due.Tenant).Exec(ctx, `UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
 		WHERE id = $1::uuid AND state = 'running'`, due.ID, text, s.Clock.Now())
 	return wrap(err, "failOperation(%q, %s)", due.Tenant, due.ID)
 }

@@ -28,6 +28,8 @@ type Config struct {
 	// Notify tells other nodes of new work with NOTIFY. Without it (a
 	// transaction pooler, another engine) dispatchers poll.
 	Notify bool
+	// NoRoles does all work as the user of URL, without the second fence between tenants.
+	NoRoles bool
 	// Meter counts what this node does; nil: nobody.
 	Meter Meter
 
@@ -37,10 +39,13 @@ type Config struct {
 // Store is a connection to the database. It is safe for concurrent use; Run
 // must be running while it is used.
 type Store struct {
-	cfg  Config
-	log  *slog.Logger
-	pool *pgxpool.Pool
-	hot  *pgxpool.Pool
+	cfg Config
+	log *slog.Logger
+	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
+	// a tenant goes through of and hot, under the tenant's role.
+	base    *pgxpool.Pool
+	hotPool *pgxpool.Pool
+	roles   *roles
 
 	Clock   *Clock
 	Catalog *Catalog
@@ -81,16 +86,19 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 			s.close()
 		}
 	}()
-	if s.pool, err = newPool(ctx, cfg.URL, cfg.Pool, nil); err != nil {
+	if s.base, err = newPool(ctx, cfg.URL, cfg.Pool, nil, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
-	if s.hot, err = newPool(ctx, cfg.URL, cfg.HotPool, hotSettings); err != nil {
+	if s.hotPool, err = newPool(ctx, cfg.URL, cfg.HotPool, hotSettings, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
 	if err = s.checkSchema(ctx); err != nil {
 		return nil, err
 	}
-	s.Clock = newClock(s.pool)
+	if s.roles, err = newRoles(ctx, s.base, cfg.NoRoles); err != nil {
+		return nil, err
+	}
+	s.Clock = newClock(s.base)
 	if err = s.Clock.refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -129,7 +137,7 @@ func (s *Store) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		for _, p := range []*pgxpool.Pool{s.pool, s.hot} {
+		for _, p := range []*pgxpool.Pool{s.base, s.hotPool} {
 			if p != nil {
 				p.Close()
 			}

@@ -194,7 +194,7 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 	now := s.Clock.Now()
 	ts := tokensOf(items, now)
 	err = s.insertNew(ctx, t, items, ts, now)
-	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isOurs(err) && ctx.Err() == nil; {
+	for pause := 20 * time.Millisecond; err != nil && !isDataError(err) && !isRefused(err) && !isOurs(err) && ctx.Err() == nil; {
 		if rolledOn(err) {
 			if t, items, err = s.rollOn(ctx, t, items); err != nil {
 				continue
@@ -216,7 +216,7 @@ func (s *Store) insertNew(ctx context.Context, t *Type, items []submitItem, ts *
 	queueTasks(b, t, items)
 	ts.queue(b, t)
 	tally{submitted: len(items)}.queue(b, t, now)
-	return s.hot.SendBatch(ctx, b).Close()
+	return s.hot(t.Tenant).Send(ctx, b)
 }
 
 // rollOn gives the items of a batch new ids, those of the roll that is open by now, but
@@ -235,7 +235,7 @@ func (s *Store) rollOn(ctx context.Context, t *Type, items []submitItem) (*Type,
 	if position == fresh.End { // it was not the roll that is gone, but the type
 		return t, items, unknownType(t.Name)
 	}
-	rows, err := s.pool.Query(ctx, fresh.tables.at(position, `SELECT id FROM {task} WHERE id = ANY ($1)`), ids)
+	rows, err := s.of(t.Tenant).Query(ctx, fresh.tables.at(position, `SELECT id FROM {task} WHERE id = ANY ($1)`), ids)
 	inserted := map[int64]bool{}
 	if err == nil {
 		err = collectIDs(rows, inserted)
@@ -297,7 +297,7 @@ func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, no
 	if len(items) == 0 {
 		return nil
 	}
-	return pgx.BeginFunc(ctx, s.hot, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		_, err := insertFresh(ctx, tx, t, items, now)
 		return err
 	})

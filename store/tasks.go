@@ -61,7 +61,7 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	}
 	var task Task
 	err = s.following(ctx, t, func(t *Type) error {
-		rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+		rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (s *Store) Attempts(ctx context.Context, tenant string, id asyncflow.TaskID
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, t.tables.at(id.Position(), attemptsSQL), id.Number, 0)
+	rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(), attemptsSQL), id.Number, 0)
 	if err != nil {
 		return nil, wrap(err, "Attempts(%q, %s)", tenant, id)
 	}
@@ -229,7 +229,7 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 // without its context, as far as it stands with that seq.
 func (s *Store) LeaseOf(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (l asyncflow.Lease, stands bool, err error) {
 	var options []byte
-	err = s.pool.QueryRow(ctx, t.tables.at(id.Position(), `
+	err = s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `
 		SELECT l.stage, l.attempt, l.leased_at, l.until, {options}
 		FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = $1 AND l.seq = $2`), id.Number, seq).
 		Scan(&l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &options)

@@ -235,12 +235,12 @@ func (t *tables) retire(ctx context.Context, tx pgx.Tx, at positions) error {
 
 // TaskType returns one task type; CodeNotFound when there is none.
 func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, error) {
-	return readTaskType(ctx, s.pool, tenant, name, "")
+	return readTaskType(ctx, s.of(tenant), tenant, name, "")
 }
 
 // TaskTypes returns the task types of a tenant by name.
 func (s *Store) TaskTypes(ctx context.Context, tenant string) ([]StoredType, error) {
-	rows, err := s.pool.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
+	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
 	if err != nil {
 		return nil, wrap(err, "TaskTypes(%q)", tenant)
 	}
@@ -287,8 +287,11 @@ func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 // change runs do in a transaction that also marks the tenant's configuration as
 // changed, reads it again here, and tells the other nodes.
 func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		if err := do(tx); err != nil {
+			return err
+		}
+		if err := s.roles.asBase(ctx, tx); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`, tenant); err != nil {

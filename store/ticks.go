@@ -47,7 +47,7 @@ type Ticked struct {
 // first due first; not of those in except. It is done when there are no schedules. What
 // fails is logged and stays due.
 func (s *Store) TickSchedules(ctx context.Context, tenant string, except []string) (out Ticked, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		r := round{store: s, tenant: tenant, now: s.Clock.Now()}
 		if err := r.lock(ctx, tx, except); err != nil {
 			return err
@@ -225,7 +225,7 @@ func (r *round) taskOf(ctx context.Context, task asyncflow.NewTask, result Submi
 		return id, result.Err
 	}
 	id.Type = task.Type
-	err = r.store.pool.QueryRow(ctx, `SELECT id FROM `+quote(schemaOf(r.tenant))+`.idempotency_keys WHERE type = $1 AND key = $2`,
+	err = r.store.of(r.tenant).QueryRow(ctx, `SELECT id FROM `+quote(schemaOf(r.tenant))+`.idempotency_keys WHERE type = $1 AND key = $2`,
 		task.Type, task.Options.Key).Scan(&id.Number)
 	return id, err
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -40,7 +39,7 @@ func (k *keyTurn) take() {
 }
 
 // readTurns reads how the flow keys of candidates stand.
-func readTurns(ctx context.Context, conn *pgxpool.Conn, t *Type, found []candidate) (map[string]*keyTurn, error) {
+func readTurns(ctx context.Context, conn *tenantConn, t *Type, found []candidate) (map[string]*keyTurn, error) {
 	byKey := map[string][]*candidate{}
 	for i := range found {
 		if key := found[i].key; key != "" {

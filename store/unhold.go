@@ -87,7 +87,7 @@ func (s *Store) unhold(ctx context.Context, t *Type, keys []string) (int, error)
 }
 
 func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts *tokens) error {
-	return pgx.BeginFunc(ctx, s.hot, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, guardLock(t)); err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key`
 // many tasks go on. after is the key to begin after; the last key looked at comes back,
 // "" when there are no more.
 func (s *Store) UnholdStuck(ctx context.Context, t *Type, after string) (n int, last string, err error) {
-	rows, err := s.hot.Query(ctx, t.tables.at(0, heldKeysSQL), after, GovernBatch)
+	rows, err := s.hot(t.Tenant).Query(ctx, t.tables.at(0, heldKeysSQL), after, GovernBatch)
 	if err != nil {
 		return 0, "", wrap(err, "UnholdStuck(%q, %q)", t.Tenant, t.Name)
 	}
@@ -189,7 +189,7 @@ func (s *Store) Release(ctx context.Context, tenant, taskType, key string) (int,
 	if err != nil {
 		return 0, err
 	}
-	tag, err := s.pool.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`), t.Name, key)
+	tag, err := s.of(t.Tenant).Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`), t.Name, key)
 	if err != nil {
 		return 0, wrap(err, "Release(%q, %q)", tenant, taskType)
 	}

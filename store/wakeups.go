@@ -106,7 +106,7 @@ func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) err
 	for key, at := range pending {
 		payloads = append(payloads, fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
 	}
-	_, err := w.store.pool.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
+	_, err := w.store.base.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
 	return err
 }
 
@@ -124,7 +124,7 @@ func (w *Wakeups) listen(ctx context.Context) error {
 }
 
 func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
-	conn, err := pgx.ConnectConfig(ctx, w.store.pool.Config().ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, w.store.base.Config().ConnConfig)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, a
 			attempts, err = pgx.CollectRows(rows, scanAttempt)
 			return err
 		})
-		return s.pool.SendBatch(ctx, b).Close()
+		return s.of(t.Tenant).Send(ctx, b)
 	})
 	if err == pgx.ErrNoRows {
 		return task, nil, unknownTask(id)

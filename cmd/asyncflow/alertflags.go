@@ -38,11 +38,11 @@ func rename(flag string, err error) error {
 }
 
 // createTenant makes the operator's tenant, if there are alerts for it.
-func (f alertFlags) createTenant(ctx context.Context, database string) error {
+func (f alertFlags) createTenant(ctx context.Context, database store.Config) error {
 	if f.AlertURL == "" {
 		return nil
 	}
-	_, err := store.CreateTenant(ctx, database, asyncflow.OperatorTenant)
+	_, err := store.CreateTenant(ctx, database.URL, asyncflow.OperatorTenant, store.WithoutRoles(database.NoRoles))
 	return err
 }
 

@@ -19,8 +19,8 @@ type governanceCmd struct {
 }
 
 // withGovernor opens the database for a command.
-func withGovernor(ctx context.Context, url string, do func(*store.Store, *governance.Governor) error) error {
-	s, err := store.Open(ctx, store.Config{URL: url, Node: nodeName(), Pool: 2, HotPool: 1})
+func withGovernor(ctx context.Context, db databaseFlag, do func(*store.Store, *governance.Governor) error) error {
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, NoRoles: db.off()})
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ Example:
 
 // Run shows the nodes and the jobs.
 func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
-	return withGovernor(ctx, c.DatabaseURL, func(s *store.Store, _ *governance.Governor) error {
+	return withGovernor(ctx, c.databaseFlag, func(s *store.Store, _ *governance.Governor) error {
 		status, err := governance.ReadStatus(ctx, s)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ Example:
 
 // Run runs the job, or looks at what it would do.
 func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
-	return withGovernor(ctx, c.DatabaseURL, func(_ *store.Store, gov *governance.Governor) error {
+	return withGovernor(ctx, c.databaseFlag, func(_ *store.Store, gov *governance.Governor) error {
 		job, err := gov.Job(c.Job)
 		if err != nil {
 			return usageError(err)

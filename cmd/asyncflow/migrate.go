@@ -15,15 +15,11 @@ type migrateCmd struct {
 	Status migrateStatusCmd `cmd:"" help:"Show how far each schema is; fails when one is behind."`
 }
 
-type databaseFlag struct {
-	DatabaseURL string `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres: postgres://user:password@host:5432/database."`
-}
-
 type migrateUpCmd struct{ databaseFlag }
 
 // Run migrates.
 func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
-	all, err := store.Migrate(ctx, c.DatabaseURL)
+	all, err := store.Migrate(ctx, c.DatabaseURL, c.option())
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
 	if err != nil {
 		return err
 	}
-	if err := cfg.alerts.createTenant(ctx, cfg.store.URL); err != nil {
+	if err := cfg.alerts.createTenant(ctx, cfg.store); err != nil {
 		return err
 	}
 	var meter *metrics.Metrics

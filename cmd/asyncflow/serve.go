@@ -21,11 +21,12 @@ import (
 
 // serveCmd runs a node against a Postgres of the operator's.
 type serveCmd struct {
-	DatabaseURL string   `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres to keep everything in: postgres://user:password@host:5432/database."`
-	Listen      string   `env:"ASYNCFLOW_LISTEN" default:":8080" help:"Address of the API."`
-	PublicURL   string   `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL" help:"Where workers reach this API, for completions. Default: http://127.0.0.1 and the port."`
-	Roles       []string `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance" help:"What this node does."`
-	Migrate     bool     `env:"ASYNCFLOW_MIGRATE" help:"Bring the schema up to date first."`
+	DatabaseURL string    `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres to keep everything in: postgres://user:password@host:5432/database."`
+	DBRoles     rolesFlag `embed:""`
+	Listen      string    `env:"ASYNCFLOW_LISTEN" default:":8080" help:"Address of the API."`
+	PublicURL   string    `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL" help:"Where workers reach this API, for completions. Default: http://127.0.0.1 and the port."`
+	Roles       []string  `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance" help:"What this node does."`
+	Migrate     bool      `env:"ASYNCFLOW_MIGRATE" help:"Bring the schema up to date first."`
 
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
 	Signing jwtFlags `embed:""`
@@ -93,8 +94,9 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	address := "none"
+	c.DBRoles.warn(log)
 	if c.Migrate {
-		if _, err := store.Migrate(ctx, c.DatabaseURL); err != nil {
+		if _, err := store.Migrate(ctx, c.DatabaseURL, c.DBRoles.option()); err != nil {
 			return err
 		}
 	}
@@ -157,7 +159,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	cfg := nodeConfig{
 		roles: c.Roles, secret: []byte(c.Secret), auth: tokens, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
-			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, Log: log},
+			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
 		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts, metrics: c.Metrics,

@@ -20,7 +20,7 @@ type tenantsCreateCmd struct {
 
 // Run makes the tenant.
 func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
-	created, err := store.CreateTenant(ctx, c.DatabaseURL, c.Tenant)
+	created, err := store.CreateTenant(ctx, c.DatabaseURL, c.Tenant, c.option())
 	if err != nil {
 		return err
 	}

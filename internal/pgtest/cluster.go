@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // sharedCluster returns the server of this process, started at the first call.
@@ -65,6 +67,7 @@ func openCluster(address string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.given = true
 	if openRun, err = pgx.Connect(ctx, address); err != nil {
 		return nil, fmt.Errorf("ASYNCFLOW_TEST_DATABASE_URL: %w", err)
 	}
@@ -96,9 +99,51 @@ func (c *cluster) dropLeftovers(ctx context.Context, conn *pgx.Conn) error {
 		if !gone {
 			continue
 		}
-		if err := c.exec(ctx, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+		if err := c.dropDatabase(ctx, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dropDatabase drops a database; on a server that outlives us, with the roles that were
+// made for its tenants.
+func (c *cluster) dropDatabase(ctx context.Context, name string) error {
+	var roles []string
+	if c.given {
+		conn, err := pgx.Connect(ctx, c.url.String())
+		if err != nil {
+			return fmt.Errorf("drop database %s: %w", name, err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if roles, err = rolesOf(ctx, conn, name); err != nil {
+			return err
+		}
+	}
+	if err := c.exec(ctx, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+		return err
+	}
+	for _, role := range roles { // one that another database uses too goes with the last of them
+		if err := c.exec(ctx, "DROP ROLE IF EXISTS %s", role); err != nil && !isUsed(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// rolesOf returns the roles that were made for tenants of a database.
+func rolesOf(ctx context.Context, conn *pgx.Conn, database string) ([]string, error) {
+	rows, _ := conn.Query(ctx, `SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN pg_roles r ON r.oid = d.refobjid
+		WHERE d.refclassid = 'pg_authid'::regclass AND b.datname = $1 AND rolname ~ '^asyncflow_[0-9a-f]{8}(_|$)'`, database)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("roles of database %s: %w", database, err)
+	}
+	return names, nil
+}
+
+// isUsed tells that a role can't be dropped because something is its own.
+func isUsed(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "2BP01"
 }

@@ -45,6 +45,7 @@ func Database(t testing.TB, prepare func(ctx context.Context, url string) error)
 type cluster struct {
 	url    url.URL // of a database that is there already, for administration
 	prefix string  // of the names of this process's databases
+	given  bool    // it outlives this process
 	seq    atomic.Int64
 
 	mu        sync.Mutex
@@ -90,7 +91,7 @@ func (c *cluster) fill(ctx context.Context, name string, prepare func(context.Co
 func (c *cluster) drop(t testing.TB, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
-	if err := c.exec(ctx, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+	if err := c.dropDatabase(ctx, name); err != nil {
 		t.Errorf("pgtest: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package pgtest_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -20,7 +21,8 @@ func prepare(ctx context.Context, url string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "CREATE TABLE note (text text PRIMARY KEY)")
+	role := fmt.Sprintf("asyncflow_%08x_acme", rand.Uint32()) // as a tenant has
+	_, err = conn.Exec(ctx, "CREATE ROLE "+role+"; CREATE TABLE note (text text PRIMARY KEY); GRANT SELECT ON note TO "+role)
 	return err
 }
 
