@@ -13,7 +13,7 @@ import (
 // claims is the content of a token: the registered claims, the tenant, and the
 // scopes separated by spaces (RFC 8693, section 4.2).
 type claims struct {
-	Tenant string `json:"tenant"`
+	Tenant string `json:"tenant,omitempty"`
 	Scope  string `json:"scope,omitempty"`
 	jwt.RegisteredClaims
 }
@@ -46,23 +46,42 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// principal returns who the claims speak of, once they are verified. It refuses
-// claims without a proper tenant.
-func (c *claims) principal() (Principal, error) {
-	switch {
-	case c.Tenant == "":
-		return Principal{}, refuse("the token names no tenant: the claim tenant is required")
-	case asyncflow.CheckName(c.Tenant) != nil:
-		return Principal{}, refuse("the token's tenant is not a tenant name: it %v", asyncflow.CheckName(c.Tenant))
-	case !validSubject(c.Subject):
+// principal returns who the claims of a token of a kind speak of, once they are
+// verified.
+func (c *claims) principal(kind Kind) (Principal, error) {
+	if !validSubject(c.Subject) {
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}
-	return Principal{
-		Tenant:    c.Tenant,
-		Subject:   c.Subject,
-		Scopes:    scopesOfToken(c.Scope),
-		ExpiresAt: c.ExpiresAt.UTC(),
-	}, nil
+	p := Principal{Kind: kind, Issuer: c.Issuer, Subject: c.Subject, ExpiresAt: c.ExpiresAt.UTC()}
+	if kind == KindOperator {
+		return c.operator(p)
+	}
+	return c.tenant(p)
+}
+
+// tenant completes a tenant's principal. A scope admin counts for nothing.
+func (c *claims) tenant(p Principal) (Principal, error) {
+	if c.Tenant == "" {
+		return Principal{}, refuse("the token names no tenant: the claim tenant is required")
+	}
+	if err := asyncflow.CheckName(c.Tenant); err != nil {
+		return Principal{}, refuse("the token's tenant is not a tenant name: it %v", err)
+	}
+	p.Tenant, p.Scopes = c.Tenant, scopesOfToken(c.Scope)&^ScopeAdmin.bit()
+	return p, nil
+}
+
+// operator completes an operator's principal. A token that names a tenant may be
+// one for callers, under a typ that it shouldn't have.
+func (c *claims) operator(p Principal) (Principal, error) {
+	if c.Tenant != "" {
+		return Principal{}, refuse("the admin token names a tenant: it speaks for none")
+	}
+	p.Scopes = scopesOfToken(c.Scope) & ScopeAdmin.bit()
+	if p.Scopes == 0 {
+		return Principal{}, refuse("the admin token lacks the scope admin")
+	}
+	return p, nil
 }
 
 // date is a NumericDate that has to be a JSON number between 1970 and 9999. The

@@ -16,6 +16,9 @@ const (
 	// (RFC 7518, section 3.2).
 	MinSecretBytes = 32
 
+	// DefaultAdminType is the header typ of operators' tokens, unless configured.
+	DefaultAdminType = "asyncflow-admin+jwt"
+
 	minRSABits = 2048 // RFC 7518, section 3.3
 )
 
@@ -29,7 +32,8 @@ type Config struct {
 
 	Issuer    string        // the claim iss; default "asyncflow"; never empty
 	Audience  string        // the claim aud; default "asyncflow"; never empty
-	TokenType string        // the header typ; default "at+jwt" (RFC 9068); never empty
+	TokenType string        // the header typ of tenants' tokens; default "at+jwt" (RFC 9068); never empty
+	AdminType string        // the header typ of operators' tokens; default DefaultAdminType; empty: there are none
 	Leeway    time.Duration // how far clocks may differ, 0 to MaxLeeway; default 10 s
 }
 
@@ -37,7 +41,7 @@ type Config struct {
 // written from nothing is refused, since an empty issuer or audience may be a
 // setting that got lost, and would switch its check off.
 func DefaultConfig() Config {
-	return Config{Issuer: "asyncflow", Audience: "asyncflow", TokenType: "at+jwt", Leeway: 10 * time.Second}
+	return Config{Issuer: "asyncflow", Audience: "asyncflow", TokenType: "at+jwt", AdminType: DefaultAdminType, Leeway: 10 * time.Second}
 }
 
 // check refuses what no Verifier and no Issuer may be made from.
@@ -50,6 +54,9 @@ func (c Config) check() error {
 		if strings.TrimSpace(f.value) == "" {
 			return asyncflow.InvalidField(f.name, "must not be empty: start from DefaultConfig")
 		}
+	}
+	if mediaSubtype(c.TokenType) == mediaSubtype(c.AdminType) {
+		return asyncflow.InvalidField("AdminType", "must not be TokenType: it tells operators' tokens from those of tenants")
 	}
 	if c.Leeway < 0 || c.Leeway > MaxLeeway {
 		return asyncflow.InvalidField("Leeway", "must be between 0 and %v, not %v", MaxLeeway, c.Leeway)
@@ -78,4 +85,13 @@ func (c Config) checkFamily() error {
 // section 4.1.9), in lower case.
 func mediaSubtype(typ string) string {
 	return strings.TrimPrefix(strings.ToLower(typ), "application/")
+}
+
+// kinds returns the kind of token that each typ stands for.
+func (c Config) kinds() map[string]Kind {
+	kinds := map[string]Kind{mediaSubtype(c.TokenType): KindTenant}
+	if c.AdminType != "" {
+		kinds[mediaSubtype(c.AdminType)] = KindOperator
+	}
+	return kinds
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -97,8 +98,8 @@ func TestSecretIsCopied(t *testing.T) {
 	clear(cfg.HMACSecret)
 	token, err := i.Issue("acme", "ci", nil, time.Hour, testNow)
 	require.NoError(t, err)
-	_, err = v.Verify(token, testNow)
+	_, err = v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
-	_, err = v.Verify(hs256(t, nil, nil), testNow)
+	_, err = v.Verify(context.Background(), hs256(t, nil, nil), testNow)
 	require.NoError(t, err)
 }

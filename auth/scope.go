@@ -15,7 +15,7 @@ const (
 	ScopeRead   Scope = "read"   // read tasks, types and statistics
 	ScopeWork   Scope = "work"   // lease tasks and report on them
 	ScopeManage Scope = "manage" // change what a tenant owns: types, tasks, limits
-	ScopeAdmin  Scope = "admin"  // change what lies above a tenant
+	ScopeAdmin  Scope = "admin"  // see and change what lies above a tenant; of operators only
 )
 
 // allScopes fixes the order of lists and the bit of each scope in Scopes.

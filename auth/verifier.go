@@ -1,7 +1,9 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +17,7 @@ const MaxTokenBytes = 8 << 10
 type Verifier struct {
 	issuer   string
 	audience string
-	typ      string // as of mediaSubtype
+	kinds    map[string]Kind // by typ, as of mediaSubtype
 	leeway   time.Duration
 	keys     keyring
 	cache    *cache
@@ -35,7 +37,7 @@ func NewVerifier(cfg Config) (*Verifier, error) {
 	return &Verifier{
 		issuer:   cfg.Issuer,
 		audience: cfg.Audience,
-		typ:      mediaSubtype(cfg.TokenType),
+		kinds:    cfg.kinds(),
 		leeway:   cfg.Leeway,
 		keys:     keys,
 		cache:    newCache(maxCached),
@@ -48,7 +50,7 @@ func NewVerifier(cfg Config) (*Verifier, error) {
 // A token that was verified is remembered by its SHA-256 until it expires, so
 // that its signature is checked once; a refused one is not. The memory of token
 // is not kept: it may be a part of a buffer that is used again.
-func (v *Verifier) Verify(token string, now time.Time) (Principal, error) {
+func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Principal, error) {
 	if token == "" {
 		return Principal{}, refuse(noToken)
 	}
@@ -59,16 +61,16 @@ func (v *Verifier) Verify(token string, now time.Time) (Principal, error) {
 	if p, ok := v.cache.get(sum, now); ok {
 		return p, nil
 	}
-	return v.verifyNew(token, sum, now)
+	return v.verifyNew(ctx, token, sum, now)
 }
 
 // verifyNew verifies a token that isn't cached, and caches it.
-func (v *Verifier) verifyNew(token string, sum tokenSum, now time.Time) (Principal, error) {
-	c, err := v.parse(token, now)
+func (v *Verifier) verifyNew(_ context.Context, token string, sum tokenSum, now time.Time) (Principal, error) {
+	c, kind, err := v.parse(token, now)
 	if err != nil {
 		return Principal{}, err
 	}
-	p, err := c.principal()
+	p, err := c.principal(kind)
 	if err != nil {
 		return Principal{}, err
 	}
@@ -82,9 +84,9 @@ func (v *Verifier) verifyNew(token string, sum tokenSum, now time.Time) (Princip
 
 // parse checks the form, the header, the signature and the registered claims
 // of a token. It sets no time limit on iat, which RFC 7519 makes information.
-func (v *Verifier) parse(token string, now time.Time) (*claims, error) {
+func (v *Verifier) parse(token string, now time.Time) (*claims, Kind, error) {
 	if strings.ContainsAny(token, "\r\n") { // which base64 decoders skip: one token, one spelling
-		return nil, refuse("the token is malformed: it is not a signed JWT")
+		return nil, "", refuse("the token is malformed: it is not a signed JWT")
 	}
 	parser := jwt.NewParser(
 		jwt.WithValidMethods([]string{v.keys.method.Alg()}),
@@ -98,9 +100,9 @@ func (v *Verifier) parse(token string, now time.Time) (*claims, error) {
 	c := &claims{}
 	parsed, err := parser.ParseWithClaims(token, c, v.key)
 	if err != nil {
-		return nil, v.refusal(err, parsed, c)
+		return nil, "", v.refusal(err, parsed, c)
 	}
-	return c, nil
+	return c, v.kindOf(parsed), nil
 }
 
 // key checks the header of a token and returns the key to verify it with.
@@ -109,8 +111,26 @@ func (v *Verifier) key(token *jwt.Token) (any, error) {
 	if _, ok := token.Header["crit"]; ok {
 		return nil, refuse("the token asks for an extension (header crit), and none is supported")
 	}
-	if typ, _ := token.Header["typ"].(string); mediaSubtype(typ) != v.typ {
-		return nil, refuse("the token's type (header typ) is not %q", v.typ)
+	if v.kindOf(token) == "" {
+		return nil, refuse("the token's type (header typ) is not %s", v.typs())
 	}
 	return v.keys.find(token.Header["kid"])
+}
+
+// kindOf returns the kind of a token by its header typ, "" for one of another typ.
+func (v *Verifier) kindOf(token *jwt.Token) Kind {
+	typ, _ := token.Header["typ"].(string)
+	return v.kinds[mediaSubtype(typ)]
+}
+
+// typs lists the types that are accepted, that of tenants first.
+func (v *Verifier) typs() string {
+	quoted := map[Kind]string{}
+	for typ, kind := range v.kinds {
+		quoted[kind] = strconv.Quote(typ)
+	}
+	if quoted[KindOperator] == "" {
+		return quoted[KindTenant]
+	}
+	return quoted[KindTenant] + " or " + quoted[KindOperator]
 }

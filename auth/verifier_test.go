@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func TestVerifyAccepts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, err := newVerifier(t, secretConfig()).Verify(hs256(t, tc.header, tc.claims), testNow)
+			p, err := newVerifier(t, secretConfig()).Verify(context.Background(), hs256(t, tc.header, tc.claims), testNow)
 			require.NoError(t, err)
 			require.Equal(t, "acme", p.Tenant)
 			require.Equal(t, NewScopes(ScopeSubmit, ScopeRead), p.Scopes)
@@ -75,7 +76,7 @@ func TestVerifyRefusesClaims(t *testing.T) {
 			v := newVerifier(t, secretConfig())
 			token := hs256(t, nil, tc.claims)
 			for range 2 { // a failure is not cached as a success
-				p, err := v.Verify(token, testNow)
+				p, err := v.Verify(context.Background(), token, testNow)
 				requireRefused(t, err, tc.want)
 				require.Zero(t, p)
 			}
@@ -111,7 +112,7 @@ func TestVerifyRefusesHeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			token := sign(t, tc.method, tc.key, headerWith(tc.header), claimsWith(nil))
-			_, err := newVerifier(t, secretConfig()).Verify(token, testNow)
+			_, err := newVerifier(t, secretConfig()).Verify(context.Background(), token, testNow)
 			requireRefused(t, err, tc.want)
 		})
 	}
@@ -144,7 +145,7 @@ func TestVerifyRefusesGarbage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newVerifier(t, secretConfig()).Verify(tc.token, testNow)
+			_, err := newVerifier(t, secretConfig()).Verify(context.Background(), tc.token, testNow)
 			requireRefused(t, err, tc.want)
 		})
 	}
@@ -173,7 +174,7 @@ func TestRefusalQuotesNothingOfTheToken(t *testing.T) {
 		hs256(t, nil, fields{"exp": mark}),
 		hs256(t, nil, fields{"tenant": mark + "/"}),
 	} {
-		_, err := v.Verify(token, testNow)
+		_, err := v.Verify(context.Background(), token, testNow)
 		requireRefused(t, err, "")
 		require.NotContains(t, err.Error(), mark)
 		require.NotContains(t, err.Error(), string(testSecret))

@@ -136,10 +136,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 	if d.secrets, err = loadSecrets(filepath.Join(d.cmd.Data, "secrets.json")); err != nil {
 		return err
 	}
-	if d.token, err = d.newToken(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeManage); err != nil {
-		return err
-	}
-	if d.admin, err = d.newToken(auth.ScopeAdmin); err != nil {
+	if err := d.makeTokens(); err != nil {
 		return err
 	}
 	return d.writeFile()
@@ -147,12 +144,18 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 
 const devTokenLife = 30 * 24 * time.Hour
 
-func (d *dev) newToken(scopes ...auth.Scope) (string, error) {
+// makeTokens makes the token of the dev tenant and the operator's.
+func (d *dev) makeTokens() error {
 	issuer, err := auth.NewIssuer(d.auth())
 	if err != nil {
-		return "", err
+		return err
 	}
-	return issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now())
+	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeManage}
+	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
+		return err
+	}
+	d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now())
+	return err
 }
 
 func (d *dev) auth() auth.Config {

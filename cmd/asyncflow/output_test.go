@@ -81,7 +81,7 @@ func TestTokenCreate(t *testing.T) {
 	cfg.HMACSecret, cfg.Issuer = []byte(testJWTSecret), "me"
 	v, err := auth.NewVerifier(cfg)
 	require.NoError(t, err)
-	p, err := v.Verify(strings.TrimSuffix(r.stdout, "\n"), time.Now())
+	p, err := v.Verify(t.Context(), strings.TrimSuffix(r.stdout, "\n"), time.Now())
 	require.NoError(t, err)
 	require.Equal(t, "acme", p.Tenant)
 	require.Equal(t, "ci", p.Subject)
