@@ -33,7 +33,7 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	first, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, 1, v.cache.size())
-	v.keys.secret = []byte("a hit doesn't need the key any more")
+	v.issuers[0].ring.Store(&keyring{method: v.issuers[0].method, secret: []byte("a hit doesn't need the secret any more")})
 	second, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
@@ -76,7 +76,7 @@ func TestTokenInTheLeewayIsNotCached(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache(maxCached)
-	e := entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}}
+	e := entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(t, secretConfig()).issuers[0]}
 	for n := range 3 * maxCached {
 		c.put(sumOf(n), e, testNow)
 		_, ok := c.get(sumOf(n), testNow)
@@ -105,7 +105,7 @@ func TestCachePutTwice(t *testing.T) {
 	t.Parallel()
 	c := newCache(2 * cacheShards)
 	one, two := tokenSum{1: 1}, tokenSum{1: 2} // of one shard
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(t, secretConfig()).issuers[0]}
 	c.put(one, e, testNow)
 	c.put(two, e, testNow)
 	c.put(one, e, testNow)
@@ -177,7 +177,7 @@ func BenchmarkVerifyAnew(b *testing.B) {
 
 func BenchmarkCachePutFull(b *testing.B) {
 	c := newCache(maxCached)
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(b, secretConfig()).issuers[0]}
 	for n := range 2 * maxCached {
 		c.put(sumOf(n), e, testNow)
 	}

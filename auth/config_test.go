@@ -76,7 +76,7 @@ func TestPublicKeysRefused(t *testing.T) {
 		"mixed families": {[][]byte{ed.public, newRSA(t).public}, "several algorithms, EdDSA and RS256"},
 		"twice the same": {[][]byte{ed.public, ed.public}, "two keys have the id"},
 		"same name":      {[][]byte{named.public, newEd25519(t, map[string]string{"kid": "a"}).public}, "two keys have the id"},
-		"empty name":     {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public}, "header kid must have"},
+		"empty name":     {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public}, "kid must have"},
 		"damaged second": {[][]byte{named.public, damaged}, "damaged PEM block"},
 		"damaged first":  {[][]byte{damaged, named.public}, "damaged PEM block"},
 	} {

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rand"
 	"strings"
 	"time"
@@ -21,7 +20,7 @@ type Issuer struct {
 	typ      string
 	adminTyp string
 	method   jwt.SigningMethod
-	key      any    // []byte or crypto.Signer
+	key      any    // []byte or a crypto.Signer
 	keyID    string // empty for a secret
 }
 
@@ -54,15 +53,16 @@ func checkPair(cfg Config, private publicKey) error {
 	if len(cfg.PublicKeys) == 0 {
 		return nil
 	}
-	ring, err := newKeyring(cfg)
+	keys, _, err := parseKeys(cfg.PublicKeys, "")
 	if err != nil {
-		return err
+		return asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
 	}
-	key, ok := private.key.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !key.Equal(ring.public[private.id]) {
-		return asyncflow.InvalidField("PrivateKey", "is not the other half of any of PublicKeys, or has another id")
+	for _, k := range keys {
+		if k.mark() == private.mark() {
+			return nil
+		}
 	}
-	return nil
+	return asyncflow.InvalidField("PrivateKey", "is not the other half of any of PublicKeys, or has another id")
 }
 
 // Issue returns a token that lets subject act for tenant with scopes, from now

@@ -24,6 +24,7 @@ func TestVerifyAccepts(t *testing.T) {
 		"embedded key is ignored":      {header: fields{"jwk": fields{"kty": "oct", "k": "AAAA"}, "jku": "https://evil.example/keys"}},
 		"kid means nothing to HS256":   {header: fields{"kid": "../../dev/null"}},
 		"unknown claims":               {claims: fields{"Tenant": "evil", "TENANT": "evil", "groups": []int{1}}},
+		"scopes in a list":             {claims: fields{"scope": []string{"submit", "read", "billing"}}},
 		"longest tenant":               {claims: fields{"tenant": "acme", "sub": strings.Repeat("s", 255)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestVerifyRefusesClaims(t *testing.T) {
 		"tenant against rules":  {fields{"tenant": "../acme"}, "not a tenant name"},
 		"tenant of two lines":   {fields{"tenant": "acme\n"}, "not a tenant name"},
 		"tenant too long":       {fields{"tenant": strings.Repeat("a", 41)}, "not a tenant name"},
-		"scope as a list":       {fields{"scope": []string{"read"}}, "claim scope is not of the right form"},
+		"scope as numbers":      {fields{"scope": []int{7}}, "claim scope is not of the right form"},
+		"scope as an object":    {fields{"scope": fields{"read": true}}, "claim scope is not of the right form"},
 		"subject with NUL":      {fields{"sub": "ci\x00"}, "subject"},
 		"subject too long":      {fields{"sub": strings.Repeat("s", 256)}, "subject"},
 	} {

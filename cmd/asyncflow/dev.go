@@ -116,6 +116,7 @@ type dev struct {
 
 	schedules map[string]string // of governance
 	secrets   devSecrets
+	tokens    *auth.Verifier
 	token     string
 	admin     string
 }
@@ -144,7 +145,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 
 const devTokenLife = 30 * 24 * time.Hour
 
-// makeTokens makes the token of the dev tenant and the operator's.
+// makeTokens makes the token of the dev tenant, the operator's, and what verifies them.
 func (d *dev) makeTokens() error {
 	issuer, err := auth.NewIssuer(d.auth())
 	if err != nil {
@@ -154,7 +155,10 @@ func (d *dev) makeTokens() error {
 	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
 		return err
 	}
-	d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now())
+	if d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now()); err != nil {
+		return err
+	}
+	d.tokens, err = auth.NewVerifier(d.auth())
 	return err
 }
 
@@ -200,7 +204,7 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 
 func (d *dev) node() nodeConfig {
 	return nodeConfig{
-		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), auth: d.auth(), grace: 5 * time.Second, log: d.log,
+		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
 		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
 		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
