@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	loadTimeout = 10 * time.Second // of one look at a file or URL, slow senders included
+	loadTimeout = 10 * time.Second // of one look at a file or URL
 	askTimeout  = 3 * time.Second  // how long a token waits for its key to be looked for
 
 	maxKeysBytes = 256 << 10 // of a file or a fetched key set
@@ -30,6 +30,7 @@ type source struct {
 	place string // the file or the URL, for people
 	every time.Duration
 	rest  time.Duration // the least time between two loads that tokens ask for
+	limit time.Duration // of one load, slow senders included
 	read  func(context.Context) ([]byte, error)
 	use   func(text []byte) error // takes the keys over
 
@@ -46,7 +47,7 @@ type source struct {
 // waiting when ctx ends; the load itself goes on to its own timeout.
 func (s *source) load(ctx context.Context) error {
 	done := s.flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 		defer cancel()
 		return nil, s.loadOnce(ctx)
 	})

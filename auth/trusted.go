@@ -42,12 +42,12 @@ func newTrusted(c Config) (*trusted, error) {
 			return nil, asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
 		}
 	case c.PublicKeysFile != "":
-		t.source = &source{place: c.PublicKeysFile, every: orDefault(c.Interval, DefaultFileInterval), rest: time.Second, read: fileReader(c.PublicKeysFile), use: t.use}
+		t.source = &source{place: c.PublicKeysFile, every: orDefault(c.Interval, DefaultFileInterval), rest: time.Second, limit: loadTimeout, read: fileReader(c.PublicKeysFile), use: t.use}
 		if err := t.source.load(context.Background()); err != nil {
 			return nil, asyncflow.InvalidField("PublicKeysFile", "can't be used: %v", err)
 		}
 	case c.JWKSURL != "":
-		t.source = &source{place: placeOf(c.JWKSURL), every: orDefault(c.Interval, DefaultURLInterval), rest: 10 * time.Second, read: fetcher(c), use: t.use}
+		t.source = &source{place: placeOf(c.JWKSURL), every: orDefault(c.Interval, DefaultURLInterval), rest: 10 * time.Second, limit: loadTimeout, read: fetcher(c), use: t.useSet}
 	default:
 		return nil, asyncflow.InvalidField("PublicKeys", "must be set, or HMACSecret: there is no key to verify with")
 	}
@@ -72,11 +72,25 @@ func (t *trusted) use(text []byte) error {
 	if err != nil {
 		return err
 	}
+	t.put(keys, named)
+	return nil
+}
+
+// useSet is use of what must be a JWK Set.
+func (t *trusted) useSet(text []byte) error {
+	keys, err := parseJWKS(text, t.method.Alg())
+	if err != nil {
+		return err
+	}
+	t.put(keys, true)
+	return nil
+}
+
+func (t *trusted) put(keys []publicKey, named bool) {
 	if t.method == nil { // before anybody reads it
 		t.method = keys[0].method
 	}
 	t.ring.Store(newKeyring(keys, named))
-	return nil
 }
 
 // ready returns nil once the issuer has keys, else a CodeUnavailable error.
