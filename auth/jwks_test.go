@@ -22,7 +22,7 @@ func jwkOf(t testing.TB, key pair, f fields) json.RawMessage {
 }
 
 func setOf(jwks ...json.RawMessage) []byte {
-	text, err := json.Marshal(map[string]any{"keys": jwks})
+	text, err := json.Marshal(map[string]any{"keys": append([]json.RawMessage{}, jwks...)})
 	if err != nil {
 		panic(err)
 	}
@@ -86,6 +86,7 @@ func TestParseJWKSRefuses(t *testing.T) {
 		"cut short":             {setOf(good)[:40], "is not a JWK Set"},
 		"an array":              {[]byte("[]"), "is not a JWK Set"},
 		"no keys member":        {[]byte(`{"key":[]}`), "has no member keys"},
+		"keys null":             {[]byte(`{"keys":null}`), "has no member keys"},
 		"keys no list":          {[]byte(`{"keys":{}}`), "is not a JWK Set"},
 		"no keys":               {setOf(), "no key for signatures by EdDSA"},
 		"none of the family":    {setOf(jwkOf(t, rs, fields{"kid": "r"})), "no key for signatures by EdDSA; key 1 is for RS256"},

@@ -65,7 +65,7 @@ func (s *source) loadOnce(ctx context.Context) error {
 	before := s.text
 	s.mu.Unlock()
 	text, err := s.read(ctx)
-	if err == nil && !bytes.Equal(text, before) {
+	if err == nil && (before == nil || !bytes.Equal(text, before)) {
 		err = s.use(text)
 	}
 	s.mu.Lock()
