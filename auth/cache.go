@@ -16,14 +16,17 @@ const (
 type tokenSum = [sha256.Size]byte
 
 // entry is a verified token. It holds at a time t if from <= t < ExpiresAt,
-// the leeway left out at the end: past the expiry each call is verified anew.
+// the leeway left out at the end: past the expiry each call is verified anew. It holds
+// no longer than its issuer has the key that it was verified with.
 type entry struct {
 	principal Principal
 	from      time.Time // zero: always
+	issuer    *trusted
+	key       keyMark
 }
 
 func (e entry) holds(now time.Time) bool {
-	return now.Before(e.principal.ExpiresAt) && !now.Before(e.from)
+	return now.Before(e.principal.ExpiresAt) && !now.Before(e.from) && e.issuer.ring.Load().has(e.key)
 }
 
 // cache remembers verified tokens. It is safe for concurrent use.

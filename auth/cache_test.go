@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"strconv"
@@ -29,14 +30,14 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	t.Parallel()
 	v := newVerifier(t, secretConfig())
 	token := hs256(t, nil, nil)
-	first, err := v.Verify(token, testNow)
+	first, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, 1, v.cache.size())
-	v.keys.secret = []byte("a hit doesn't need the key any more")
-	second, err := v.Verify(token, testNow)
+	v.issuers[0].ring.Store(&keyring{method: v.issuers[0].method, secret: []byte("a hit doesn't need the secret any more")})
+	second, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
-	_, err = v.Verify(token[:len(token)-1], testNow)
+	_, err = v.Verify(context.Background(), token[:len(token)-1], testNow)
 	requireRefused(t, err, "the token")
 }
 
@@ -47,27 +48,27 @@ func TestCacheNeverOutlivesTheToken(t *testing.T) {
 	nbf, exp := testNow.Add(-time.Minute), testNow.Add(time.Minute)
 	token := hs256(t, nil, fields{"nbf": nbf.Unix(), "exp": exp.Unix()})
 	seen := newVerifier(t, cfg)
-	_, err := seen.Verify(token, testNow)
+	_, err := seen.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 
 	for _, now := range []time.Time{
 		nbf.Add(-cfg.Leeway - 1), nbf.Add(-cfg.Leeway), nbf,
 		exp.Add(-1), exp, exp.Add(cfg.Leeway - 1), exp.Add(cfg.Leeway), exp.Add(time.Hour),
 	} {
-		_, wantErr := newVerifier(t, cfg).Verify(token, now)
-		_, err := seen.Verify(token, now)
+		_, wantErr := newVerifier(t, cfg).Verify(context.Background(), token, now)
+		_, err := seen.Verify(context.Background(), token, now)
 		require.Equal(t, wantErr == nil, err == nil, "at %v: cached %v, anew %v", now, err, wantErr)
 		_, hit := seen.cache.get(sha256.Sum256([]byte(token)), now)
 		require.False(t, hit && !now.Before(exp), "served from the cache at %v", now)
 	}
-	_, err = seen.Verify(token, exp.Add(cfg.Leeway))
+	_, err = seen.Verify(context.Background(), token, exp.Add(cfg.Leeway))
 	requireRefused(t, err, "the token has expired")
 }
 
 func TestTokenInTheLeewayIsNotCached(t *testing.T) {
 	t.Parallel()
 	v := newVerifier(t, secretConfig())
-	_, err := v.Verify(hs256(t, nil, fields{"exp": testNow.Unix()}), testNow)
+	_, err := v.Verify(context.Background(), hs256(t, nil, fields{"exp": testNow.Unix()}), testNow)
 	require.NoError(t, err)
 	require.Zero(t, v.cache.size())
 }
@@ -75,7 +76,7 @@ func TestTokenInTheLeewayIsNotCached(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache(maxCached)
-	e := entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}}
+	e := entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(t, secretConfig()).issuers[0]}
 	for n := range 3 * maxCached {
 		c.put(sumOf(n), e, testNow)
 		_, ok := c.get(sumOf(n), testNow)
@@ -104,7 +105,7 @@ func TestCachePutTwice(t *testing.T) {
 	t.Parallel()
 	c := newCache(2 * cacheShards)
 	one, two := tokenSum{1: 1}, tokenSum{1: 2} // of one shard
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(t, secretConfig()).issuers[0]}
 	c.put(one, e, testNow)
 	c.put(two, e, testNow)
 	c.put(one, e, testNow)
@@ -126,7 +127,7 @@ func TestVerifyConcurrently(t *testing.T) {
 		wg.Go(func() {
 			for n := range 500 {
 				i := (n*7 + g) % len(tokens)
-				p, err := v.Verify(tokens[i], testNow)
+				p, err := v.Verify(context.Background(), tokens[i], testNow)
 				if err != nil || p.Tenant != tenants[i%5] {
 					t.Errorf("token %d: %+v, %v", i, p, err)
 					return
@@ -143,7 +144,7 @@ func BenchmarkVerifyCached(b *testing.B) {
 	token := hs256(b, nil, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := v.Verify(token, testNow); err != nil {
+		if _, err := v.Verify(context.Background(), token, testNow); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -155,7 +156,7 @@ func BenchmarkVerifyCachedParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := v.Verify(token, testNow); err != nil {
+			if _, err := v.Verify(context.Background(), token, testNow); err != nil {
 				b.Error(err)
 			}
 		}
@@ -168,7 +169,7 @@ func BenchmarkVerifyAnew(b *testing.B) {
 	sum := sha256.Sum256([]byte(token))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := v.verifyNew(token, sum, testNow); err != nil {
+		if _, err := v.verifyNew(context.Background(), token, sum, testNow); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -176,7 +177,7 @@ func BenchmarkVerifyAnew(b *testing.B) {
 
 func BenchmarkCachePutFull(b *testing.B) {
 	c := newCache(maxCached)
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(b, secretConfig()).issuers[0]}
 	for n := range 2 * maxCached {
 		c.put(sumOf(n), e, testNow)
 	}

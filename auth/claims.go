@@ -3,6 +3,8 @@ package auth
 import (
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -10,12 +12,53 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// claims is the content of a token: the registered claims, the tenant, and the
-// scopes separated by spaces (RFC 8693, section 4.2).
+// claimRules say where the claims of an issuer's tokens stand and what they mean.
+type claimRules struct {
+	tenant  []string          // the claim that names the tenant, member by member
+	scope   string            // the claim with the scopes
+	names   map[string]Scopes // what each of the issuer's scopes stands for; nil: they are ours
+	tenants map[string]bool   // the only ones that it may speak for; nil: all
+}
+
+func (c Config) claimRules() claimRules {
+	r := claimRules{tenant: slices.Clone(c.TenantClaim), scope: c.ScopeClaim}
+	if c.ScopeNames != nil {
+		r.names = make(map[string]Scopes, len(c.ScopeNames))
+		for foreign, ours := range c.ScopeNames {
+			r.names[foreign] = NewScopes(ours...)
+		}
+	}
+	if len(c.Tenants) > 0 {
+		r.tenants = make(map[string]bool, len(c.Tenants))
+		for _, tenant := range c.Tenants {
+			r.tenants[tenant] = true
+		}
+	}
+	return r
+}
+
+// scopes returns our scopes for those in a token.
+func (r *claimRules) scopes(names []string) Scopes {
+	if r.names == nil {
+		return scopesOfToken(names)
+	}
+	var set Scopes
+	for _, name := range names {
+		set |= r.names[name]
+	}
+	return set
+}
+
+// claims is the content of a token: the registered claims, the tenant, and the scopes.
+// Tokens that are made here have the claims tenant, and scope with the scopes separated
+// by spaces (RFC 8693, section 4.2); rules say where to read them.
 type claims struct {
-	Tenant string `json:"tenant"`
+	Tenant string `json:"tenant,omitempty"`
 	Scope  string `json:"scope,omitempty"`
 	jwt.RegisteredClaims
+
+	rules  *claimRules
+	scopes []string // as they were read
 }
 
 // UnmarshalJSON reads claims by their exact names, as RFC 7519 has it; package
@@ -29,16 +72,18 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 	var exp, nbf, iat date
 	for _, claim := range []struct {
 		name string
+		from json.RawMessage
 		into any
 	}{
-		{"iss", &c.Issuer}, {"sub", &c.Subject}, {"aud", &c.Audience}, {"jti", &c.ID},
-		{"tenant", &c.Tenant}, {"scope", &c.Scope},
-		{"exp", &exp}, {"nbf", &nbf}, {"iat", &iat},
+		{"iss", raw["iss"], &c.Issuer}, {"sub", raw["sub"], &c.Subject}, {"aud", raw["aud"], &c.Audience}, {"jti", raw["jti"], &c.ID},
+		{"exp", raw["exp"], &exp}, {"nbf", raw["nbf"], &nbf}, {"iat", raw["iat"], &iat},
+		{strings.Join(c.rules.tenant, "."), member(raw, c.rules.tenant), &c.Tenant},
+		{c.rules.scope, raw[c.rules.scope], (*scopeList)(&c.scopes)},
 	} {
-		if raw[claim.name] == nil {
+		if claim.from == nil {
 			continue
 		}
-		if err := json.Unmarshal(raw[claim.name], claim.into); err != nil {
+		if err := json.Unmarshal(claim.from, claim.into); err != nil {
 			return refuse("the token's claim %s is not of the right form", claim.name)
 		}
 	}
@@ -46,23 +91,73 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// principal returns who the claims speak of, once they are verified. It refuses
-// claims without a proper tenant.
-func (c *claims) principal() (Principal, error) {
-	switch {
-	case c.Tenant == "":
-		return Principal{}, refuse("the token names no tenant: the claim tenant is required")
-	case asyncflow.CheckName(c.Tenant) != nil:
-		return Principal{}, refuse("the token's tenant is not a tenant name: it %v", asyncflow.CheckName(c.Tenant))
-	case !validSubject(c.Subject):
+// member returns a member of an object, or of one inside it; nil if it isn't there.
+func member(object map[string]json.RawMessage, path []string) json.RawMessage {
+	for ; len(path) > 1; path = path[1:] {
+		var inner map[string]json.RawMessage
+		if object[path[0]] == nil || json.Unmarshal(object[path[0]], &inner) != nil {
+			return nil
+		}
+		object = inner
+	}
+	return object[path[0]]
+}
+
+// scopeList reads scopes: a text with spaces between them, or a list of texts.
+type scopeList []string
+
+// UnmarshalJSON reads either form.
+func (l *scopeList) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err == nil {
+		*l = strings.Fields(text)
+		return nil
+	}
+	var list []string
+	err := json.Unmarshal(data, &list)
+	*l = list
+	return err
+}
+
+// principal returns who the claims of a token of a kind speak of, once they are
+// verified.
+func (c *claims) principal(kind Kind) (Principal, error) {
+	if !validSubject(c.Subject) {
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}
-	return Principal{
-		Tenant:    c.Tenant,
-		Subject:   c.Subject,
-		Scopes:    scopesOfToken(c.Scope),
-		ExpiresAt: c.ExpiresAt.UTC(),
-	}, nil
+	p := Principal{Kind: kind, Issuer: c.Issuer, Subject: c.Subject, ExpiresAt: c.ExpiresAt.UTC()}
+	if kind == KindOperator {
+		return c.operator(p)
+	}
+	return c.tenant(p)
+}
+
+// tenant completes a tenant's principal. A scope admin counts for nothing.
+func (c *claims) tenant(p Principal) (Principal, error) {
+	if c.Tenant == "" {
+		return Principal{}, refuse("the token names no tenant: the claim %s is required", strings.Join(c.rules.tenant, "."))
+	}
+	if err := asyncflow.CheckName(c.Tenant); err != nil {
+		return Principal{}, refuse("the token's tenant is not a tenant name: it %v", err)
+	}
+	if c.rules.tenants != nil && !c.rules.tenants[c.Tenant] {
+		return Principal{}, refuse("the token's issuer may not speak for the tenant %q", c.Tenant)
+	}
+	p.Tenant, p.Scopes = c.Tenant, c.rules.scopes(c.scopes)&^ScopeAdmin.bit()
+	return p, nil
+}
+
+// operator completes an operator's principal. A token that names a tenant may be
+// one for callers, under a typ that it shouldn't have.
+func (c *claims) operator(p Principal) (Principal, error) {
+	if c.Tenant != "" {
+		return Principal{}, refuse("the admin token names a tenant: it speaks for none")
+	}
+	p.Scopes = c.rules.scopes(c.scopes) & ScopeAdmin.bit()
+	if p.Scopes == 0 {
+		return Principal{}, refuse("the admin token lacks the scope admin")
+	}
+	return p, nil
 }
 
 // date is a NumericDate that has to be a JSON number between 1970 and 9999. The

@@ -2,6 +2,10 @@ package auth
 
 import (
 	"bytes"
+	"crypto/x509"
+	"maps"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,28 +20,58 @@ const (
 	// (RFC 7518, section 3.2).
 	MinSecretBytes = 32
 
-	minRSABits = 2048 // RFC 7518, section 3.3
+	// DefaultAdminType is the header typ of operators' tokens, unless configured.
+	DefaultAdminType = "asyncflow-admin+jwt"
+
+	// DefaultFileInterval is how often a file of keys is looked at, unless configured.
+	DefaultFileInterval = 5 * time.Second
+	// DefaultURLInterval is how often a key set is fetched, unless configured.
+	DefaultURLInterval = 5 * time.Minute
+
+	minRSABits  = 2048 // RFC 7518, section 3.3
+	minInterval = time.Second
+	maxInterval = 24 * time.Hour
 )
 
-// Config says which tokens are trusted and how they are made. Start from
-// DefaultConfig and set the keys of one family: HMACSecret, or PublicKeys to
-// verify and PrivateKey to issue.
+// Config says which tokens of one issuer are trusted and how they are made. Start
+// from DefaultConfig and set the keys of one family: one of HMACSecret, PublicKeys,
+// PublicKeysFile and JWKSURL to verify, and HMACSecret or PrivateKey to issue.
 type Config struct {
 	HMACSecret []byte // HS256: at least MinSecretBytes random bytes
-	PublicKeys []byte // PEM blocks PUBLIC KEY (PKIX) of one algorithm, for a Verifier
+	PublicKeys []byte // PEM blocks PUBLIC KEY (PKIX) or a JWK Set, of one algorithm, for a Verifier
 	PrivateKey []byte // one PEM block PRIVATE KEY (PKCS #8), for an Issuer
+
+	PublicKeysFile string         // a file with what PublicKeys would have; it is read again while it changes
+	JWKSURL        string         // where the issuer publishes its JWK Set; Algorithm must be set
+	AllowHTTP      bool           // let JWKSURL be a plain http one
+	RootCAs        *x509.CertPool // who vouches for JWKSURL's host; nil: those of the system
+	Interval       time.Duration  // how often file or URL is read again, 1 s to 24 h; 0: DefaultFileInterval, DefaultURLInterval
+
+	// Algorithm is the only one that is accepted: HS256, EdDSA, ES256 or RS256. Empty:
+	// the one that the keys are for. In a JWK Set, keys of other algorithms are passed over.
+	Algorithm string
 
 	Issuer    string        // the claim iss; default "asyncflow"; never empty
 	Audience  string        // the claim aud; default "asyncflow"; never empty
-	TokenType string        // the header typ; default "at+jwt" (RFC 9068); never empty
+	TokenType string        // the header typ of tenants' tokens; default "at+jwt" (RFC 9068); never empty
+	AdminType string        // the header typ of operators' tokens; default DefaultAdminType; empty: it has none
 	Leeway    time.Duration // how far clocks may differ, 0 to MaxLeeway; default 10 s
+
+	// What a Verifier reads in the tokens of a foreign issuer. An Issuer writes the
+	// defaults.
+
+	TenantClaim []string           // the claim that names the tenant, member by member if it is nested; default "tenant"
+	ScopeClaim  string             // the claim with the scopes, a text or a list; default "scope"
+	ScopeNames  map[string][]Scope // what each of the issuer's scopes stands for; nil: they are ours. Others count for nothing
+	Tenants     []string           // the only tenants that it may speak for; empty: all
 }
 
 // DefaultConfig returns a Config with every default and no key. A Config
 // written from nothing is refused, since an empty issuer or audience may be a
 // setting that got lost, and would switch its check off.
 func DefaultConfig() Config {
-	return Config{Issuer: "asyncflow", Audience: "asyncflow", TokenType: "at+jwt", Leeway: 10 * time.Second}
+	return Config{Issuer: "asyncflow", Audience: "asyncflow", TokenType: "at+jwt", AdminType: DefaultAdminType, Leeway: 10 * time.Second,
+		TenantClaim: []string{"tenant"}, ScopeClaim: "scope"}
 }
 
 // check refuses what no Verifier and no Issuer may be made from.
@@ -46,30 +80,103 @@ func (c Config) check() error {
 		{"Issuer", c.Issuer},
 		{"Audience", c.Audience},
 		{"TokenType", mediaSubtype(c.TokenType)},
+		{"ScopeClaim", c.ScopeClaim},
 	} {
 		if strings.TrimSpace(f.value) == "" {
-			return asyncflow.InvalidField(f.name, "must not be empty: start from DefaultConfig")
+			return asyncflow.InvalidField(f.name, "must not be empty: it is always looked at")
 		}
+	}
+	if len(c.TenantClaim) == 0 || slices.Contains(c.TenantClaim, "") {
+		return asyncflow.InvalidField("TenantClaim", "must not be empty: it says whose token it is")
+	}
+	if mediaSubtype(c.TokenType) == mediaSubtype(c.AdminType) {
+		return asyncflow.InvalidField("AdminType", "must not be TokenType: it tells operators' tokens from those of tenants")
+	}
+	if c.AdminType != "" && strings.TrimSpace(mediaSubtype(c.AdminType)) == "" {
+		return asyncflow.InvalidField("AdminType", "must not be blank; empty, there are no operators' tokens")
 	}
 	if c.Leeway < 0 || c.Leeway > MaxLeeway {
 		return asyncflow.InvalidField("Leeway", "must be between 0 and %v, not %v", MaxLeeway, c.Leeway)
 	}
+	if c.Interval != 0 && (c.Interval < minInterval || c.Interval > maxInterval) {
+		return asyncflow.InvalidField("Interval", "must be between %v and %v, not %v", minInterval, maxInterval, c.Interval)
+	}
+	if err := c.checkNames(); err != nil {
+		return err
+	}
 	return c.checkFamily()
 }
 
-// checkFamily refuses a secret beside other keys, and a weak or public secret.
-func (c Config) checkFamily() error {
-	if len(c.HMACSecret) == 0 {
-		return nil
+// checkNames refuses scopes that aren't ours and tenants that can't be.
+func (c Config) checkNames() error {
+	for _, foreign := range slices.Sorted(maps.Keys(c.ScopeNames)) {
+		for _, s := range c.ScopeNames[foreign] {
+			if !s.Known() {
+				return unknownScope("ScopeNames", s)
+			}
+		}
 	}
-	if len(c.PublicKeys) > 0 || len(c.PrivateKey) > 0 {
-		return asyncflow.InvalidField("HMACSecret", "must not be set beside PublicKeys or PrivateKey: keys are of one family")
+	for _, tenant := range c.Tenants {
+		if err := asyncflow.CheckName(tenant); err != nil {
+			return asyncflow.InvalidField("Tenants", "has %.60q, which is not a tenant name: it %v", tenant, err)
+		}
+	}
+	return nil
+}
+
+// checkFamily refuses a secret beside other keys, a weak or public secret, and keys
+// from several places.
+func (c Config) checkFamily() error {
+	if c.Algorithm != "" && methodNamed(c.Algorithm) == nil {
+		return asyncflow.InvalidField("Algorithm", "is %.20q; it must be HS256, EdDSA, ES256 or RS256", c.Algorithm)
+	}
+	if len(c.HMACSecret) == 0 {
+		return c.checkPublic()
+	}
+	if len(c.PublicKeys) > 0 || len(c.PrivateKey) > 0 || c.PublicKeysFile != "" || c.JWKSURL != "" {
+		return asyncflow.InvalidField("HMACSecret", "must not be set beside public keys or PrivateKey: keys are of one family")
 	}
 	if len(c.HMACSecret) < MinSecretBytes {
 		return asyncflow.InvalidField("HMACSecret", "must have at least %d bytes, not %d", MinSecretBytes, len(c.HMACSecret))
 	}
 	if bytes.Contains(c.HMACSecret, []byte(pemBegin)) {
 		return asyncflow.InvalidField("HMACSecret", "holds a PEM block, which may be public: set PublicKeys or PrivateKey instead")
+	}
+	if c.Algorithm != "" && c.Algorithm != "HS256" {
+		return asyncflow.InvalidField("Algorithm", "is %s, but the key is a secret: it must be HS256", c.Algorithm)
+	}
+	return nil
+}
+
+func (c Config) checkPublic() error {
+	places := 0
+	for _, set := range []bool{len(c.PublicKeys) > 0, c.PublicKeysFile != "", c.JWKSURL != ""} {
+		if set {
+			places++
+		}
+	}
+	if places > 1 {
+		return asyncflow.InvalidField("PublicKeys", "must be set alone: keys come from PublicKeys, PublicKeysFile or JWKSURL")
+	}
+	if c.Algorithm == "HS256" {
+		return asyncflow.InvalidField("Algorithm", "is HS256, which needs HMACSecret: a public key is no secret")
+	}
+	if c.JWKSURL == "" {
+		return nil
+	}
+	if c.Algorithm == "" {
+		return asyncflow.InvalidField("Algorithm", "must be set beside JWKSURL: a key set may have keys of several")
+	}
+	return c.checkURL()
+}
+
+func (c Config) checkURL() error {
+	u, err := url.Parse(c.JWKSURL)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return asyncflow.InvalidField("JWKSURL", "must be an absolute https URL without user and fragment")
+	}
+	if u.Scheme == "http" && !c.AllowHTTP {
+		return asyncflow.InvalidField("JWKSURL", "must be an https URL unless plain http is allowed: who can change the keys can make any token")
 	}
 	return nil
 }
@@ -78,4 +185,13 @@ func (c Config) checkFamily() error {
 // section 4.1.9), in lower case.
 func mediaSubtype(typ string) string {
 	return strings.TrimPrefix(strings.ToLower(typ), "application/")
+}
+
+// kinds returns the kind of token that each typ stands for.
+func (c Config) kinds() map[string]Kind {
+	kinds := map[string]Kind{mediaSubtype(c.TokenType): KindTenant}
+	if c.AdminType != "" {
+		kinds[mediaSubtype(c.AdminType)] = KindOperator
+	}
+	return kinds
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -75,7 +76,7 @@ func TestPublicKeysRefused(t *testing.T) {
 		"mixed families": {[][]byte{ed.public, newRSA(t).public}, "several algorithms, EdDSA and RS256"},
 		"twice the same": {[][]byte{ed.public, ed.public}, "two keys have the id"},
 		"same name":      {[][]byte{named.public, newEd25519(t, map[string]string{"kid": "a"}).public}, "two keys have the id"},
-		"empty name":     {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public}, "header kid must have"},
+		"empty name":     {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public}, "kid must have"},
 		"damaged second": {[][]byte{named.public, damaged}, "damaged PEM block"},
 		"damaged first":  {[][]byte{damaged, named.public}, "damaged PEM block"},
 	} {
@@ -97,8 +98,8 @@ func TestSecretIsCopied(t *testing.T) {
 	clear(cfg.HMACSecret)
 	token, err := i.Issue("acme", "ci", nil, time.Hour, testNow)
 	require.NoError(t, err)
-	_, err = v.Verify(token, testNow)
+	_, err = v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
-	_, err = v.Verify(hs256(t, nil, nil), testNow)
+	_, err = v.Verify(context.Background(), hs256(t, nil, nil), testNow)
 	require.NoError(t, err)
 }

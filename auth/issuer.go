@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rand"
 	"strings"
 	"time"
@@ -19,8 +18,9 @@ type Issuer struct {
 	issuer   string
 	audience string
 	typ      string
+	adminTyp string
 	method   jwt.SigningMethod
-	key      any    // []byte or crypto.Signer
+	key      any    // []byte or a crypto.Signer
 	keyID    string // empty for a secret
 }
 
@@ -32,7 +32,7 @@ func NewIssuer(cfg Config) (*Issuer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{issuer: cfg.Issuer, audience: cfg.Audience, typ: mediaSubtype(cfg.TokenType)}
+	i := &Issuer{issuer: cfg.Issuer, audience: cfg.Audience, typ: mediaSubtype(cfg.TokenType), adminTyp: mediaSubtype(cfg.AdminType)}
 	if len(cfg.HMACSecret) > 0 {
 		i.method, i.key = jwt.SigningMethodHS256, bytes.Clone(cfg.HMACSecret)
 		return i, nil
@@ -53,19 +53,20 @@ func checkPair(cfg Config, private publicKey) error {
 	if len(cfg.PublicKeys) == 0 {
 		return nil
 	}
-	ring, err := newKeyring(cfg)
+	keys, _, err := parseKeys(cfg.PublicKeys, "")
 	if err != nil {
-		return err
+		return asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
 	}
-	key, ok := private.key.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !key.Equal(ring.public[private.id]) {
-		return asyncflow.InvalidField("PrivateKey", "is not the other half of any of PublicKeys, or has another id")
+	for _, k := range keys {
+		if k.mark() == private.mark() {
+			return nil
+		}
 	}
-	return nil
+	return asyncflow.InvalidField("PrivateKey", "is not the other half of any of PublicKeys, or has another id")
 }
 
 // Issue returns a token that lets subject act for tenant with scopes, from now
-// until ttl has passed, rounded up to a whole second. Scopes may be empty; ttl
+// until ttl has passed, rounded up to a whole second. Scopes may be empty, and don't have admin; ttl
 // is above 0 and at most MaxTTL. An error about an argument is an InvalidField
 // named by it: tenant, subject, scopes or ttl.
 //
@@ -74,19 +75,34 @@ func (i *Issuer) Issue(tenant, subject string, scopes []Scope, ttl time.Duration
 	if err := checkIssue(tenant, subject, scopes, ttl); err != nil {
 		return "", err
 	}
-	token := jwt.NewWithClaims(i.method, claims{
-		Tenant: tenant,
-		Scope:  NewScopes(scopes...).String(),
-		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer:    i.issuer,
-			Subject:   subject,
-			Audience:  jwt.ClaimStrings{i.audience},
-			IssuedAt:  jwt.NewNumericDate(now),
-			ExpiresAt: jwt.NewNumericDate(now.Add(ttl + time.Second - 1)), // which rounds down
-			ID:        rand.Text(),
-		},
-	})
-	token.Header["typ"] = i.typ
+	return i.sign(i.typ, claims{Tenant: tenant, Scope: NewScopes(scopes...).String()}, subject, ttl, now)
+}
+
+// IssueAdmin returns an operator's token: it names no tenant and carries the scope
+// admin. Arguments and errors are those of Issue; without a Config.AdminType it is
+// refused.
+func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (string, error) {
+	if i.adminTyp == "" {
+		return "", asyncflow.InvalidField("AdminType", "must be set: operators' tokens are told by it")
+	}
+	if err := checkBearer(subject, ttl); err != nil {
+		return "", err
+	}
+	return i.sign(i.adminTyp, claims{Scope: string(ScopeAdmin)}, subject, ttl, now)
+}
+
+// sign completes claims and signs them.
+func (i *Issuer) sign(typ string, c claims, subject string, ttl time.Duration, now time.Time) (string, error) {
+	c.RegisteredClaims = jwt.RegisteredClaims{
+		Issuer:    i.issuer,
+		Subject:   subject,
+		Audience:  jwt.ClaimStrings{i.audience},
+		IssuedAt:  jwt.NewNumericDate(now),
+		ExpiresAt: jwt.NewNumericDate(now.Add(ttl + time.Second - 1)), // which rounds down
+		ID:        rand.Text(),
+	}
+	token := jwt.NewWithClaims(i.method, c)
+	token.Header["typ"] = typ
 	if i.keyID != "" {
 		token.Header["kid"] = i.keyID
 	}
@@ -102,16 +118,24 @@ func checkIssue(tenant, subject string, scopes []Scope, ttl time.Duration) error
 	if err := asyncflow.CheckName(tenant); err != nil {
 		return asyncflow.InvalidField("tenant", "%v", err)
 	}
+	for _, s := range scopes {
+		if !s.Known() {
+			return unknownScope("scopes", s)
+		}
+		if s == ScopeAdmin {
+			return asyncflow.InvalidField("scopes", "has admin, which a tenant's token can't carry: operators have tokens of their own")
+		}
+	}
+	return checkBearer(subject, ttl)
+}
+
+// checkBearer is the part of checkIssue that every kind of token has.
+func checkBearer(subject string, ttl time.Duration) error {
 	if strings.TrimSpace(subject) == "" {
 		return asyncflow.InvalidField("subject", "must not be empty: it says whose token it is")
 	}
 	if !validSubject(subject) {
 		return asyncflow.InvalidField("subject", subjectRule)
-	}
-	for _, s := range scopes {
-		if !s.Known() {
-			return unknownScope("scopes", s)
-		}
 	}
 	if ttl <= 0 || ttl > MaxTTL {
 		return asyncflow.InvalidField("ttl", "must be above 0 and at most 10 years, not %v", ttl)

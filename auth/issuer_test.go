@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func TestIssueNamesItsKey(t *testing.T) {
 		cfg.PrivateKey = key.private
 		token, err := newIssuer(t, cfg).Issue("acme", "ci", nil, time.Minute, testNow)
 		require.NoError(t, err)
-		_, err = v.Verify(token, testNow)
+		_, err = v.Verify(context.Background(), token, testNow)
 		require.NoError(t, err)
 	}
 }
@@ -60,9 +61,9 @@ func TestIssuedTokenLivesItsTTL(t *testing.T) {
 		now := testNow.Add(500 * time.Millisecond)
 		token, err := i.Issue("acme", "ci", nil, ttl, now)
 		require.NoError(t, err)
-		_, err = v.Verify(token, now.Add(ttl-1))
+		_, err = v.Verify(context.Background(), token, now.Add(ttl-1))
 		require.NoError(t, err, ttl)
-		_, err = v.Verify(token, now.Add(ttl+time.Second))
+		_, err = v.Verify(context.Background(), token, now.Add(ttl+time.Second))
 		requireRefused(t, err, "expired")
 	}
 }

@@ -1,64 +1,64 @@
 package auth
 
 import (
-	"bytes"
-	"crypto"
-
-	"github.com/asyncflow/asyncflow"
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// keyring holds what tokens are verified with: a secret, or public keys by id.
+// keyring holds what the tokens of an issuer are verified with: a secret, or public
+// keys by id. It is never changed, only replaced.
 type keyring struct {
 	method jwt.SigningMethod // the only one that is accepted
 	secret []byte
-	public map[string]crypto.PublicKey
+	public map[string]publicKey
+	named  bool // a token must name its key, also when there is only one
 }
 
-// newKeyring takes the verification keys from a Config that passed its check.
-func newKeyring(c Config) (keyring, error) {
-	if len(c.HMACSecret) > 0 {
-		return keyring{method: jwt.SigningMethodHS256, secret: bytes.Clone(c.HMACSecret)}, nil
-	}
-	if len(c.PublicKeys) == 0 {
-		return keyring{}, asyncflow.InvalidField("PublicKeys", "must be set, or HMACSecret: there is no key to verify with")
-	}
-	keys, err := parsePublicKeys(c.PublicKeys)
-	if err != nil {
-		return keyring{}, asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
-	}
-	ring := keyring{method: keys[0].method, public: make(map[string]crypto.PublicKey, len(keys))}
+// newKeyring returns the ring of public keys, at least one, all of one algorithm and
+// with different ids.
+func newKeyring(keys []publicKey, named bool) *keyring {
+	ring := &keyring{method: keys[0].method, public: make(map[string]publicKey, len(keys)), named: named}
 	for _, k := range keys {
-		ring.public[k.id] = k.key
+		ring.public[k.id] = k
 	}
-	return ring, nil
+	return ring
 }
 
-// find returns the key to verify a token with. kid is the value of its header
-// kid, nil if it has none; it is looked up as it is, and only among the
-// configured keys.
-func (r keyring) find(kid any) (any, error) {
+// find returns the key to verify a token with, as package jwt wants it, and its mark.
+// kid is the value of its header kid, nil if it has none; it is looked up as it is, and
+// only among the configured keys. known is false for a kid that might be a new key's.
+func (r *keyring) find(kid any) (key any, mark keyMark, known bool, err error) {
 	if r.secret != nil {
-		return r.secret, nil
+		return r.secret, keyMark{}, true, nil
 	}
 	if kid == nil {
-		return r.only()
+		key, mark, err = r.only()
+		return key, mark, true, err
 	}
 	id, _ := kid.(string)
-	key, ok := r.public[id]
+	k, ok := r.public[id]
 	if !ok {
-		return nil, refuse("the token's key (header kid) is not known here")
+		return nil, keyMark{}, id == "", refuse("the token's key (header kid) is not known here")
 	}
-	return key, nil
+	return k.key, k.mark(), true, nil
 }
 
 // only returns the one key, for a token that doesn't name any.
-func (r keyring) only() (any, error) {
-	if len(r.public) != 1 {
-		return nil, refuse("the token doesn't name its key: the header kid is required")
+func (r *keyring) only() (any, keyMark, error) {
+	if len(r.public) != 1 || r.named {
+		return nil, keyMark{}, refuse("the token doesn't name its key: the header kid is required")
 	}
-	for _, key := range r.public {
-		return key, nil
+	for _, k := range r.public {
+		return k.key, k.mark(), nil
 	}
-	return nil, refuse("there is no key to verify the token with")
+	return nil, keyMark{}, refuse("there is no key to verify the token with")
+}
+
+// keyMark tells a key from every other one. That of a secret is empty.
+type keyMark struct{ id, thumbprint string }
+
+func (k publicKey) mark() keyMark { return keyMark{k.id, k.thumbprint} }
+
+// has tells whether the key of a mark is still there, under its id.
+func (r *keyring) has(mark keyMark) bool {
+	return r.secret != nil || r.public[mark.id].thumbprint == mark.thumbprint
 }

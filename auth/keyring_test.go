@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"testing"
@@ -22,15 +23,15 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			cfg := publicConfig(key.public)
 			cfg.PrivateKey = key.private
 			v := newVerifier(t, cfg)
-			require.Equal(t, alg, v.keys.method.Alg())
+			require.Equal(t, alg, v.issuers[0].method.Alg())
 			token, err := newIssuer(t, cfg).Issue("acme", "ci", []Scope{ScopeWork}, time.Hour, testNow)
 			require.NoError(t, err)
-			p, err := v.Verify(token, testNow)
+			p, err := v.Verify(context.Background(), token, testNow)
 			require.NoError(t, err)
-			require.Equal(t, Principal{"acme", "ci", NewScopes(ScopeWork), testNow.Add(time.Hour)}, p)
+			require.Equal(t, Principal{KindTenant, "acme", "asyncflow", "ci", NewScopes(ScopeWork), testNow.Add(time.Hour)}, p)
 
 			other := newVerifier(t, publicConfig(newEd25519(t, nil).public))
-			_, err = other.Verify(token, testNow)
+			_, err = other.Verify(context.Background(), token, testNow)
 			requireRefused(t, err, "the token's ")
 		})
 	}
@@ -46,11 +47,11 @@ func TestPublicKeyIsNoSecret(t *testing.T) {
 		v := newVerifier(t, publicConfig(key.public))
 		for _, claimed := range []string{"HS256", alg} {
 			token := sign(t, jwt.SigningMethodHS256, key.public, headerWith(fields{"alg": claimed, "kid": keys[0].id}), claimsWith(nil))
-			_, err := v.Verify(token, testNow)
+			_, err := v.Verify(context.Background(), token, testNow)
 			requireRefused(t, err, "the token's ")
 		}
 		none := sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, headerWith(fields{"alg": "none"}), claimsWith(nil))
-		_, err = v.Verify(none, testNow)
+		_, err = v.Verify(context.Background(), none, testNow)
 		requireRefused(t, err, "algorithm is not "+alg)
 	}
 }
@@ -62,7 +63,7 @@ func TestOneAlgorithmPerKey(t *testing.T) {
 	v := newVerifier(t, publicConfig(key.public))
 	for _, method := range []jwt.SigningMethod{jwt.SigningMethodRS512, jwt.SigningMethodPS256} {
 		token := sign(t, method, key.signer, headerWith(fields{"alg": method.Alg()}), claimsWith(nil))
-		_, err := v.Verify(token, testNow)
+		_, err := v.Verify(context.Background(), token, testNow)
 		requireRefused(t, err, "algorithm is not RS256")
 	}
 }
@@ -102,7 +103,7 @@ func TestKeyID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			header := headerWith(fields{"alg": "EdDSA", "kid": tc.kid})
-			_, err := newVerifier(t, tc.cfg).Verify(sign(t, jwt.SigningMethodEdDSA, tc.signer.signer, header, claimsWith(nil)), testNow)
+			_, err := newVerifier(t, tc.cfg).Verify(context.Background(), sign(t, jwt.SigningMethodEdDSA, tc.signer.signer, header, claimsWith(nil)), testNow)
 			if tc.want == "" {
 				require.NoError(t, err)
 				return
@@ -122,8 +123,8 @@ func TestEmbeddedKeyIsIgnored(t *testing.T) {
 	header := headerWith(fields{"alg": "EdDSA", "jwk": jwk, "jku": "https://evil.example/jwks", "x5u": "https://evil.example/x5u"})
 	v := newVerifier(t, publicConfig(ours.public))
 
-	_, err = v.Verify(sign(t, jwt.SigningMethodEdDSA, evil.signer, header, claimsWith(nil)), testNow)
+	_, err = v.Verify(context.Background(), sign(t, jwt.SigningMethodEdDSA, evil.signer, header, claimsWith(nil)), testNow)
 	requireRefused(t, err, "signature doesn't verify")
-	_, err = v.Verify(sign(t, jwt.SigningMethodEdDSA, ours.signer, header, claimsWith(nil)), testNow)
+	_, err = v.Verify(context.Background(), sign(t, jwt.SigningMethodEdDSA, ours.signer, header, claimsWith(nil)), testNow)
 	require.NoError(t, err)
 }

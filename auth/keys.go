@@ -22,9 +22,39 @@ const (
 
 // publicKey is a configured key that tokens are verified with.
 type publicKey struct {
-	id     string // what a token names it by: see the package documentation
-	method jwt.SigningMethod
-	key    crypto.PublicKey
+	id         string // what a token names it by: see the package documentation
+	thumbprint string // RFC 7638
+	method     jwt.SigningMethod
+	key        crypto.PublicKey
+}
+
+// parseKeys reads public keys from PEM blocks or from a JWK Set. named tells that
+// a token must name its key. algorithm, if it isn't empty, is that of the keys.
+func parseKeys(text []byte, algorithm string) (keys []publicKey, named bool, err error) {
+	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
+		keys, err = parseJWKS(text, algorithm)
+		return keys, true, err
+	}
+	keys, err = parsePublicKeys(text)
+	if err == nil && algorithm != "" && keys[0].method.Alg() != algorithm {
+		err = fmt.Errorf("the keys are for %s, not %s", keys[0].method.Alg(), algorithm)
+	}
+	return keys, false, err
+}
+
+// checkSet refuses keys of several algorithms, or with the same id.
+func checkSet(keys []publicKey) error {
+	ids := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		if first, this := keys[0].method.Alg(), k.method.Alg(); first != this {
+			return fmt.Errorf("keys are of several algorithms, %s and %s", first, this)
+		}
+		if ids[k.id] {
+			return fmt.Errorf("two keys have the id %q", k.id)
+		}
+		ids[k.id] = true
+	}
+	return nil
 }
 
 // parsePublicKeys reads every PEM block of text. All must be PKIX public keys
@@ -35,20 +65,12 @@ func parsePublicKeys(text []byte) ([]publicKey, error) {
 		return nil, err
 	}
 	keys := make([]publicKey, len(blocks))
-	ids := make(map[string]bool, len(blocks))
 	for i, block := range blocks {
 		if keys[i], err = parsePublicKey(block); err != nil {
 			return nil, fmt.Errorf("key %d of %d: %w", i+1, len(blocks), err)
 		}
-		if first, this := keys[0].method.Alg(), keys[i].method.Alg(); first != this {
-			return nil, fmt.Errorf("keys are of several algorithms, %s and %s", first, this)
-		}
-		if ids[keys[i].id] {
-			return nil, fmt.Errorf("two keys have the id %q", keys[i].id)
-		}
-		ids[keys[i].id] = true
 	}
-	return keys, nil
+	return keys, checkSet(keys)
 }
 
 func parsePublicKey(block *pem.Block) (publicKey, error) {
@@ -56,7 +78,8 @@ func parsePublicKey(block *pem.Block) (publicKey, error) {
 	if err != nil {
 		return publicKey{}, err
 	}
-	return newPublicKey(key, block)
+	id, named := block.Headers["kid"]
+	return newPublicKey(key, id, named)
 }
 
 // parsePrivateKey reads a PKCS #8 private key and describes its public half.
@@ -76,22 +99,33 @@ func parsePrivateKey(text []byte) (crypto.Signer, publicKey, error) {
 	if !ok {
 		return nil, publicKey{}, fmt.Errorf("a %T can't sign", key)
 	}
-	public, err := newPublicKey(signer.Public(), blocks[0])
+	id, named := blocks[0].Headers["kid"]
+	public, err := newPublicKey(signer.Public(), id, named)
 	return signer, public, err
 }
 
-func newPublicKey(key crypto.PublicKey, block *pem.Block) (publicKey, error) {
+// newPublicKey describes a key. Without a name its id is its thumbprint.
+func newPublicKey(key crypto.PublicKey, id string, named bool) (publicKey, error) {
 	method, err := methodOf(key)
 	if err != nil {
 		return publicKey{}, err
 	}
-	id, named := block.Headers["kid"]
+	print, err := thumbprint(key)
 	if !named {
-		id, err = thumbprint(key)
-	} else if id == "" || len(id) > maxKeyIDLen {
-		err = fmt.Errorf("the PEM header kid must have 1 to %d bytes", maxKeyIDLen)
+		id = print
+	} else if err == nil && (id == "" || len(id) > maxKeyIDLen) {
+		err = fmt.Errorf("its kid must have 1 to %d bytes", maxKeyIDLen)
 	}
-	return publicKey{id: id, method: method, key: key}, err
+	return publicKey{id: id, thumbprint: print, method: method, key: key}, err
+}
+
+// methodNamed returns the method of an algorithm that is supported, else nil.
+func methodNamed(algorithm string) jwt.SigningMethod {
+	switch algorithm {
+	case "HS256", "EdDSA", "ES256", "RS256":
+		return jwt.GetSigningMethod(algorithm)
+	}
+	return nil
 }
 
 // methodOf returns the only algorithm that key may be used with.

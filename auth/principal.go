@@ -8,11 +8,27 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// Kind says what a token speaks for. The header typ tells it, and a token of one
+// kind is never taken for one of the other.
+type Kind string
+
+const (
+	// KindTenant is a caller that acts for one tenant, within its scopes. The scope
+	// admin is none of them.
+	KindTenant Kind = "tenant"
+
+	// KindOperator is a caller that acts on what lies above the tenants. Its token
+	// ("admin token") names no tenant and carries the scope admin, and no other counts.
+	KindOperator Kind = "operator"
+)
+
 // Principal is a verified caller.
 type Principal struct {
-	Tenant    string    // the tenant it acts for; never empty
+	Kind      Kind
+	Tenant    string    // the tenant it acts for; empty for an operator, never else
+	Issuer    string    // who vouches for it: the claim iss
 	Subject   string    // who it is, for the audit; empty if the token doesn't say
-	Scopes    Scopes    // what it may do
+	Scopes    Scopes    // what it may do; of an operator, admin alone
 	ExpiresAt time.Time // when its token expires, in UTC, without any leeway
 }
 
@@ -26,6 +42,19 @@ func (p Principal) Require(scope Scope) error {
 		return nil
 	}
 	return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs the scope %q, which the token doesn't carry", string(scope))
+}
+
+// RequireKind returns nil if p is of a kind, else a CodeForbidden error that says
+// which token is needed.
+func (p Principal) RequireKind(kind Kind) error {
+	switch {
+	case p.Kind == kind:
+		return nil
+	case kind == KindOperator:
+		return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs an admin token (an operator's); the token is a tenant's")
+	default:
+		return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs the token of a tenant; an admin token speaks for none")
+	}
 }
 
 const (

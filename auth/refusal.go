@@ -9,7 +9,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-const noToken = "no token: send Authorization: Bearer <token>"
+const (
+	noToken   = "no token: send Authorization: Bearer <token>"
+	malformed = "the token is malformed: it is not a signed JWT"
+)
 
 // refuse returns a CodeUnauthenticated error with a message for the caller. A
 // message says which rule was broken, and quotes nothing of a token.
@@ -19,7 +22,7 @@ func refuse(format string, args ...any) error {
 
 // refusal puts an error of the parser into plain words. token and c are what
 // was read before it; token may be nil. An error of our own passes as it is.
-func (v *Verifier) refusal(err error, token *jwt.Token, c *claims) error {
+func (t *trusted) refusal(err error, token *jwt.Token, c *claims) error {
 	var own *asyncflow.Error
 	if errors.As(err, &own) {
 		return own
@@ -27,19 +30,19 @@ func (v *Verifier) refusal(err error, token *jwt.Token, c *claims) error {
 	message := ""
 	switch {
 	case errors.Is(err, jwt.ErrTokenMalformed):
-		message = "the token is malformed: it is not a signed JWT"
-	case token == nil || token.Method == nil || token.Method.Alg() != v.keys.method.Alg():
-		message = "the token's algorithm is not " + v.keys.method.Alg()
+		message = malformed
+	case token == nil || token.Method == nil || token.Method.Alg() != t.method.Alg():
+		message = "the token's algorithm is not " + t.method.Alg()
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
 		message = "the token's signature doesn't verify"
 	default:
-		message = v.claimsRefusal(err, c)
+		message = t.claimsRefusal(err, c)
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify", Message: message, Err: err}
 }
 
 // claimsRefusal names the first rule broken by claims whose signature holds.
-func (v *Verifier) claimsRefusal(err error, c *claims) string {
+func (t *trusted) claimsRefusal(err error, c *claims) string {
 	switch {
 	case c.ExpiresAt == nil:
 		return "the token has no expiry: the claim exp is required"
@@ -47,10 +50,10 @@ func (v *Verifier) claimsRefusal(err error, c *claims) string {
 		return "the token has expired at " + c.ExpiresAt.UTC().Format(time.RFC3339)
 	case errors.Is(err, jwt.ErrTokenNotValidYet):
 		return "the token is not valid before " + c.NotBefore.UTC().Format(time.RFC3339)
-	case c.Issuer != v.issuer:
-		return fmt.Sprintf("the token's issuer is not %q", v.issuer)
+	case c.Issuer != t.issuer:
+		return fmt.Sprintf("the token's issuer is not %q", t.issuer)
 	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return fmt.Sprintf("the token's audience is not %q", v.audience)
+		return fmt.Sprintf("the token's audience is not %q", t.audience)
 	default:
 		return "the token's claims are not valid"
 	}

@@ -15,7 +15,7 @@ const (
 	ScopeRead   Scope = "read"   // read tasks, types and statistics
 	ScopeWork   Scope = "work"   // lease tasks and report on them
 	ScopeManage Scope = "manage" // change what a tenant owns: types, tasks, limits
-	ScopeAdmin  Scope = "admin"  // change what lies above a tenant
+	ScopeAdmin  Scope = "admin"  // see and change what lies above a tenant; of operators only
 )
 
 // allScopes fixes the order of lists and the bit of each scope in Scopes.
@@ -47,11 +47,11 @@ func NewScopes(scopes ...Scope) Scopes {
 	return set
 }
 
-// scopesOfToken reads a scope claim. It leaves out unknown scopes: a token
-// serves other services too, and those of a later version.
-func scopesOfToken(claim string) Scopes {
+// scopesOfToken returns the scopes of a scope claim. It leaves out unknown ones: a
+// token serves other services too, and those of a later version.
+func scopesOfToken(names []string) Scopes {
 	var set Scopes
-	for name := range strings.FieldsSeq(claim) {
+	for _, name := range names {
 		set |= Scope(name).bit()
 	}
 	return set

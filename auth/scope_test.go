@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,9 +11,9 @@ import (
 
 func TestScopesRoundTrip(t *testing.T) {
 	for _, text := range []string{"", "read", "submit read", "submit read work manage admin"} {
-		require.Equal(t, text, scopesOfToken(text).String())
+		require.Equal(t, text, scopesOfToken(strings.Fields(text)).String())
 	}
-	require.Equal(t, NewScopes(ScopeRead, ScopeSubmit), scopesOfToken("  read\tsubmit read nonsense "))
+	require.Equal(t, NewScopes(ScopeRead, ScopeSubmit), scopesOfToken(strings.Fields("  read\tsubmit read nonsense ")))
 }
 
 // Each scope stands for itself only; admin is not all of them.

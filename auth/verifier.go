@@ -1,54 +1,102 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	"github.com/asyncflow/asyncflow"
 )
 
 // MaxTokenBytes is the length of the longest token that is looked at.
 const MaxTokenBytes = 8 << 10
 
-// Verifier verifies tokens. It is safe for concurrent use.
+// Verifier verifies the tokens of one issuer or of several. It is safe for concurrent
+// use.
 type Verifier struct {
-	issuer   string
-	audience string
-	typ      string // as of mediaSubtype
-	leeway   time.Duration
-	keys     keyring
-	cache    *cache
+	issuers []*trusted
+	cache   *cache
 }
 
-// NewVerifier returns a Verifier of the tokens that cfg trusts. It takes
-// HMACSecret or PublicKeys; PrivateKey is not used. An error is an InvalidField
-// named by the field of cfg.
-func NewVerifier(cfg Config) (*Verifier, error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
+// NewVerifier returns a Verifier of the tokens that the configs trust, one for each
+// issuer. PrivateKey is not used. It reads PublicKeysFile, and doesn't wait for a
+// JWKSURL: see Run and Ready. An error is an *IssuerError.
+func NewVerifier(configs ...Config) (*Verifier, error) {
+	v := &Verifier{cache: newCache(maxCached)}
+	if len(configs) == 0 {
+		return nil, &IssuerError{Err: asyncflow.InvalidField("Issuer", "must be set: no token is trusted")}
 	}
-	keys, err := newKeyring(cfg)
-	if err != nil {
-		return nil, err
+	for i, c := range configs {
+		t, err := newTrusted(c)
+		if err == nil && v.trusted(c.Issuer) != nil {
+			err = asyncflow.InvalidField("Issuer", "is that of another issuer too: its keys and rules must be told by it")
+		}
+		if err != nil {
+			return nil, &IssuerError{Index: i, Err: err}
+		}
+		v.issuers = append(v.issuers, t)
 	}
-	return &Verifier{
-		issuer:   cfg.Issuer,
-		audience: cfg.Audience,
-		typ:      mediaSubtype(cfg.TokenType),
-		leeway:   cfg.Leeway,
-		keys:     keys,
-		cache:    newCache(maxCached),
-	}, nil
+	return v, nil
+}
+
+// IssuerError says which of the configs can't be used. Err is an InvalidField named by
+// the field of Config.
+type IssuerError struct {
+	Index int
+	Err   error
+}
+
+func (e *IssuerError) Error() string { return e.Err.Error() }
+func (e *IssuerError) Unwrap() error { return e.Err }
+
+// Run loads keys from files and URLs and keeps them up to date until ctx ends. What it
+// can't load it says in log, and tries again.
+func (v *Verifier) Run(ctx context.Context, log *slog.Logger) error {
+	var following sync.WaitGroup
+	for _, t := range v.issuers {
+		if t.source != nil {
+			following.Go(func() { t.source.follow(ctx, log.With("issuer", t.issuer), t.keyIDs) })
+		}
+	}
+	<-ctx.Done()
+	following.Wait()
+	return nil
+}
+
+// Ready returns nil once the keys of every issuer have been loaded, else a
+// CodeUnavailable error that names those issuers whose have not.
+func (v *Verifier) Ready() error {
+	var waiting []string
+	var causes []error
+	for _, t := range v.issuers {
+		if err := t.ready(); err != nil {
+			waiting, causes = append(waiting, quoted(t.issuer)), append(causes, err)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Op: "auth.Ready", Err: errors.Join(causes...),
+		Message: "the keys of " + strings.Join(waiting, ", ") + " have not been loaded yet"}
 }
 
 // Verify returns the caller that token speaks for at the time now. An error is
-// a CodeUnauthenticated one, and its message says which rule the token breaks.
+// a CodeUnauthenticated one, and its message says which rule the token breaks; or a
+// CodeUnavailable one, while the keys of its issuer haven't been loaded.
 //
-// A token that was verified is remembered by its SHA-256 until it expires, so
-// that its signature is checked once; a refused one is not. The memory of token
-// is not kept: it may be a part of a buffer that is used again.
-func (v *Verifier) Verify(token string, now time.Time) (Principal, error) {
+// A token whose key isn't known may wait, up to some seconds or until ctx ends, for its
+// issuer's keys to be looked at again.
+//
+// A token that was verified is remembered by its SHA-256 until it expires or its key
+// is gone, so that its signature is checked once; a refused one is not. The memory of
+// token is not kept: it may be a part of a buffer that is used again.
+func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Principal, error) {
 	if token == "" {
 		return Principal{}, refuse(noToken)
 	}
@@ -59,58 +107,65 @@ func (v *Verifier) Verify(token string, now time.Time) (Principal, error) {
 	if p, ok := v.cache.get(sum, now); ok {
 		return p, nil
 	}
-	return v.verifyNew(token, sum, now)
+	return v.verifyNew(ctx, token, sum, now)
 }
 
 // verifyNew verifies a token that isn't cached, and caches it.
-func (v *Verifier) verifyNew(token string, sum tokenSum, now time.Time) (Principal, error) {
-	c, err := v.parse(token, now)
+func (v *Verifier) verifyNew(ctx context.Context, token string, sum tokenSum, now time.Time) (Principal, error) {
+	if strings.ContainsAny(token, "\r\n") { // which base64 decoders skip: one token, one spelling
+		return Principal{}, refuse(malformed)
+	}
+	t, err := v.issuerOf(token)
 	if err != nil {
 		return Principal{}, err
 	}
-	p, err := c.principal()
+	c, kind, mark, err := t.parse(ctx, token, now)
+	if err != nil {
+		return Principal{}, err
+	}
+	p, err := c.principal(kind)
 	if err != nil {
 		return Principal{}, err
 	}
 	var from time.Time
 	if c.NotBefore != nil {
-		from = c.NotBefore.Add(-v.leeway)
+		from = c.NotBefore.Add(-t.leeway)
 	}
-	v.cache.put(sum, entry{principal: p, from: from}, now)
+	v.cache.put(sum, entry{principal: p, from: from, issuer: t, key: mark}, now)
 	return p, nil
 }
 
-// parse checks the form, the header, the signature and the registered claims
-// of a token. It sets no time limit on iat, which RFC 7519 makes information.
-func (v *Verifier) parse(token string, now time.Time) (*claims, error) {
-	if strings.ContainsAny(token, "\r\n") { // which base64 decoders skip: one token, one spelling
-		return nil, refuse("the token is malformed: it is not a signed JWT")
+// issuerOf returns whose token it says it is. That only picks the keys and rules that
+// it is held against, its issuer among them.
+func (v *Verifier) issuerOf(token string) (*trusted, error) {
+	if len(v.issuers) == 1 {
+		return v.issuers[0], nil
 	}
-	parser := jwt.NewParser(
-		jwt.WithValidMethods([]string{v.keys.method.Alg()}),
-		jwt.WithExpirationRequired(),
-		jwt.WithIssuer(v.issuer),
-		jwt.WithAudience(v.audience),
-		jwt.WithLeeway(v.leeway),
-		jwt.WithStrictDecoding(),
-		jwt.WithTimeFunc(func() time.Time { return now }),
-	)
-	c := &claims{}
-	parsed, err := parser.ParseWithClaims(token, c, v.key)
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return nil, refuse(malformed)
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(parts[1])
 	if err != nil {
-		return nil, v.refusal(err, parsed, c)
+		return nil, refuse(malformed)
 	}
-	return c, nil
+	var members map[string]json.RawMessage // whose names are exact
+	var issuer string
+	if json.Unmarshal(text, &members) != nil || (members["iss"] != nil && json.Unmarshal(members["iss"], &issuer) != nil) {
+		return nil, refuse("the token's claims are not of the right form")
+	}
+	if t := v.trusted(issuer); t != nil {
+		return t, nil
+	}
+	return nil, refuse("the token's issuer (claim iss) is not trusted here")
 }
 
-// key checks the header of a token and returns the key to verify it with.
-// The parser has checked alg.
-func (v *Verifier) key(token *jwt.Token) (any, error) {
-	if _, ok := token.Header["crit"]; ok {
-		return nil, refuse("the token asks for an extension (header crit), and none is supported")
+// trusted returns the issuer of that name, nil if there is none.
+func (v *Verifier) trusted(issuer string) *trusted {
+	for _, t := range v.issuers {
+		if t.issuer == issuer {
+			return t
+		}
 	}
-	if typ, _ := token.Header["typ"].(string); mediaSubtype(typ) != v.typ {
-		return nil, refuse("the token's type (header typ) is not %q", v.typ)
-	}
-	return v.keys.find(token.Header["kid"])
+	return nil
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -23,11 +24,12 @@ func TestVerifyAccepts(t *testing.T) {
 		"embedded key is ignored":      {header: fields{"jwk": fields{"kty": "oct", "k": "AAAA"}, "jku": "https://evil.example/keys"}},
 		"kid means nothing to HS256":   {header: fields{"kid": "../../dev/null"}},
 		"unknown claims":               {claims: fields{"Tenant": "evil", "TENANT": "evil", "groups": []int{1}}},
+		"scopes in a list":             {claims: fields{"scope": []string{"submit", "read", "billing"}}},
 		"longest tenant":               {claims: fields{"tenant": "acme", "sub": strings.Repeat("s", 255)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, err := newVerifier(t, secretConfig()).Verify(hs256(t, tc.header, tc.claims), testNow)
+			p, err := newVerifier(t, secretConfig()).Verify(context.Background(), hs256(t, tc.header, tc.claims), testNow)
 			require.NoError(t, err)
 			require.Equal(t, "acme", p.Tenant)
 			require.Equal(t, NewScopes(ScopeSubmit, ScopeRead), p.Scopes)
@@ -66,7 +68,8 @@ func TestVerifyRefusesClaims(t *testing.T) {
 		"tenant against rules":  {fields{"tenant": "../acme"}, "not a tenant name"},
 		"tenant of two lines":   {fields{"tenant": "acme\n"}, "not a tenant name"},
 		"tenant too long":       {fields{"tenant": strings.Repeat("a", 41)}, "not a tenant name"},
-		"scope as a list":       {fields{"scope": []string{"read"}}, "claim scope is not of the right form"},
+		"scope as numbers":      {fields{"scope": []int{7}}, "claim scope is not of the right form"},
+		"scope as an object":    {fields{"scope": fields{"read": true}}, "claim scope is not of the right form"},
 		"subject with NUL":      {fields{"sub": "ci\x00"}, "subject"},
 		"subject too long":      {fields{"sub": strings.Repeat("s", 256)}, "subject"},
 	} {
@@ -75,7 +78,7 @@ func TestVerifyRefusesClaims(t *testing.T) {
 			v := newVerifier(t, secretConfig())
 			token := hs256(t, nil, tc.claims)
 			for range 2 { // a failure is not cached as a success
-				p, err := v.Verify(token, testNow)
+				p, err := v.Verify(context.Background(), token, testNow)
 				requireRefused(t, err, tc.want)
 				require.Zero(t, p)
 			}
@@ -111,7 +114,7 @@ func TestVerifyRefusesHeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			token := sign(t, tc.method, tc.key, headerWith(tc.header), claimsWith(nil))
-			_, err := newVerifier(t, secretConfig()).Verify(token, testNow)
+			_, err := newVerifier(t, secretConfig()).Verify(context.Background(), token, testNow)
 			requireRefused(t, err, tc.want)
 		})
 	}
@@ -144,7 +147,7 @@ func TestVerifyRefusesGarbage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newVerifier(t, secretConfig()).Verify(tc.token, testNow)
+			_, err := newVerifier(t, secretConfig()).Verify(context.Background(), tc.token, testNow)
 			requireRefused(t, err, tc.want)
 		})
 	}
@@ -173,7 +176,7 @@ func TestRefusalQuotesNothingOfTheToken(t *testing.T) {
 		hs256(t, nil, fields{"exp": mark}),
 		hs256(t, nil, fields{"tenant": mark + "/"}),
 	} {
-		_, err := v.Verify(token, testNow)
+		_, err := v.Verify(context.Background(), token, testNow)
 		requireRefused(t, err, "")
 		require.NotContains(t, err.Error(), mark)
 		require.NotContains(t, err.Error(), string(testSecret))

@@ -138,6 +138,8 @@ func (d *decoder) plain(path string, tree any, text string, replaced bool, into 
 		into.SetString(text)
 	case reflect.Int:
 		d.integer(path, tree, text, replaced, into)
+	case reflect.Bool:
+		d.boolean(path, tree, text, replaced, into)
 	default:
 		panic("a document has no " + into.Kind().String())
 	}
@@ -157,6 +159,18 @@ func (d *decoder) integer(path string, tree any, text string, replaced bool, int
 		return
 	}
 	d.add(path, "must be a whole number, not %s", kindOf(tree))
+}
+
+func (d *decoder) boolean(path string, tree any, text string, replaced bool, into reflect.Value) {
+	if b, ok := tree.(bool); ok {
+		into.SetBool(b)
+		return
+	}
+	if b, err := strconv.ParseBool(text); replaced && err == nil { // from the environment
+		into.SetBool(b)
+		return
+	}
+	d.add(path, "must be true or false, not %s", kindOf(tree))
 }
 
 func (d *decoder) list(path string, tree any, into reflect.Value) {

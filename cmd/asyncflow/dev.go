@@ -116,6 +116,7 @@ type dev struct {
 
 	schedules map[string]string // of governance
 	secrets   devSecrets
+	tokens    *auth.Verifier
 	token     string
 	admin     string
 }
@@ -136,10 +137,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 	if d.secrets, err = loadSecrets(filepath.Join(d.cmd.Data, "secrets.json")); err != nil {
 		return err
 	}
-	if d.token, err = d.newToken(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeManage); err != nil {
-		return err
-	}
-	if d.admin, err = d.newToken(auth.ScopeAdmin); err != nil {
+	if err := d.makeTokens(); err != nil {
 		return err
 	}
 	return d.writeFile()
@@ -147,12 +145,21 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 
 const devTokenLife = 30 * 24 * time.Hour
 
-func (d *dev) newToken(scopes ...auth.Scope) (string, error) {
+// makeTokens makes the token of the dev tenant, the operator's, and what verifies them.
+func (d *dev) makeTokens() error {
 	issuer, err := auth.NewIssuer(d.auth())
 	if err != nil {
-		return "", err
+		return err
 	}
-	return issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now())
+	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeManage}
+	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
+		return err
+	}
+	if d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now()); err != nil {
+		return err
+	}
+	d.tokens, err = auth.NewVerifier(d.auth())
+	return err
 }
 
 func (d *dev) auth() auth.Config {
@@ -197,7 +204,7 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 
 func (d *dev) node() nodeConfig {
 	return nodeConfig{
-		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), auth: d.auth(), grace: 5 * time.Second, log: d.log,
+		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
 		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
 		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},

@@ -66,6 +66,8 @@ func TestDev(t *testing.T) {
 	list, err := c.List(t.Context(), client.ListParams{Type: "thumbnails"})
 	require.NoError(t, err)
 	assert.Len(t, list.Data, 8)
+	assert.Equal(t, []int{200, 403}, []int{p.status(f.AdminToken, "/v1/governance"), p.status(f.Token, "/v1/governance")})
+	assert.Equal(t, 403, p.status(f.AdminToken, "/v1/task-types"))
 	postgres := postgresPID(t, dir)
 	require.True(t, isAlive(postgres))
 	p.signal(syscall.SIGINT)
@@ -163,6 +165,10 @@ func TestStartupErrors(t *testing.T) {
 		"bad role":        {nodeEnv(url), []string{"serve", "--roles=api,janitor"}, exitUsage, []string{"janitor", "governance"}},
 		"short secret":    {append(nodeEnv(url), "ASYNCFLOW_SECRET=short"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_SECRET", "32"}},
 		"no JWT key":      {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET="), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_SECRET"}},
+		"short JWT key":   {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET=short"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_SECRET", "32"}},
+		"no issuers file": {append(nodeEnv(url), "ASYNCFLOW_JWT_ISSUERS_FILE=/does/not/exist"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_ISSUERS_FILE", "no such file"}},
+		"no key file":     {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET=", "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE=/does/not/exist"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE", "no such file"}},
+		"two kinds alike": {append(nodeEnv(url), "ASYNCFLOW_JWT_ADMIN_TYPE=at+jwt"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_ADMIN_TYPE"}},
 		"no Postgres":     {nil, []string{"dev", "--pg-bin=" + t.TempDir(), "--addr=127.0.0.1:0", "--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"initdb"}},
 		"dev, port taken": {nil, []string{"dev", "--addr=" + taken.Addr().String(), "--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"port"}},
 	} {

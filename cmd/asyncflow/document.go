@@ -61,7 +61,7 @@ func readDocument(name string, env lookup) (document, error) {
 // replaced by what env says. The error is a *documentError with every problem
 // found, each named by its path, such as types[0].stages[1].timeout.
 func parseDocument(raw []byte, env lookup) (document, error) {
-	tree, err := parseYAML(raw)
+	tree, err := parseYAML(raw, "types, endpoints or schedules")
 	if err != nil {
 		return document{}, &documentError{[]client.FieldError{{Message: err.Error()}}}
 	}
@@ -77,15 +77,15 @@ func parseDocument(raw []byte, env lookup) (document, error) {
 	return doc, nil
 }
 
-// parseYAML reads exactly one document. JSON is YAML too.
-func parseYAML(raw []byte) (any, error) {
+// parseYAML reads exactly one document. JSON is YAML too. wanted is what it should have.
+func parseYAML(raw []byte, wanted string) (any, error) {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	var tree any
 	if err := d.Decode(&tree); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("it is not YAML: %s", strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 	}
 	if tree == nil {
-		return nil, errors.New("it is empty: it should have types, endpoints or schedules")
+		return nil, errors.New("it is empty: it should have " + wanted)
 	}
 	var second any
 	if err := d.Decode(&second); !errors.Is(err, io.EOF) {

@@ -38,7 +38,7 @@ type nodeConfig struct {
 	roles      []string
 	listener   net.Listener // nil without the role api
 	secret     []byte
-	auth       auth.Config
+	tokens     *auth.Verifier // nil without the role api
 	grace      time.Duration
 	store      store.Config
 	callbacks  callbacks.Config
@@ -48,7 +48,7 @@ type nodeConfig struct {
 	metrics    string // metricsOnAPI, metricsOff, or the address of metricsListener
 
 	metricsListener net.Listener
-	api             httpapi.Config // its Store, Verifier and Keys are filled in here
+	api             httpapi.Config // its Store, Verifier, Keys and Log are filled in here
 	log             *slog.Logger
 }
 
@@ -180,12 +180,9 @@ func (n *node) prepare() error {
 }
 
 func (n *node) prepareAPI() error {
-	verifier, err := auth.NewVerifier(n.cfg.auth)
-	if err != nil {
-		return err
-	}
 	cfg := n.cfg.api
-	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Log = n.store, verifier, n.keys, n.cfg.log
+	n.runs = append(n.runs, func(ctx context.Context) error { return n.cfg.tokens.Run(ctx, n.cfg.log) })
+	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Log = n.store, n.cfg.tokens, n.keys, n.cfg.log
 	if n.cfg.metrics == metricsOnAPI {
 		cfg.Metrics = n.meter.Handler()
 	}

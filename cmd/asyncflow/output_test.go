@@ -81,14 +81,21 @@ func TestTokenCreate(t *testing.T) {
 	cfg.HMACSecret, cfg.Issuer = []byte(testJWTSecret), "me"
 	v, err := auth.NewVerifier(cfg)
 	require.NoError(t, err)
-	p, err := v.Verify(strings.TrimSuffix(r.stdout, "\n"), time.Now())
+	p, err := v.Verify(t.Context(), strings.TrimSuffix(r.stdout, "\n"), time.Now())
 	require.NoError(t, err)
 	require.Equal(t, "acme", p.Tenant)
 	require.Equal(t, "ci", p.Subject)
 	require.Equal(t, auth.NewScopes(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage), p.Scopes)
 	require.WithinDuration(t, time.Now().Add(2*time.Hour), p.ExpiresAt, time.Minute)
 
-	for _, args := range [][]string{{"--tenant", "ACME"}, {"--tenant", "acme", "--scope", "fly"}, {"--tenant", "acme", "--ttl", "0s"}} {
+	r = runCLI(t, env, "token", "create", "--admin", "--subject", "alice")
+	require.Zero(t, r.code, r.stderr)
+	p, err = v.Verify(t.Context(), strings.TrimSuffix(r.stdout, "\n"), time.Now())
+	require.NoError(t, err)
+	require.Equal(t, []any{auth.KindOperator, "", "alice", "admin"}, []any{p.Kind, p.Tenant, p.Subject, p.Scopes.String()})
+
+	for _, args := range [][]string{{"--tenant", "ACME"}, {"--tenant", "acme", "--scope", "fly"}, {"--tenant", "acme", "--ttl", "0s"},
+		{}, {"--admin", "--tenant", "acme"}, {"--admin", "--scope", "read"}, {"--tenant", "acme", "--scope", "admin"}, {"--admin", "--ttl", "-1s"}} {
 		r := runCLI(t, env, append([]string{"token", "create"}, args...)...)
 		require.Equal(t, exitUsage, r.code, args)
 		require.Empty(t, r.stdout)

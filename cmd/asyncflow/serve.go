@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -49,31 +48,16 @@ type serveCmd struct {
 	LogLevel     slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 }
 
-// jwtFlags say which tokens are accepted: one family of keys.
+// jwtFlags say which tokens are accepted: those of one issuer by the flags, of more
+// by a file.
 type jwtFlags struct {
 	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that tokens are signed with. Set it by the environment."`
-	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"PEM file of public keys (EdDSA, ES256 or RS256) instead of a secret."`
+	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"File of public keys (EdDSA, ES256 or RS256; PEM or a JWK Set) instead of a secret. It is read again when it changes."`
 	JWTIssuer         string `name:"jwt-issuer" env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"Issuer that a token must have."`
 	JWTAudience       string `name:"jwt-audience" env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow" help:"Audience that a token must have."`
-	JWTType           string `name:"jwt-type" env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt" help:"The typ header that a token must have."`
-}
-
-// config returns the auth config; a missing or doubled key is named.
-func (f jwtFlags) config() (auth.Config, error) {
-	cfg := auth.DefaultConfig()
-	cfg.HMACSecret, cfg.Issuer, cfg.Audience, cfg.TokenType = []byte(f.JWTSecret), f.JWTIssuer, f.JWTAudience, f.JWTType
-	if (f.JWTSecret == "") == (f.JWTPublicKeysFile == "") {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE: tokens are verified with it")
-	}
-	if f.JWTPublicKeysFile == "" {
-		return cfg, nil
-	}
-	pem, err := os.ReadFile(f.JWTPublicKeysFile)
-	if err != nil {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "can't read ASYNCFLOW_JWT_PUBLIC_KEYS_FILE: %v", err)
-	}
-	cfg.HMACSecret, cfg.PublicKeys = nil, pem
-	return cfg, nil
+	JWTType           string `name:"jwt-type" env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt" help:"The typ header that a tenant's token must have."`
+	JWTAdminType      string `name:"jwt-admin-type" env:"ASYNCFLOW_JWT_ADMIN_TYPE" default:"asyncflow-admin+jwt" help:"The typ header that an operator's token must have."`
+	JWTIssuersFile    string `name:"jwt-issuers-file" env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE" help:"YAML or JSON file of issuers whose tokens are accepted, instead of or besides the one of the flags above."`
 }
 
 // Help is shown by asyncflow serve --help.
@@ -89,7 +73,7 @@ Example:
 // Run runs the node until it is told to stop.
 func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	log := newLog(g, c.LogFormat, c.LogLevel)
-	cfg, err := c.config(log)
+	cfg, err := c.config(log, g.env)
 	if err != nil {
 		return usageError(err)
 	}
@@ -127,7 +111,7 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 }
 
 // config checks the flags and puts the parts' configs together.
-func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
+func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	for _, role := range c.Roles {
 		if !slices.Contains(allRoles, role) {
 			return nodeConfig{}, asyncflow.InvalidField("--roles", "has %q; the roles are %s", role, strings.Join(allRoles, ", "))
@@ -150,14 +134,14 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if err := c.Alerts.check(c.AllowHTTP); err != nil {
 		return nodeConfig{}, err
 	}
-	var tokens auth.Config
+	var tokens *auth.Verifier
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
-		if tokens, err = c.Signing.config(); err != nil {
+		if tokens, err = c.Signing.verifier(env); err != nil {
 			return nodeConfig{}, err
 		}
 	}
 	cfg := nodeConfig{
-		roles: c.Roles, secret: []byte(c.Secret), auth: tokens, grace: c.Grace, log: log,
+		roles: c.Roles, secret: []byte(c.Secret), tokens: tokens, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},

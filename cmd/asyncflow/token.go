@@ -15,25 +15,36 @@ type tokenCmd struct {
 }
 
 type tokenCreateCmd struct {
-	Tenant  string        `required:"" placeholder:"NAME" help:"Tenant that the token is for."`
-	Scope   []string      `default:"submit,read,manage" help:"What it allows: submit, read, work, manage, admin."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good."`
+	Tenant  string        `placeholder:"NAME" help:"Tenant that the token is for."`
+	Admin   bool          `help:"Make an operator's token (admin token) instead: for what lies above the tenants."`
+	Scope   []string      `placeholder:"SCOPE" help:"What a tenant's token allows: submit, read, work, manage. Default: submit,read,manage."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good; 10 years at most. It can't be taken back: keep it short."`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 }
+
+// defaultScopes are those of a tenant's token unless told.
+var defaultScopes = []string{"submit", "read", "manage"}
 
 // Help is shown by asyncflow token create --help.
 func (c *tokenCreateCmd) Help() string {
 	return `The token is signed with the secret in ASYNCFLOW_JWT_SECRET, or with the private key (PEM) in the file that
-ASYNCFLOW_JWT_PRIVATE_KEY_FILE names. ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE and ASYNCFLOW_JWT_TYPE must
-be those of the server. Nothing but the token goes to standard output.
+ASYNCFLOW_JWT_PRIVATE_KEY_FILE names; asyncflow keys generate makes one. ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE,
+ASYNCFLOW_JWT_TYPE and ASYNCFLOW_JWT_ADMIN_TYPE must be those of the server. Nothing but the token goes to standard
+output.
 
-Example:
+A tenant's token opens nothing that is an operator's, whatever its scopes, and an operator's nothing that is a tenant's.
 
-    export ASYNCFLOW_TOKEN=$(asyncflow token create --tenant acme --scope submit,read --ttl 8h)`
+Examples:
+
+    export ASYNCFLOW_TOKEN=$(asyncflow token create --tenant acme --scope submit,read --ttl 8h)
+    asyncflow token create --admin --subject alice --ttl 15m`
 }
 
 // Run makes a token.
 func (c *tokenCreateCmd) Run(g *globals) error {
+	if err := c.check(); err != nil {
+		return usageError(err)
+	}
 	cfg, err := signingConfig(g.getenv)
 	if err != nil {
 		return usageError(err)
@@ -42,11 +53,7 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	if err != nil {
 		return usageError(fmt.Errorf("the signing key: %w", err))
 	}
-	scopes := make([]auth.Scope, len(c.Scope))
-	for i, s := range c.Scope {
-		scopes[i] = auth.Scope(s)
-	}
-	token, err := issuer.Issue(c.Tenant, c.Subject, scopes, c.TTL, now())
+	token, err := c.issue(issuer)
 	if err != nil {
 		return usageError(err)
 	}
@@ -54,13 +61,42 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	return err
 }
 
+// check refuses what would make neither a tenant's token nor an operator's.
+func (c *tokenCreateCmd) check() error {
+	switch {
+	case c.Admin && c.Tenant != "":
+		return asyncflow.InvalidField("--admin", "must not be given beside --tenant: an operator's token speaks for no tenant")
+	case c.Admin && len(c.Scope) > 0:
+		return asyncflow.InvalidField("--scope", "must not be given beside --admin: an operator's token has the scope admin alone")
+	case !c.Admin && c.Tenant == "":
+		return asyncflow.InvalidField("--tenant", "must be given, or --admin")
+	}
+	return nil
+}
+
+func (c *tokenCreateCmd) issue(issuer *auth.Issuer) (string, error) {
+	if c.Admin {
+		return issuer.IssueAdmin(c.Subject, c.TTL, now())
+	}
+	names := c.Scope
+	if len(names) == 0 {
+		names = defaultScopes
+	}
+	scopes := make([]auth.Scope, len(names))
+	for i, s := range names {
+		scopes[i] = auth.Scope(s)
+	}
+	return issuer.Issue(c.Tenant, c.Subject, scopes, c.TTL, now())
+}
+
 // signingConfig returns how to sign tokens, from environment variables.
 func signingConfig(getenv func(string) string) (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	for name, field := range map[string]*string{
-		"ASYNCFLOW_JWT_ISSUER":   &cfg.Issuer,
-		"ASYNCFLOW_JWT_AUDIENCE": &cfg.Audience,
-		"ASYNCFLOW_JWT_TYPE":     &cfg.TokenType,
+		"ASYNCFLOW_JWT_ISSUER":     &cfg.Issuer,
+		"ASYNCFLOW_JWT_AUDIENCE":   &cfg.Audience,
+		"ASYNCFLOW_JWT_TYPE":       &cfg.TokenType,
+		"ASYNCFLOW_JWT_ADMIN_TYPE": &cfg.AdminType,
 	} {
 		if value := getenv(name); value != "" {
 			*field = value

@@ -86,14 +86,30 @@ func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *operation, value
 	if o.access == accessCompletion {
 		return s.identifyWorker(ctx, token, values["id"])
 	}
-	p, err := s.cfg.Verifier.Verify(token, time.Now())
+	p, err := s.cfg.Verifier.Verify(ctx, token, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Require(o.scope); err != nil {
+	if err := o.allow(p); err != nil {
 		return nil, err
 	}
-	return context.WithValue(ctx, principalKey{}, p), s.checkTenant(ctx, p.Tenant)
+	ctx = context.WithValue(ctx, principalKey{}, p)
+	if p.Kind == auth.KindOperator { // it acts for no tenant
+		return ctx, nil
+	}
+	return ctx, s.checkTenant(ctx, p.Tenant)
+}
+
+// allow returns nil if the operation is open to callers of p's kind and p carries
+// the scope that it asks of them.
+func (o *operation) allow(p auth.Principal) error {
+	if scope, ok := o.scopes[p.Kind]; ok {
+		return p.Require(scope)
+	}
+	for kind := range o.scopes { // the only one, as it isn't p's
+		return p.RequireKind(kind)
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "this is open to nobody")
 }
 
 // identifyWorker proves that a worker was given the delivery that it reports on.

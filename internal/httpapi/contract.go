@@ -24,8 +24,8 @@ type operation struct {
 	segments []string // of the path; "{name}" matches anything
 	route    *routers.Route
 	access   access
-	scope    auth.Scope // what a token must have, for accessToken
-	bulk     bool       // its body is checked task by task, not as a whole
+	scopes   map[auth.Kind]auth.Scope // for accessToken: the kinds of tokens that it takes, each with the scope it must carry
+	bulk     bool                     // its body is checked task by task, not as a whole
 }
 
 // access is how a caller proves who it is.
@@ -53,7 +53,7 @@ func loadContract(raw []byte) (*contract, error) {
 		for method, op := range item.Operations() {
 			o := &operation{id: op.OperationID, segments: strings.Split(path, "/"), bulk: slices.Contains(bulkOperations, op.OperationID),
 				route: &routers.Route{Spec: doc, Path: path, PathItem: item, Method: method, Operation: op}}
-			if err := o.readAccess(op); err != nil {
+			if err := o.readAccess(doc, op); err != nil {
 				return nil, err
 			}
 			c.operations = append(c.operations, o)
@@ -64,19 +64,56 @@ func loadContract(raw []byte) (*contract, error) {
 	return c, nil
 }
 
-// readAccess reads who may call an operation.
-func (o *operation) readAccess(op *openapi3.Operation) error {
-	switch {
-	case op.Security != nil && len(*op.Security) == 0:
+// Security schemes of openapi.yaml.
+const (
+	schemeTenant     = "bearerAuth"      // a tenant's token with the scope in x-scope
+	schemeOperator   = "adminToken"      // an operator's token, whose scope is admin
+	schemeCompletion = "completionToken" // that of a delivery
+)
+
+// readAccess reads who may call an operation: the security schemes that it lists, any
+// one of which will do, else those of the whole document.
+func (o *operation) readAccess(doc *openapi3.T, op *openapi3.Operation) error {
+	security := doc.Security
+	if op.Security != nil {
+		security = *op.Security
+	}
+	if len(security) == 0 {
 		o.access = accessOpen
-	case op.Security != nil && (*op.Security)[0]["completionToken"] != nil:
-		o.access = accessCompletion
-	default:
-		name, _ := op.Extensions["x-scope"].(string)
-		o.scope = auth.Scope(name)
-		if !o.scope.Known() {
-			return fmt.Errorf("openapi.yaml: operation %s has no x-scope", o.id)
+		return nil
+	}
+	o.scopes = map[auth.Kind]auth.Scope{}
+	for _, requirement := range security {
+		for scheme := range requirement {
+			if err := o.readScheme(scheme, op); err != nil {
+				return fmt.Errorf("openapi.yaml: operation %s: %w", o.id, err)
+			}
 		}
+	}
+	if name, ok := op.Extensions["x-scope"]; ok && o.scopes[auth.KindTenant] == "" {
+		return fmt.Errorf("openapi.yaml: operation %s has the x-scope %v, but takes no token of a tenant", o.id, name)
+	}
+	if o.access == accessCompletion && len(o.scopes) > 0 {
+		return fmt.Errorf("openapi.yaml: operation %s takes a completion token beside another", o.id)
+	}
+	return nil
+}
+
+func (o *operation) readScheme(scheme string, op *openapi3.Operation) error {
+	switch scheme {
+	case schemeCompletion:
+		o.access = accessCompletion
+	case schemeOperator:
+		o.scopes[auth.KindOperator] = auth.ScopeAdmin
+	case schemeTenant:
+		name, _ := op.Extensions["x-scope"].(string)
+		scope := auth.Scope(name)
+		if !scope.Known() || scope == auth.ScopeAdmin {
+			return fmt.Errorf("x-scope is %q; it must be a scope of tenants (an operator's call has the security scheme %s)", name, schemeOperator)
+		}
+		o.scopes[auth.KindTenant] = scope
+	default:
+		return fmt.Errorf("the security scheme %q is not known", scheme)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +40,7 @@ type subject struct {
 	method, path string // filled in
 	params       openapi3.Parameters
 	worker       bool
+	operator     bool
 	token        string
 	example      map[string]any
 	schema       *openapi3.Schema // of its body
@@ -136,8 +138,8 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 			if s.worker = strings.HasPrefix(path, "/v1/callbacks/"); s.worker {
 				s.token = completion
 			}
-			if op.Extensions["x-scope"] == string(auth.ScopeAdmin) {
-				s.token = b.newToken("acme", auth.ScopeAdmin)
+			if op.Security != nil && (*op.Security)[0]["adminToken"] != nil {
+				s.token, s.operator = b.adminToken(), true
 			}
 			if op.RequestBody != nil {
 				media := op.RequestBody.Value.Content["application/json"]
@@ -206,16 +208,31 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Minute, time.Now().Add(-time.Hour))
 	require.NoError(b.t, err)
 	var others []auth.Scope
-	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage, auth.ScopeWork, auth.ScopeAdmin} {
+	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage, auth.ScopeWork} {
 		if string(scope) != s.Extensions["x-scope"] {
 			others = append(others, scope)
 		}
 	}
+	if !s.operator {
+		all = append(all, badCall{what: "an operator's token", body: body, token: b.adminToken(), status: 403})
+	}
 	return append(all,
+		badCall{what: "a tenant's token that claims to be an operator's", body: body, token: b.tenantAdmin(), status: 403},
 		badCall{what: "an expired token", body: body, token: expired, status: 401},
 		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...), status: 403},
 		badCall{what: "an unknown tenant", body: body, token: b.newToken("nobody", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage), status: 403},
 		badCall{what: "a completion token", body: body, token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour)}), status: 401})
+}
+
+// tenantAdmin is a tenant's token that carries all scopes, as a foreign issuer may
+// well make one; ours doesn't.
+func (b *bundle) tenantAdmin() string {
+	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"iss": "asyncflow", "aud": "asyncflow", "sub": "test", "tenant": "acme", "scope": "admin", "exp": time.Now().Add(time.Hour).Unix()})
+	token.Header["typ"] = "at+jwt"
+	signed, err := token.SignedString(authConfig().HMACSecret)
+	require.NoError(b.t, err)
+	return signed
 }
 
 func (s subject) good() string {

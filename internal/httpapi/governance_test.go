@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
@@ -18,7 +17,7 @@ import (
 func TestGovernance(t *testing.T) {
 	b := setup(t)
 	assert.Equal(t, 403, b.call("GET", "/v1/governance", "").status, "it is no tenant's")
-	admin := b.newToken("acme", auth.ScopeAdmin)
+	admin := b.adminToken()
 	g := read[api.Governance](b, 200, b.callAs(admin, "GET", "/v1/governance", ""))
 	assert.Empty(t, g.Nodes)
 	require.Greater(t, len(g.Jobs), 6)

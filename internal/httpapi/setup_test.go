@@ -99,6 +99,13 @@ func (b *bundle) newToken(tenant string, scopes ...auth.Scope) string {
 	return token
 }
 
+// adminToken returns an operator's token.
+func (b *bundle) adminToken() string {
+	token, err := b.issuer.IssueAdmin("test", time.Hour, time.Now())
+	require.NoError(b.t, err)
+	return token
+}
+
 // answer is what came back.
 type answer struct {
 	status  int

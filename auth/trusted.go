@@ -1,0 +1,179 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// trusted is an issuer whose tokens are accepted, with its keys and rules.
+type trusted struct {
+	issuer   string
+	audience string
+	kinds    map[string]Kind // by typ, as of mediaSubtype
+	leeway   time.Duration
+	claims   claimRules
+	method   jwt.SigningMethod // the only one, whatever keys come
+	ring     atomic.Pointer[keyring]
+	source   *source // nil: the keys are fixed
+}
+
+// newTrusted makes the issuer of a Config. Keys that are given, or are in a file, must
+// be good already; those of a URL are loaded later.
+func newTrusted(c Config) (*trusted, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	t := &trusted{issuer: c.Issuer, audience: c.Audience, kinds: c.kinds(), leeway: c.Leeway, claims: c.claimRules(), method: methodNamed(c.Algorithm)}
+	switch {
+	case len(c.HMACSecret) > 0:
+		t.method = jwt.SigningMethodHS256
+		t.ring.Store(&keyring{method: t.method, secret: bytes.Clone(c.HMACSecret)})
+	case len(c.PublicKeys) > 0:
+		if err := t.use(c.PublicKeys); err != nil {
+			return nil, asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
+		}
+	case c.PublicKeysFile != "":
+		t.source = &source{place: c.PublicKeysFile, every: orDefault(c.Interval, DefaultFileInterval), rest: time.Second, limit: loadTimeout, read: fileReader(c.PublicKeysFile), use: t.use}
+		if err := t.source.load(context.Background()); err != nil {
+			return nil, asyncflow.InvalidField("PublicKeysFile", "can't be used: %v", err)
+		}
+	case c.JWKSURL != "":
+		t.source = &source{place: placeOf(c.JWKSURL), every: orDefault(c.Interval, DefaultURLInterval), rest: 10 * time.Second, limit: loadTimeout, read: fetcher(c), use: t.useSet}
+	default:
+		return nil, asyncflow.InvalidField("PublicKeys", "must be set, or HMACSecret: there is no key to verify with")
+	}
+	return t, nil
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
+}
+
+// use takes over public keys. They are of the algorithm that the first ones were of:
+// another family is another decision, and not the file's or the issuer's.
+func (t *trusted) use(text []byte) error {
+	algorithm := ""
+	if t.method != nil {
+		algorithm = t.method.Alg()
+	}
+	keys, named, err := parseKeys(text, algorithm)
+	if err != nil {
+		return err
+	}
+	t.put(keys, named)
+	return nil
+}
+
+// useSet is use of what must be a JWK Set.
+func (t *trusted) useSet(text []byte) error {
+	keys, err := parseJWKS(text, t.method.Alg())
+	if err != nil {
+		return err
+	}
+	t.put(keys, true)
+	return nil
+}
+
+func (t *trusted) put(keys []publicKey, named bool) {
+	if t.method == nil { // before anybody reads it
+		t.method = keys[0].method
+	}
+	t.ring.Store(newKeyring(keys, named))
+}
+
+// ready returns nil once the issuer has keys, else a CodeUnavailable error.
+func (t *trusted) ready() error {
+	if t.ring.Load() != nil {
+		return nil
+	}
+	return t.source.missing(t.issuer)
+}
+
+// parse checks the form, the header, the signature and the registered claims
+// of a token. It sets no time limit on iat, which RFC 7519 makes information.
+func (t *trusted) parse(ctx context.Context, token string, now time.Time) (*claims, Kind, keyMark, error) {
+	parser := jwt.NewParser(
+		jwt.WithValidMethods([]string{t.method.Alg()}),
+		jwt.WithExpirationRequired(),
+		jwt.WithIssuer(t.issuer),
+		jwt.WithAudience(t.audience),
+		jwt.WithLeeway(t.leeway),
+		jwt.WithStrictDecoding(),
+		jwt.WithTimeFunc(func() time.Time { return now }),
+	)
+	c := &claims{rules: &t.claims}
+	var mark keyMark
+	parsed, err := parser.ParseWithClaims(token, c, func(token *jwt.Token) (key any, err error) {
+		key, mark, err = t.key(ctx, token)
+		return key, err
+	})
+	if err != nil {
+		return nil, "", mark, t.refusal(err, parsed, c)
+	}
+	return c, t.kindOf(parsed), mark, nil
+}
+
+// key checks the header of a token and returns the key to verify it with.
+// The parser has checked alg.
+func (t *trusted) key(ctx context.Context, token *jwt.Token) (any, keyMark, error) {
+	if _, ok := token.Header["crit"]; ok {
+		return nil, keyMark{}, refuse("the token asks for an extension (header crit), and none is supported")
+	}
+	if t.kindOf(token) == "" {
+		return nil, keyMark{}, refuse("the token's type (header typ) is not %s", t.typs())
+	}
+	if t.ring.Load() == nil {
+		t.source.ask(ctx)
+	}
+	ring := t.ring.Load()
+	if ring == nil {
+		return nil, keyMark{}, t.ready()
+	}
+	key, mark, known, err := ring.find(token.Header["kid"])
+	if err != nil && !known && t.source != nil && t.source.ask(ctx) {
+		key, mark, _, err = t.ring.Load().find(token.Header["kid"])
+	}
+	return key, mark, err
+}
+
+// kindOf returns the kind of a token by its header typ, "" for one of another typ.
+func (t *trusted) kindOf(token *jwt.Token) Kind {
+	typ, _ := token.Header["typ"].(string)
+	return t.kinds[mediaSubtype(typ)]
+}
+
+// typs lists the types that are accepted, that of tenants first.
+func (t *trusted) typs() string {
+	var tenants, operators string
+	for typ, kind := range t.kinds {
+		if kind == KindOperator {
+			operators = " or " + quoted(typ)
+		} else {
+			tenants = quoted(typ)
+		}
+	}
+	return tenants + operators
+}
+
+func quoted(text string) string { return strconv.Quote(text) }
+
+// keyIDs returns the ids of the keys, in the order of the alphabet.
+func (t *trusted) keyIDs() []string {
+	ring := t.ring.Load()
+	if ring == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(ring.public))
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// verifier returns what verifies the tokens of all issuers that the flags name.
+func (f jwtFlags) verifier(env lookup) (*auth.Verifier, error) {
+	var configs []auth.Config
+	short := 0 // issuers by flags: they come first
+	if f.JWTSecret != "" || f.JWTPublicKeysFile != "" || f.JWTIssuersFile == "" {
+		cfg, err := f.config()
+		if err != nil {
+			return nil, err
+		}
+		configs, short = append(configs, cfg), 1
+	}
+	if f.JWTIssuersFile != "" {
+		more, err := readIssuers(f.JWTIssuersFile, env)
+		if err != nil {
+			return nil, fmt.Errorf("ASYNCFLOW_JWT_ISSUERS_FILE: %w", err)
+		}
+		configs = append(configs, more...)
+	}
+	v, err := auth.NewVerifier(configs...)
+	var wrong *auth.IssuerError
+	switch {
+	case !errors.As(err, &wrong):
+		return v, err
+	case wrong.Index >= short:
+		return nil, fmt.Errorf("ASYNCFLOW_JWT_ISSUERS_FILE: %w", issuerProblem(wrong.Index-short, wrong.Err))
+	default:
+		return nil, renamed(wrong.Err, "", jwtVariables)
+	}
+}
+
+// jwtVariables are the settings of the one issuer, by the fields of auth.Config.
+var jwtVariables = map[string]string{
+	"HMACSecret": "ASYNCFLOW_JWT_SECRET", "PublicKeysFile": "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE", "Issuer": "ASYNCFLOW_JWT_ISSUER",
+	"Audience": "ASYNCFLOW_JWT_AUDIENCE", "TokenType": "ASYNCFLOW_JWT_TYPE", "AdminType": "ASYNCFLOW_JWT_ADMIN_TYPE",
+}
+
+// config returns the issuer of the flags; a missing or doubled key is named.
+func (f jwtFlags) config() (auth.Config, error) {
+	cfg := auth.DefaultConfig()
+	cfg.Issuer, cfg.Audience, cfg.TokenType, cfg.AdminType = f.JWTIssuer, f.JWTAudience, f.JWTType, f.JWTAdminType
+	if (f.JWTSecret == "") == (f.JWTPublicKeysFile == "") {
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are verified with it")
+	}
+	cfg.HMACSecret, cfg.PublicKeysFile = []byte(f.JWTSecret), f.JWTPublicKeysFile
+	return cfg, nil
+}
+
+// issuersFile is the document of --jwt-issuers-file.
+type issuersFile struct {
+	Issuers []issuerEntry `json:"issuers"`
+}
+
+// issuerEntry is one issuer. Where its keys come from is one of jwks_url,
+// public_keys_file, public_keys, secret and secret_file.
+type issuerEntry struct {
+	Issuer    string `json:"issuer"`
+	Audience  string `json:"audience"`
+	Algorithm string `json:"algorithm"`
+
+	JWKSURL        string             `json:"jwks_url"`
+	AllowHTTP      bool               `json:"allow_http"`
+	CAFile         string             `json:"ca_file"`
+	PublicKeysFile string             `json:"public_keys_file"`
+	PublicKeys     string             `json:"public_keys"`
+	Secret         string             `json:"secret"`
+	SecretFile     string             `json:"secret_file"`
+	Refresh        asyncflow.Duration `json:"refresh"`
+
+	Type        string           `json:"type"`
+	AdminType   string           `json:"admin_type"`
+	TenantClaim texts            `json:"tenant_claim"`
+	ScopeClaim  string           `json:"scope_claim"`
+	Scopes      map[string]texts `json:"scopes"`
+	Tenants     []string         `json:"tenants"`
+}
+
+// issuerFields are the keys of issuerEntry, by the fields of auth.Config.
+var issuerFields = map[string]string{
+	"Issuer": "issuer", "Audience": "audience", "Algorithm": "algorithm", "JWKSURL": "jwks_url", "PublicKeysFile": "public_keys_file",
+	"PublicKeys": "public_keys", "HMACSecret": "secret", "Interval": "refresh", "TokenType": "type", "AdminType": "admin_type",
+	"TenantClaim": "tenant_claim", "ScopeClaim": "scope_claim", "ScopeNames": "scopes", "Tenants": "tenants",
+}
+
+// texts is a text or a list of them.
+type texts []string
+
+// UnmarshalJSON reads either form.
+func (t *texts) UnmarshalJSON(raw []byte) error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		*t = texts{one}
+		return nil
+	}
+	var list []string
+	if json.Unmarshal(raw, &list) != nil {
+		return errors.New("must be a text or a list of texts")
+	}
+	*t = list
+	return nil
+}
+
+// readIssuers reads the file of --jwt-issuers-file. ${NAME} in its values is replaced
+// by what env says; names of files are taken from the folder that it is in.
+func readIssuers(name string, env lookup) ([]auth.Config, error) {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, asyncflow.Errorf(asyncflow.CodeInvalid, "%v", err)
+	}
+	tree, err := parseYAML(raw, "issuers")
+	if err != nil {
+		return nil, &documentError{[]client.FieldError{{Message: err.Error()}}}
+	}
+	var doc issuersFile
+	d := decoder{env: env}
+	d.decode("", tree, &doc)
+	if len(d.problems) == 0 && len(doc.Issuers) == 0 {
+		d.add("issuers", "must have at least one")
+	}
+	if len(d.problems) > 0 {
+		return nil, &documentError{d.problems}
+	}
+	configs := make([]auth.Config, len(doc.Issuers))
+	for i, e := range doc.Issuers {
+		if configs[i], err = e.config(filepath.Dir(name)); err != nil {
+			return nil, issuerProblem(i, err)
+		}
+	}
+	return configs, nil
+}
+
+// issuerProblem names the field of an entry that an error is about.
+func issuerProblem(index int, err error) error {
+	err = renamed(err, fmt.Sprintf("issuers[%d].", index), issuerFields)
+	var e *asyncflow.Error
+	if !errors.As(err, &e) || len(e.Fields) == 0 {
+		return err
+	}
+	return &documentError{e.Fields}
+}
+
+// renamed returns an error with other names for its fields, behind a prefix.
+func renamed(err error, prefix string, names map[string]string) error {
+	var e *asyncflow.Error
+	if !errors.As(err, &e) || len(e.Fields) == 0 {
+		return err
+	}
+	out := *e
+	out.Fields = slices.Clone(e.Fields)
+	for i, f := range out.Fields {
+		if name, ok := names[f.Field]; ok {
+			f.Field = name
+		}
+		out.Fields[i].Field = prefix + f.Field
+	}
+	return &out
+}
+
+// config returns the entry as auth takes it. Issuer and audience have no default here:
+// they are somebody else's, and what was left out must not be guessed. Nor do others
+// make operators' tokens unless the entry says so.
+func (e issuerEntry) config(dir string) (auth.Config, error) {
+	cfg := auth.DefaultConfig()
+	cfg.Issuer, cfg.Audience, cfg.Algorithm, cfg.AdminType = e.Issuer, e.Audience, e.Algorithm, e.AdminType
+	cfg.JWKSURL, cfg.AllowHTTP, cfg.Interval = e.JWKSURL, e.AllowHTTP, e.Refresh.Std()
+	cfg.PublicKeys, cfg.HMACSecret, cfg.Tenants = []byte(e.PublicKeys), []byte(e.Secret), e.Tenants
+	if e.PublicKeysFile != "" {
+		cfg.PublicKeysFile = under(dir, e.PublicKeysFile)
+	}
+	if e.Type != "" {
+		cfg.TokenType = e.Type
+	}
+	if len(e.TenantClaim) > 0 {
+		cfg.TenantClaim = e.TenantClaim
+	}
+	if e.ScopeClaim != "" {
+		cfg.ScopeClaim = e.ScopeClaim
+	}
+	cfg.ScopeNames = e.scopeNames()
+	if err := e.readSecret(dir, &cfg); err != nil {
+		return cfg, err
+	}
+	return cfg, e.readCA(dir, &cfg)
+}
+
+func (e issuerEntry) scopeNames() map[string][]auth.Scope {
+	if e.Scopes == nil {
+		return nil
+	}
+	names := make(map[string][]auth.Scope, len(e.Scopes))
+	for foreign, ours := range e.Scopes {
+		names[foreign] = []auth.Scope{}
+		for _, s := range ours {
+			names[foreign] = append(names[foreign], auth.Scope(s))
+		}
+	}
+	return names
+}
+
+func (e issuerEntry) readSecret(dir string, cfg *auth.Config) error {
+	if e.SecretFile == "" {
+		return nil
+	}
+	if e.Secret != "" {
+		return asyncflow.InvalidField("secret_file", "must not be set beside secret")
+	}
+	raw, err := os.ReadFile(under(dir, e.SecretFile))
+	if err != nil {
+		return asyncflow.InvalidField("secret_file", "can't be read: %v", err)
+	}
+	cfg.HMACSecret = []byte(strings.TrimRight(string(raw), "\r\n")) // as an editor leaves it
+	return nil
+}
+
+func (e issuerEntry) readCA(dir string, cfg *auth.Config) error {
+	if e.CAFile == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(under(dir, e.CAFile))
+	if err != nil {
+		return asyncflow.InvalidField("ca_file", "can't be read: %v", err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(raw) {
+		return asyncflow.InvalidField("ca_file", "has no PEM block CERTIFICATE")
+	}
+	return nil
+}
+
+// under returns a file name as seen from a folder.
+func under(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
+}

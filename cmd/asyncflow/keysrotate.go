@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+)
+
+// keyFiles are the files of a key that tokens are signed with: the key itself, the next
+// one while they are changed, and the public keys that nodes accept.
+type keyFiles struct {
+	File   string `arg:"" type:"path" help:"The private key that tokens are signed with, as asyncflow keys generate made it."`
+	Public string `placeholder:"FILE" type:"path" help:"The public keys that nodes read (PEM). Default: FILE.pub."`
+}
+
+func (k keyFiles) next() string { return k.File + ".next" }
+
+func (k keyFiles) public() string {
+	if k.Public != "" {
+		return k.Public
+	}
+	return k.File + ".pub"
+}
+
+// readKeys reads the keys of a file; it must be there.
+func readKeys(name string) (auth.KeySet, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return auth.KeySet{}, asyncflow.Errorf(asyncflow.CodeInvalid, "%v", err)
+	}
+	keys, err := auth.ReadKeys(text)
+	if err != nil {
+		return auth.KeySet{}, asyncflow.Errorf(asyncflow.CodeInvalid, "%s: %v", name, err)
+	}
+	return keys, nil
+}
+
+// both reads the private key's public half and the public keys, which must have it.
+func (k keyFiles) both() (private, public auth.KeySet, err error) {
+	if private, err = readKeys(k.File); err != nil {
+		return private, public, err
+	}
+	if public, err = readKeys(k.public()); err != nil {
+		return private, public, err
+	}
+	if !public.Has(private) {
+		err = asyncflow.Errorf(asyncflow.CodeInvalid, "%s doesn't have the key of %s: they don't belong together", k.public(), k.File)
+	}
+	return private, public, err
+}
+
+const rotation = `
+A change of keys has three steps, so that no token is refused on the way:
+
+    asyncflow keys rotate jwt.pem      # the next key is made; jwt.pem.pub has both public keys
+    # hand jwt.pem.pub to every node; they read it within 5 s: "the keys of an issuer are loaded" in their log
+    asyncflow keys activate jwt.pem    # tokens are signed with the next key from now on
+    # wait until the last token of the key before has expired
+    asyncflow keys retire jwt.pem      # jwt.pem.pub has the new public key alone; hand it to every node again`
+
+type keysRotateCmd struct {
+	keyFiles
+	Kid string `placeholder:"ID" help:"What tokens name the next key by. Default: its thumbprint (RFC 7638)."`
+}
+
+// Help is shown by asyncflow keys rotate --help.
+func (c *keysRotateCmd) Help() string {
+	return `Makes a key of the same algorithm in FILE.next, and adds its public half to the public keys. Nothing is signed with
+it yet. When it was interrupted, the same command again goes on.
+` + rotation
+}
+
+// Run makes the next key, or takes up the one that a run before has made, and
+// publishes it.
+func (c *keysRotateCmd) Run(g *globals) error {
+	private, public, err := c.both()
+	if err != nil {
+		return usageError(err)
+	}
+	next, err := readKeys(c.next())
+	if _, statErr := os.Lstat(c.next()); errors.Is(statErr, fs.ErrNotExist) {
+		if next, err = c.makeNext(private, public); err != nil {
+			return usageError(err)
+		}
+	} else if err != nil {
+		return usageError(err)
+	} else if public.Has(next) {
+		return &codedError{exitFailed, fmt.Errorf("%s is waiting already: go on with asyncflow keys activate", c.next())}
+	}
+	if public, err = public.With(next); err != nil {
+		return usageError(fmt.Errorf("the next key: %w", err))
+	}
+	if err := writeKeys(c.public(), public); err != nil {
+		return err
+	}
+	return say(g, "%s has the next key, %s. Hand it to every node; then: asyncflow keys activate %s\n", c.public(), next.List()[0].ID, c.File)
+}
+
+func (c *keysRotateCmd) makeNext(private, public auth.KeySet) (auth.KeySet, error) {
+	text, half, err := auth.GenerateKey(private.List()[0].Algorithm, c.Kid)
+	if err != nil {
+		return auth.KeySet{}, err
+	}
+	next, err := auth.ReadKeys(half)
+	if err == nil {
+		_, err = public.With(next) // before a file is made: its id may be taken
+	}
+	if err != nil {
+		return auth.KeySet{}, err
+	}
+	return next, createFile(c.next(), text, 0o600)
+}
+
+type keysActivateCmd struct{ keyFiles }
+
+// Help is shown by asyncflow keys activate --help.
+func (c *keysActivateCmd) Help() string {
+	return `Puts FILE.next in the place of FILE. The private key of before is gone; its tokens stay good until they expire.
+` + rotation
+}
+
+// Run puts the next key in the place of the one in use.
+func (c *keysActivateCmd) Run(g *globals) error {
+	next, err := readKeys(c.next())
+	if err != nil {
+		return usageError(fmt.Errorf("there is no next key: begin with asyncflow keys rotate: %w", err))
+	}
+	_, public, err := c.both()
+	if err != nil {
+		return usageError(err)
+	}
+	if !public.Has(next) { // nodes would refuse its tokens
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "%s doesn't have the next key: run asyncflow keys rotate again", c.public()))
+	}
+	if err := os.Rename(c.next(), c.File); err != nil {
+		return err
+	}
+	return say(g, "%s is now %s. When the tokens of before have expired: asyncflow keys retire %s\n", c.File, next.List()[0].ID, c.File)
+}
+
+type keysRetireCmd struct{ keyFiles }
+
+// Help is shown by asyncflow keys retire --help.
+func (c *keysRetireCmd) Help() string {
+	return `Leaves only the key of FILE in the public keys. Tokens of the others are refused as soon as a node has read that:
+within 5 s after it is in place, also those that it has verified before. When a private key has leaked, this is
+the step that counts: don't wait for anything then.
+` + rotation
+}
+
+// Run drops every public key but that of the private key.
+func (c *keysRetireCmd) Run(g *globals) error {
+	private, public, err := c.both()
+	if err != nil {
+		return usageError(err)
+	}
+	if _, err := os.Lstat(c.next()); err == nil {
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "%s is waiting: run asyncflow keys activate first, or remove it", c.next()))
+	}
+	if err := writeKeys(c.public(), private); err != nil {
+		return err
+	}
+	return say(g, "%s has the key %s alone; %d were taken out. Hand it to every node\n", c.public(), private.List()[0].ID, len(public.List())-1)
+}
+
+// writeKeys writes public keys in the place of a file's, at once or not at all: nodes
+// read it at any time.
+func writeKeys(name string, keys auth.KeySet) error {
+	text, err := keys.PEM()
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(text)
+	err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), name)
+}
+
+// say tells what was done and what comes next, not on standard output with -o json.
+func say(g *globals, format string, args ...any) error {
+	to := g.stdout
+	if g.output == "json" {
+		to = g.stderr
+	}
+	_, err := fmt.Fprintf(to, format, args...)
+	return err
+}
