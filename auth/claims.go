@@ -57,12 +57,16 @@ func (c *claims) principal() (Principal, error) {
 	case !validSubject(c.Subject):
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}
-	return Principal{
+	p := Principal{
 		Tenant:    c.Tenant,
 		Subject:   c.Subject,
 		Scopes:    scopesOfToken(c.Scope),
 		ExpiresAt: c.ExpiresAt.UTC(),
-	}, nil
+	}
+	if c.IssuedAt != nil {
+		p.IssuedAt = c.IssuedAt.UTC()
+	}
+	return p, nil
 }
 
 // date is a NumericDate that has to be a JSON number between 1970 and 9999. The

@@ -27,7 +27,7 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 			p, err := v.Verify(token, testNow)
 			require.NoError(t, err)
-			require.Equal(t, Principal{"acme", "ci", NewScopes(ScopeWork), testNow.Add(time.Hour)}, p)
+			require.Equal(t, Principal{Tenant: "acme", Subject: "ci", Scopes: NewScopes(ScopeWork), IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour)}, p)
 
 			other := newVerifier(t, publicConfig(newEd25519(t, nil).public))
 			_, err = other.Verify(token, testNow)

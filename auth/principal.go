@@ -13,6 +13,7 @@ type Principal struct {
 	Tenant    string    // the tenant it acts for; never empty
 	Subject   string    // who it is, for the audit; empty if the token doesn't say
 	Scopes    Scopes    // what it may do
+	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token doesn't say
 	ExpiresAt time.Time // when its token expires, in UTC, without any leeway
 }
 

@@ -136,7 +136,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	var base, tenants int64
 	latest, latestTenant := latestVersion(migrations.Asyncflow()), latestVersion(migrations.Tenant())
 	err := s.pool.QueryRow(ctx, `SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations),
-		(SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants)`, latestTenant).Scan(&base, &tenants)
+		(SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t WHERE `+notDropping+`)`, latestTenant).Scan(&base, &tenants)
 	if err != nil && sqlState(err) != "42P01" {
 		return connectError(s.cfg.URL, err)
 	}

@@ -28,6 +28,8 @@ type Config struct {
 	// Notify tells other nodes of new work with NOTIFY. Without it (a
 	// transaction pooler, another engine) dispatchers poll.
 	Notify bool
+	// DefaultQuotas are those of tenants that have none of their own; 0: no limit.
+	DefaultQuotas asyncflow.Quotas
 	// Meter counts what this node does; nil: nobody.
 	Meter Meter
 
@@ -46,17 +48,19 @@ type Store struct {
 	Catalog *Catalog
 	Wakeups *Wakeups
 
-	nodes   atomic.Int32 // how many nodes there are, as last seen
-	numbers *numbers
-	churn   sync.Map // of TypeKey to *atomic.Int64: see Vacuum
-	watched *watchers
-	marks   *marks
-	minutes *endpointMinutes
-	giveUp  context.CancelFunc // ends the batches under way
-	submits *gatherer[submitItem]
-	keyed   *gatherer[submitItem]
-	settles *gatherer[settleItem]
-	extends *gatherer[extendItem]
+	nodes    atomic.Int32 // how many nodes there are, as last seen
+	apis     atomic.Int32 // how many of them take requests
+	numbers  *numbers
+	churn    sync.Map // of TypeKey to *atomic.Int64: see Vacuum
+	watched  *watchers
+	marks    *marks
+	pendings *pendings
+	minutes  *endpointMinutes
+	giveUp   context.CancelFunc // ends the batches under way
+	submits  *gatherer[submitItem]
+	keyed    *gatherer[submitItem]
+	settles  *gatherer[settleItem]
+	extends  *gatherer[extendItem]
 }
 
 // Open connects, and checks that the schema is current. An unreachable or
@@ -98,6 +102,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
 	s.marks = newMarks()
+	s.pendings = newPendings()
 	s.minutes = newEndpointMinutes()
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())

@@ -64,6 +64,31 @@ func loadContract(raw []byte) (*contract, error) {
 	return c, nil
 }
 
+// Surface is a part of the API, served on an address of its own.
+type Surface string
+
+// The parts of the API; those for load balancers and people, such as /healthz, are in
+// each.
+const (
+	SurfaceAll    Surface = ""
+	SurfacePublic Surface = "public" // what is for tenants and workers
+	SurfaceAdmin  Surface = "admin"  // what needs the scope admin
+)
+
+// keep drops what is not on a surface: it is answered like any path that isn't known.
+func (c *contract) keep(surface Surface) {
+	c.operations = slices.DeleteFunc(c.operations, func(o *operation) bool {
+		admin := o.access == accessToken && o.scope == auth.ScopeAdmin
+		switch {
+		case surface == SurfacePublic:
+			return admin
+		case surface == SurfaceAdmin:
+			return !admin && o.access != accessOpen
+		}
+		return false
+	})
+}
+
 // readAccess reads who may call an operation.
 func (o *operation) readAccess(op *openapi3.Operation) error {
 	switch {
