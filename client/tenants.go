@@ -75,7 +75,9 @@ func (c *Client) DeleteTenant(ctx context.Context, slug string, grace time.Durat
 	case grace > 0:
 		params["grace"] = asyncflow.Duration(grace).String()
 	}
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.DeleteTenant(ctx, slug, nil, query(params)) })
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteTenant(ctx, slug, nil, query(params))
+	})
 }
 
 // RestoreTenant takes a deletion back.

@@ -62,7 +62,7 @@ func (p *pending) enter(ctx context.Context, limit, n int64, nodes int, count fu
 	age, share := time.Since(p.at), max(0, limit-p.counted)/int64(nodes)
 	cost := countCost * p.took
 	if age > max(countEvery, cost) || p.since+n > share && age > max(countPause, cost) {
-		if err := p.count(ctx, count); err != nil {
+		if err := p.count(ctx, nodes == 1, count); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -73,14 +73,18 @@ func (p *pending) enter(ctx context.Context, limit, n int64, nodes int, count fu
 	return granted, used, nil
 }
 
-// count counts the tasks. What is under way when it begins may not be among them.
-func (p *pending) count(ctx context.Context, count func(context.Context) (int64, error)) error {
-	start, underway := time.Now(), p.underway.Load()
+// count counts the tasks. What is under way when it begins may not be among them; some of
+// it may. There are no more than were known before, if nobody else lets any in.
+func (p *pending) count(ctx context.Context, alone bool, count func(context.Context) (int64, error)) error {
+	start, since := time.Now(), p.underway.Load()
 	counted, err := count(ctx)
 	if err != nil {
 		return err
 	}
-	p.counted, p.since, p.at, p.took = counted, underway, time.Now(), time.Since(start)
+	if alone && !p.at.IsZero() {
+		since = min(since, max(0, p.counted+p.since-counted))
+	}
+	p.counted, p.since, p.at, p.took = counted, since, time.Now(), time.Since(start)
 	return nil
 }
 
