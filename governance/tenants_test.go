@@ -91,6 +91,7 @@ func TestDropInSteps(t *testing.T) {
 	assert.False(t, known, "no node knows it from then on")
 	_, err = a.RestoreTenant(t.Context(), tenant)
 	assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	version := versionOf(t, url)
 	steps, before := 0, tables(t, url)
 	require.Greater(t, before, 5*types)
 	for left := true; left; steps++ {
@@ -121,12 +122,23 @@ func TestDropInSteps(t *testing.T) {
 	created, err := store.CreateTenant(t.Context(), url, tenant)
 	require.NoError(t, err)
 	assert.True(t, created)
+	assert.Greater(t, versionOf(t, url), version, "a node that has slept through all of it takes it for no other one")
 	require.NoError(t, a.Catalog.Refresh(t.Context()))
 	for range 2 {
 		r := a.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: a.pipe(t, "pipe7").Name, Context: []byte(`1`)}})[0]
 		require.NoError(t, r.Err)
 		assert.Equal(t, 3, r.ID.Position(), "after all positions that any type of the tenant before had")
 	}
+}
+
+// versionOf returns the version of the tenant's configuration.
+func versionOf(t *testing.T, url string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT version FROM asyncflow.tenants WHERE slug = 'acme'`).Scan(&n))
+	return n
 }
 
 // tables counts the tables of the tenant.

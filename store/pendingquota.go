@@ -14,7 +14,8 @@ import (
 // How the quota of pending tasks is kept cheaply: a node counts a tenant's live tasks now
 // and then, and adds what it has let in itself since. So one node alone never lets in too
 // many. Of several, each lets in its share of the room that it has counted; who needs
-// more counts again. They may get over the quota by what the others let in since a count.
+// more waits a moment and counts again. They may get over the quota by what the others let
+// in since a count, which is little, as near the quota the shares are small.
 
 const (
 	// countEvery is the greatest age of a count, countPause the least. Both are
@@ -59,9 +60,17 @@ type pending struct {
 func (p *pending) enter(ctx context.Context, limit, n int64, nodes int, count func(context.Context) (int64, error)) (granted, used int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	age, share := time.Since(p.at), max(0, limit-p.counted)/int64(nodes)
-	cost := countCost * p.took
-	if age > max(countEvery, cost) || p.since+n > share && age > max(countPause, cost) {
+	age, pause := time.Since(p.at), max(countPause, countCost*p.took)
+	room := limit - p.counted - p.since
+	again := age > max(countEvery, pause)
+	switch share := max(0, limit-p.counted) / int64(nodes); {
+	case n > room: // some may have ended
+		again = again || age > pause
+	case p.since+n > share: // the rest is the others', unless they haven't used it
+		again = true
+		sleep(ctx, pause-age)
+	}
+	if again {
 		if err := p.count(ctx, nodes == 1, count); err != nil {
 			return 0, 0, err
 		}

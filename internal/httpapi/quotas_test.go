@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	assert.Equal(t, "the tenant's quota task_types is 3, and 3 are in use", a.problem.Detail)
 	assert.Equal(t, api.ExceededQuota{Name: "task_types", Limit: 3, Used: 3}, a.problem.Quota)
 	assert.Equal(t, 200, b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first"},{"name":"second"},{"name":"third"}]}`).status, "those there are can be changed")
-	assert.Contains(t, []int{200, 201}, b.call("PUT", "/v1/alerts", `{"url":"https://alerts.example.com/x"}`).status, "alerts' own type doesn't count")
+	assert.Contains(t, []int{200, 201}, b.call("PUT", "/v1/alerts", `{"url":"https://alerts.example.com/x","rules":{"backlog_age":"5m"}}`).status, "alerts' own type doesn't count")
 	b.quota(`{"task_types":-1}`)
 	assert.Equal(t, 201, put("another", "").status)
 }
@@ -154,7 +155,8 @@ func (b *bundle) node(name string) string {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	b.t.Cleanup(func() {
-		require.NoError(b.t, server.Shutdown(5*time.Second))
+		http.DefaultClient.CloseIdleConnections() // the server would wait for them
+		require.NoError(b.t, server.Shutdown(20*time.Second))
 		require.NoError(b.t, <-served)
 		cancel()
 		require.NoError(b.t, <-stored)
@@ -172,8 +174,8 @@ func (b *bundle) at(url string) *bundle {
 	return &other
 }
 
-// Two nodes may let in more than the quota together, but only what one of them lets in
-// while it can't know of the other; then neither lets in any.
+// Two nodes may let in a little more than the quota together, while they can't know of
+// each other's; then neither lets in any.
 func TestPendingTasksOnTwoNodes(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -182,11 +184,17 @@ func TestPendingTasksOnTwoNodes(t *testing.T) {
 	b.twoNodes(nodes)
 	statuses := submitAtOnce(b, 128, nodes...)
 	t.Log(statuses)
-	assert.GreaterOrEqual(t, statuses[201], 40)
-	assert.Less(t, statuses[201], 80)
 	assert.Equal(t, 128, statuses[201]+statuses[403])
-	time.Sleep(1100 * time.Millisecond) // the greatest age of a count
-	assert.Equal(t, map[int]int{403: 16}, submitAtOnce(b, 16, nodes...))
+	assert.GreaterOrEqual(t, statuses[201], 30, "each node's share; its own may count twice for a moment")
+	assert.LessOrEqual(t, statuses[201], 60)
+	time.Sleep(100 * time.Millisecond)
+	for _, url := range nodes { // what is left is for whoever comes
+		for b.at(url).call("POST", "/v1/tasks", oneTask).status == 201 {
+			statuses[201]++
+		}
+	}
+	assert.GreaterOrEqual(t, statuses[201], 40)
+	assert.LessOrEqual(t, statuses[201], 60)
 }
 
 // twoNodes waits until both nodes know of each other.
