@@ -38,7 +38,7 @@ func (g *Governor) dropTenant(ctx context.Context, slug string) (int, error) {
 		case err != nil:
 			return sum, err
 		case !step.Left:
-			g.log.Info("tenant dropped, or another node is at it", "tenant", slug, "tables", sum, "duration", time.Since(start).Round(time.Millisecond))
+			g.log.Info("tables of a deleted tenant dropped", "tenant", slug, "tables", sum, "duration", time.Since(start).Round(time.Millisecond))
 			return sum, nil
 		}
 	}

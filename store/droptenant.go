@@ -63,11 +63,12 @@ func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, er
 // Dropped is what a step of dropping a tenant did.
 type Dropped struct {
 	Tables int
-	Left   bool // there may be more to do for this node: it isn't over, and no other node is at it
+	Left   bool // there may be more to do now: it isn't over, no other node is at it, and no table in use
 }
 
 // DropStep drops some tables of a tenant that is being dropped; the last step drops its
-// schema and frees its name.
+// schema and frees its name. A table that someone reads for long, such as a backup, is
+// left for later.
 func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
 	err = s.exclusively(ctx, "drop-tenants", func(tx pgx.Tx, now time.Time) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
@@ -90,6 +91,10 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`) // a foreign key of one that stays for now
 		return err
 	})
+	if sqlState(err) == "55P03" {
+		s.log.Debug("a table of a tenant that is being dropped is in use; later", "tenant", slug)
+		return Dropped{}, nil
+	}
 	if err != nil {
 		return Dropped{}, wrap(err, "DropStep(%q)", slug)
 	}
