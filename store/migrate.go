@@ -105,6 +105,13 @@ func schemaStatus(ctx context.Context, url, schema string, set fs.FS) (Migration
 	return status, err
 }
 
+// How often the lock of migrations is asked for, in seconds, while another process holds
+// it, and how many times: tenants may be made by several at once.
+const (
+	lockEvery = 1
+	lockTries = 300
+)
+
 func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*sql.DB, *goose.Provider) error) error {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -119,7 +126,7 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, do func(*s
 	if err := db.PingContext(ctx); err != nil {
 		return err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockEvery, lockTries))
 	if err != nil {
 		return err
 	}
