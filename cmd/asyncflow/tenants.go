@@ -58,7 +58,7 @@ const tenantsPage = 500
 
 // Run lists the tenants.
 func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
-	return withStore(ctx, c.DatabaseURL, func(s *store.Store) error {
+	return withStore(ctx, c.DatabaseURL, asyncflow.Quotas{}, func(s *store.Store) error {
 		all, rows := []api.Tenant{}, [][]string{}
 		for after, more := "", true; more; {
 			var page []store.StoredTenant
@@ -87,7 +87,7 @@ type tenantArg struct {
 
 // change changes the tenant, and shows it.
 func (c *tenantArg) change(ctx context.Context, g *globals, do func(*store.Store) (store.StoredTenant, error)) error {
-	return withStore(ctx, c.DatabaseURL, func(s *store.Store) error {
+	return withStore(ctx, c.DatabaseURL, asyncflow.Quotas{}, func(s *store.Store) error {
 		t, err := do(s)
 		if err != nil {
 			return err
@@ -97,8 +97,8 @@ func (c *tenantArg) change(ctx context.Context, g *globals, do func(*store.Store
 }
 
 // withStore opens the database for a command.
-func withStore(ctx context.Context, url string, do func(*store.Store) error) error {
-	s, err := store.Open(ctx, store.Config{URL: url, Node: nodeName(), Pool: 2, HotPool: 1})
+func withStore(ctx context.Context, url string, defaults asyncflow.Quotas, do func(*store.Store) error) error {
+	s, err := store.Open(ctx, store.Config{URL: url, Node: nodeName(), Pool: 2, HotPool: 1, DefaultQuotas: defaults})
 	if err != nil {
 		return err
 	}
@@ -117,20 +117,17 @@ func (c *tenantsGetCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return usageError(err)
 	}
-	s, err := store.Open(ctx, store.Config{URL: c.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, DefaultQuotas: defaults})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	t, err := s.Tenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
-	doc := httpapi.TenantOut(t)
-	if doc.Usage, err = httpapi.QuotaUsageOf(ctx, s, t); err != nil {
-		return err
-	}
-	return g.printTenant(doc)
+	return withStore(ctx, c.DatabaseURL, defaults, func(s *store.Store) error {
+		t, err := s.Tenant(ctx, c.Tenant)
+		if err != nil {
+			return err
+		}
+		doc := httpapi.TenantOut(t)
+		if doc.Usage, err = httpapi.QuotaUsageOf(ctx, s, t); err != nil {
+			return err
+		}
+		return g.printTenant(doc)
+	})
 }
 
 // printTenant shows a tenant, and its quotas where they are known.
