@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +40,7 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	statuses := map[int]int{}
+	release := b.hold(`SELECT FROM asyncflow.tenants WHERE slug = 'acme' FOR UPDATE`)
 	for i := range 8 {
 		wg.Go(func() {
 			a := put(fmt.Sprint("t", i), "")
@@ -47,6 +49,13 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 			statuses[a.status]++
 		})
 	}
+	require.Eventually(t, func() bool { // all of them are at the same point
+		var waiting int
+		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
+		return waiting == 8
+	}, 20*time.Second, 5*time.Millisecond)
+	release()
 	wg.Wait()
 	assert.Equal(t, map[int]int{201: 2, 403: 6}, statuses, "not one too many, at whatever moment")
 	a := put("another", "?dry_run=true")
@@ -58,6 +67,21 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	assert.Contains(t, []int{200, 201}, b.call("PUT", "/v1/alerts", `{"url":"https://alerts.example.com/x","rules":{"backlog_age":"5m"}}`).status, "alerts' own type doesn't count")
 	b.quota(`{"task_types":-1}`)
 	assert.Equal(t, 201, put("another", "").status)
+}
+
+// hold locks what a statement locks until release is called.
+func (b *bundle) hold(sql string) (release func()) {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.dbURL)
+	require.NoError(b.t, err)
+	tx, err := conn.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = tx.Exec(b.t.Context(), sql)
+	require.NoError(b.t, err)
+	return func() {
+		require.NoError(b.t, tx.Rollback(b.t.Context()))
+		require.NoError(b.t, conn.Close(b.t.Context()))
+	}
 }
 
 func TestQuotaOfContexts(t *testing.T) {
