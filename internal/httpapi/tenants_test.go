@@ -227,7 +227,8 @@ func TestSurfaces(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	defer func() {
-		require.NoError(t, server.Shutdown(5*time.Second))
+		http.DefaultClient.CloseIdleConnections() // the server would wait for them
+		require.NoError(t, server.Shutdown(20*time.Second))
 		require.NoError(t, <-served)
 	}()
 	public, own := b.url, "http://"+l.Addr().String()
