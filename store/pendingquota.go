@@ -18,8 +18,8 @@ import (
 // in since a count, which is little, as near the quota the shares are small.
 
 const (
-	// countEvery is the greatest age of a count, countPause the least. Both are
-	// countCost times as long as a count takes, where that is more.
+	// countEvery is the greatest age of a count, countPause the least, or countCost
+	// times as long as a count takes; that is no more than countEvery.
 	countEvery = time.Second
 	countPause = 50 * time.Millisecond
 	countCost  = 20
@@ -60,9 +60,9 @@ type pending struct {
 func (p *pending) enter(ctx context.Context, limit, n int64, nodes int, count func(context.Context) (int64, error)) (granted, used int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	age, pause := time.Since(p.at), max(countPause, countCost*p.took)
+	age, pause := time.Since(p.at), min(countEvery, max(countPause, countCost*p.took))
 	room := limit - p.counted - p.since
-	again := age > max(countEvery, pause)
+	again := age > countEvery
 	switch share := max(0, limit-p.counted) / int64(nodes); {
 	case n > room: // some may have ended
 		again = again || age > pause
