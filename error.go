@@ -15,6 +15,9 @@ const (
 	CodeInvalid         Code = "invalid_argument"  // the request says something that can't be: see Fields
 	CodeUnauthenticated Code = "unauthenticated"   // no credential, or one that doesn't verify
 	CodeForbidden       Code = "permission_denied" // verified, but without the scope or the tenant
+	CodeSuspended       Code = "tenant_suspended"  // the tenant is suspended or deleted: none of its calls is taken
+	CodeQuota           Code = "quota_exceeded"    // it would be over a quota of the tenant: see Quota
+	CodeRateLimited     Code = "rate_limited"      // over a rate of the tenant; nothing was changed
 	CodeNotFound        Code = "not_found"         // nothing of that name or id in this tenant
 	CodeConflict        Code = "conflict"          // the thing is in a state that doesn't allow this
 	CodeKeyReused       Code = "key_reused"        // the idempotency key belongs to a task with another context
@@ -38,6 +41,7 @@ type Error struct {
 	Message    string        // for the caller; empty means: say what the code says
 	Fields     []FieldError  // the offending fields, when Code is CodeInvalid or CodeTooLarge
 	RetryAfter time.Duration // when to try again, if known
+	Quota      *QuotaUse     // the quota, when Code is CodeQuota
 	Err        error         // the cause, for the log; never shown to a caller
 }
 

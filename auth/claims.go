@@ -126,6 +126,9 @@ func (c *claims) principal(kind Kind) (Principal, error) {
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}
 	p := Principal{Kind: kind, Issuer: c.Issuer, Subject: c.Subject, ExpiresAt: c.ExpiresAt.UTC()}
+	if c.IssuedAt != nil {
+		p.IssuedAt = c.IssuedAt.UTC()
+	}
 	if kind == KindOperator {
 		return c.operator(p)
 	}

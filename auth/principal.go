@@ -29,6 +29,7 @@ type Principal struct {
 	Issuer    string    // who vouches for it: the claim iss
 	Subject   string    // who it is, for the audit; empty if the token doesn't say
 	Scopes    Scopes    // what it may do; of an operator, admin alone
+	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token doesn't say
 	ExpiresAt time.Time // when its token expires, in UTC, without any leeway
 }
 

@@ -44,6 +44,9 @@ func (e *Error) Detail() string {
 // Unwrap returns the same error in the words of the domain.
 func (e *Error) Unwrap() error {
 	known := &asyncflow.Error{Code: asyncflow.Code(e.Problem.Code), Fields: e.Problem.Errors, RetryAfter: e.RetryAfter}
+	if q := e.Problem.Quota; q.Name != "" {
+		known.Quota = &asyncflow.QuotaUse{Name: q.Name, Limit: q.Limit, Used: q.Used}
+	}
 	if len(known.Fields) == 0 {
 		known.Message = e.Detail()
 	}

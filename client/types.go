@@ -33,6 +33,15 @@ type (
 	OperationList    = api.OperationList
 	OperationState   = api.OperationState
 
+	Tenant       = api.Tenant
+	NewTenant    = api.NewTenant
+	TenantList   = api.TenantList
+	TenantPatch  = api.TenantPatch
+	Quotas       = api.Quotas
+	QuotaChanges = api.QuotaChanges
+	QuotaUsage   = api.QuotaUsage
+	QuotaList    = api.QuotaList
+
 	Schedule     = api.Schedule
 	ScheduleSpec = api.ScheduleSpec
 	ScheduleList = api.ScheduleList

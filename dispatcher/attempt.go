@@ -29,6 +29,9 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 	case stopping.Err() != nil:
 		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the node is stopping"})
 		return
+	case t.Suspended(): // since the lease began
+		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the tenant is suspended"})
+		return
 	case t.Paused(): // since the lease began
 		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the task type is paused"})
 		return

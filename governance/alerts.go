@@ -24,11 +24,12 @@ func (g *Governor) alerts(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// alerted returns the tenants that may have alerts: those with their task type.
+// alerted returns the tenants that may have alerts: those with their task type. One that
+// is suspended couldn't be told.
 func (g *Governor) alerted() []string {
 	var all []string
 	for tenant, types := range g.store.Catalog.Tenants() {
-		if types[asyncflow.AlertType] != nil {
+		if t := types[asyncflow.AlertType]; t != nil && !t.Suspended() {
 			all = append(all, tenant)
 		}
 	}
@@ -62,8 +63,8 @@ func (g *Governor) tell(ctx context.Context, tenant string) (int, error) {
 	n := 0
 	for _, e := range untold {
 		for _, state := range e.Untold() {
-			result := g.store.Submit(ctx, tenant, []asyncflow.NewTask{{Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
-				Options: asyncflow.Options{Key: e.ID + "/" + string(state)}, KeyWindow: noticeWindow}})[0]
+			result := g.store.SubmitNotice(ctx, tenant, asyncflow.NewTask{Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
+				Options: asyncflow.Options{Key: e.ID + "/" + string(state)}, KeyWindow: noticeWindow})
 			if result.Err != nil {
 				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant, result.Err)
 			}
@@ -80,7 +81,7 @@ func (g *Governor) tell(ctx context.Context, tenant string) (int, error) {
 // lookAlerts counts the notices that would be sent now.
 func (g *Governor) lookAlerts(ctx context.Context) ([]store.Due, error) {
 	return g.lookTenants(func(tenant string) ([]store.Due, error) {
-		if g.store.Catalog.Tenants()[tenant][asyncflow.AlertType] == nil {
+		if t := g.store.Catalog.Tenants()[tenant][asyncflow.AlertType]; t == nil || t.Suspended() {
 			return nil, nil
 		}
 		a, err := g.store.Alerts(ctx, tenant)

@@ -57,6 +57,7 @@ func (g *Governor) standardJobs() []Job {
 		{"fold", "@every 1m", g.fold, g.lookFold},
 		{"alerts", "@every 15s", g.alerts, g.lookAlerts},
 		{"forget", "@every 1h", g.forget, g.lookForget},
+		{"drop-tenants", "@every 10s", g.dropTenants, g.lookDrops},
 	}
 }
 

@@ -17,7 +17,7 @@ const cancelTries = 10
 // heartbeat, and what it reports counts no more. A task that was cancelled before is
 // returned as it is; one that ended otherwise is CodeConflict.
 func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, reason string) (Task, error) {
-	t, err := s.typeOf(ctx, tenant, id)
+	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,6 +20,22 @@ type Type struct {
 
 	endpoints map[string][]asyncflow.Endpoint // by stage
 	tables    *tables
+	suspended bool // its tenant is
+}
+
+// Suspended tells whether nothing is to be leased as the tenant is suspended or deleted.
+func (t *Type) Suspended() bool { return t.suspended }
+
+// Paused tells whether nothing is to be leased: the type is paused, or its tenant is
+// suspended.
+func (t *Type) Paused() bool { return t.suspended || t.PauseState.Paused() }
+
+// Room is that of PauseState; none, while the tenant is suspended.
+func (t *Type) Room(full int, now time.Time) int {
+	if t.suspended {
+		return 0
+	}
+	return t.PauseState.Room(full, now)
 }
 
 // Endpoints returns the endpoints of a stage.
@@ -64,16 +81,22 @@ type Catalog struct {
 
 	mu       sync.Mutex // held by the one who refreshes
 	versions map[string]int64
-	tenants  atomic.Pointer[map[string]map[string]*Type]
+	known    atomic.Pointer[knowledge]
 
 	changed []func() // called after every change
 
 	roleless map[string]bool // tenants that were left out for having no database role
 }
 
+// knowledge is immutable.
+type knowledge struct {
+	types   map[string]map[string]*Type // by tenant and name
+	tenants map[string]*Tenant
+}
+
 func newCatalog(s *Store) *Catalog {
 	c := &Catalog{store: s, versions: map[string]int64{}, roleless: map[string]bool{}}
-	c.tenants.Store(&map[string]map[string]*Type{})
+	c.known.Store(&knowledge{})
 	return c
 }
 
@@ -82,7 +105,7 @@ func (c *Catalog) OnChange(f func()) { c.changed = append(c.changed, f) }
 
 // Type returns a task type; CodeNotFound when this node knows of none.
 func (c *Catalog) Type(tenant, name string) (*Type, error) {
-	if t := (*c.tenants.Load())[tenant][name]; t != nil {
+	if t := c.known.Load().types[tenant][name]; t != nil {
 		return t, nil
 	}
 	return nil, unknownType(name)
@@ -100,16 +123,22 @@ func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error)
 	return c.Type(tenant, name)
 }
 
-// HasTenant tells whether this node knows a tenant.
-func (c *Catalog) HasTenant(tenant string) bool {
-	_, ok := (*c.tenants.Load())[tenant]
-	return ok
+// Tenant returns a tenant, if this node knows of it.
+func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
+	t, ok := c.known.Load().tenants[slug]
+	return t, ok
+}
+
+// suspended tells whether nothing is to be begun for a tenant.
+func (s *Store) suspended(tenant string) bool {
+	t, ok := s.Catalog.Tenant(tenant)
+	return ok && t.Suspended
 }
 
 // Types returns all task types of all tenants.
 func (c *Catalog) Types() iter.Seq[*Type] {
 	return func(yield func(*Type) bool) {
-		for _, types := range *c.tenants.Load() {
+		for _, types := range c.known.Load().types {
 			for _, t := range types {
 				if !yield(t) {
 					return
@@ -120,7 +149,7 @@ func (c *Catalog) Types() iter.Seq[*Type] {
 }
 
 // Tenants returns all tenants, each with its task types by name.
-func (c *Catalog) Tenants() map[string]map[string]*Type { return *c.tenants.Load() }
+func (c *Catalog) Tenants() map[string]map[string]*Type { return c.known.Load().types }
 
 // Refresh reads the configuration of those tenants again whose version has
 // changed.
@@ -131,16 +160,16 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 	if err != nil {
 		return wrap(err, "Catalog.Refresh")
 	}
-	old := *c.tenants.Load()
-	next := make(map[string]map[string]*Type, len(versions))
-	changed := len(old) != len(versions)
+	old := c.known.Load()
+	next := &knowledge{make(map[string]map[string]*Type, len(versions)), make(map[string]*Tenant, len(versions))}
+	changed := len(old.types) != len(versions)
 	for tenant, version := range versions {
-		if types, ok := old[tenant]; ok && c.versions[tenant] == version {
-			next[tenant] = types
+		if types, ok := old.types[tenant]; ok && c.versions[tenant] == version {
+			next.types[tenant], next.tenants[tenant] = types, old.tenants[tenant]
 			continue
 		}
 		changed = true
-		if next[tenant], err = c.readTenant(ctx, tenant); err != nil {
+		if err := c.read(ctx, next, tenant); err != nil {
 			return wrap(err, "Catalog.Refresh: %q", tenant)
 		}
 	}
@@ -148,7 +177,7 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 		return nil
 	}
 	c.versions = versions
-	c.tenants.Store(&next)
+	c.known.Store(next)
 	for _, f := range c.changed {
 		f()
 	}
@@ -156,7 +185,7 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 }
 
 func (c *Catalog) readVersions(ctx context.Context) (map[string]int64, error) {
-	rows, err := c.store.base.Query(ctx, `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants`)
+	rows, err := c.store.base.Query(ctx, `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants WHERE dropping_at IS NULL`)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +215,22 @@ func (c *Catalog) withoutRole(tenant string) {
 	}
 }
 
-func (c *Catalog) readTenant(ctx context.Context, tenant string) (map[string]*Type, error) {
+// read reads a tenant and its task types.
+func (c *Catalog) read(ctx context.Context, into *knowledge, slug string) error {
+	stored, err := readTenant(ctx, c.store.base, slug, "")
+	if err != nil {
+		return err
+	}
+	tenant := c.store.newTenant(stored)
+	types, err := c.readTypes(ctx, slug)
+	for _, t := range types {
+		t.suspended = tenant.Suspended
+	}
+	into.tenants[slug], into.types[slug] = tenant, types
+	return err
+}
+
+func (c *Catalog) readTypes(ctx context.Context, tenant string) (map[string]*Type, error) {
 	stored, err := c.store.TaskTypes(ctx, tenant)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ var errSame = errors.New("nothing is to be changed")
 // Change changes when a pending or waiting task runs, and returns it. A task that is
 // running or final is CodeConflict. What the task has already changes nothing.
 func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch) (Task, error) {
-	t, err := s.typeOf(ctx, tenant, id)
+	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
 	}

@@ -49,6 +49,9 @@ func (s *Store) LookKeys(ctx context.Context, tenant string) ([]Due, error) {
 
 // LookSchedules counts a tenant's schedules that have a tick that is due, by type.
 func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error) {
+	if s.suspended(tenant) {
+		return nil, nil
+	}
 	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.schedules
 		WHERE paused_at IS NULL AND next_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }

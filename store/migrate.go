@@ -167,6 +167,13 @@ func schemaStatus(ctx context.Context, url, schema string, set fs.FS) (Migration
 	return status, err
 }
 
+// How often the lock of migrations is asked for, in seconds, while another process holds
+// it, and how many times: tenants may be made by several at once.
+const (
+	lockEvery = 1
+	lockTries = 300
+)
+
 func withProvider(ctx context.Context, url, schema string, set fs.FS, role string, do func(*sql.DB, *goose.Provider) error) error {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -186,7 +193,7 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, role strin
 	if err := db.PingContext(ctx); err != nil {
 		return err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockEvery, lockTries))
 	if err != nil {
 		return err
 	}
@@ -203,7 +210,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	var base, tenants int64
 	latest, latestTenant := latestVersion(migrations.Asyncflow()), latestVersion(migrations.Tenant())
 	err := s.base.QueryRow(ctx, `SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations),
-		(SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants)`, latestTenant).Scan(&base, &tenants)
+		(SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t WHERE `+notDropping+`)`, latestTenant).Scan(&base, &tenants)
 	if err != nil && sqlState(err) != "42P01" {
 		return connectError(s.cfg.URL, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -143,4 +145,56 @@ func TestMigrateTaskTypes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), `INSERT INTO tenant_acme."wait_a-type" (id, reason) VALUES (3, 'nonsense')`)
 	require.ErrorContains(t, err, "check constraint")
+}
+
+// A database that knows nothing of suspended tenants and quotas is brought up to date with
+// its tenants, and back.
+func TestMigrateTenants(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	early := fstest.MapFS{}
+	for _, name := range []string{"00001_init.sql", "00002_jobs.sql"} {
+		data, err := fs.ReadFile(migrations.Asyncflow(), name)
+		require.NoError(t, err)
+		early[name] = &fstest.MapFile{Data: data}
+	}
+	_, err := store.MigrateSchema(t.Context(), url, "asyncflow", early)
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 0)`)
+	require.NoError(t, err)
+	_, err = store.Open(t.Context(), store.Config{URL: url, Node: "n"})
+	require.ErrorContains(t, err, "asyncflow migrate up")
+	_, err = store.CreateTenant(t.Context(), url, "other")
+	require.ErrorContains(t, err, "asyncflow migrate up")
+	_, err = store.Migrate(t.Context(), url)
+	require.NoError(t, err)
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n"})
+	require.NoError(t, err)
+	known, ok := s.Catalog.Tenant("acme")
+	require.True(t, ok)
+	assert.False(t, known.Suspended)
+	assert.Equal(t, asyncflow.Quotas{}, known.Quotas)
+	s.Close()
+
+	cfg, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.RuntimeParams["search_path"] = "asyncflow"
+	db := stdlib.OpenDB(*cfg)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, migrations.Asyncflow(), goose.WithTableName("migrations"), goose.WithDisableGlobalRegistry(true))
+	require.NoError(t, err)
+	for _, to := range []int64{2, newest(t, migrations.Asyncflow())} {
+		if to == 2 {
+			_, err = p.DownTo(t.Context(), to)
+		} else {
+			_, err = p.Up(t.Context())
+		}
+		require.NoError(t, err)
+		var slug string
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT slug FROM asyncflow.tenants`).Scan(&slug))
+		assert.Equal(t, "acme", slug)
+	}
 }

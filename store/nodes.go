@@ -33,6 +33,9 @@ func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
 // Nodes returns how many nodes write their row, this one included: at least 1.
 func (s *Store) Nodes() int { return max(int(s.nodes.Load()), 1) }
 
+// APINodes returns how many of them take requests: at least 1.
+func (s *Store) APINodes() int { return max(int(s.apis.Load()), 1) }
+
 // beat writes this node's row and counts the nodes.
 func (s *Store) beat(ctx context.Context) error {
 	now := s.Clock.Now()
@@ -42,12 +45,14 @@ func (s *Store) beat(ctx context.Context) error {
 	if err != nil {
 		return wrap(err, "beat")
 	}
-	var n int32
-	err = s.base.QueryRow(ctx, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n)
+	var n, apis int32
+	err = s.base.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ',')))
+		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n, &apis)
 	if err != nil {
 		return wrap(err, "beat")
 	}
 	s.nodes.Store(n)
+	s.apis.Store(apis)
 	return nil
 }
 

@@ -21,7 +21,7 @@ type Redrive struct {
 // attempts of its stages, as part of the same journal. A task that is not final, or
 // has succeeded, is CodeConflict; of two at once, one wins.
 func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID, r Redrive) (Task, error) {
-	t, err := s.typeOf(ctx, tenant, id)
+	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
 	}

@@ -102,6 +102,16 @@ func (r *roles) asBase(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// asTenant gives the rest of a transaction a tenant's role.
+func (r *roles) asTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
+	role, err := r.of(ctx, tenant)
+	if err != nil || role == "" {
+		return err
+	}
+	_, err = tx.Exec(ctx, setRole, role)
+	return roleError(err)
+}
+
 // roleError says what is wrong where a role could not be taken.
 func roleError(err error) error {
 	var pg *pgconn.PgError

@@ -30,6 +30,8 @@ type Config struct {
 	Notify bool
 	// NoRoles does all work as the user of URL, without the second fence between tenants.
 	NoRoles bool
+	// DefaultQuotas are those of tenants that have none of their own; 0: no limit.
+	DefaultQuotas asyncflow.Quotas
 	// Meter counts what this node does; nil: nobody.
 	Meter Meter
 
@@ -51,18 +53,20 @@ type Store struct {
 	Catalog *Catalog
 	Wakeups *Wakeups
 
-	nodes   atomic.Int32 // how many nodes there are, as last seen
-	numbers *numbers
-	churn   sync.Map // of TypeKey to *atomic.Int64: see Vacuum
-	watched *watchers
-	marks   *marks
-	minutes *endpointMinutes
-	giveUp  context.CancelFunc // ends the batches under way
-	submits *gatherer[submitItem]
-	keyed   *gatherer[submitItem]
-	settles *gatherer[settleItem]
-	extends *gatherer[extendItem]
-	unholds *gatherer[string] // flow keys
+	nodes    atomic.Int32 // how many nodes there are, as last seen
+	apis     atomic.Int32 // how many of them take requests
+	numbers  *numbers
+	churn    sync.Map // of TypeKey to *atomic.Int64: see Vacuum
+	watched  *watchers
+	marks    *marks
+	pendings *pendings
+	minutes  *endpointMinutes
+	giveUp   context.CancelFunc // ends the batches under way
+	submits  *gatherer[submitItem]
+	keyed    *gatherer[submitItem]
+	settles  *gatherer[settleItem]
+	extends  *gatherer[extendItem]
+	unholds  *gatherer[string] // flow keys
 }
 
 // Open connects, and checks that the schema is current. An unreachable or
@@ -107,6 +111,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
 	s.marks = newMarks()
+	s.pendings = newPendings()
 	s.minutes = newEndpointMinutes()
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())

@@ -46,12 +46,29 @@ type submitItem struct {
 
 // Submit accepts tasks of a tenant, which must be valid. It returns when all of
 // them are durable or refused, with a result for each in the same order; one
-// task's fault is no fault of the others. It keeps no reference to the tasks.
+// task's fault is no fault of the others. Those that the tenant's quota of pending tasks
+// leaves no room for are CodeQuota. It keeps no reference to the tasks.
 func (s *Store) Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []Submitted {
 	results := make([]Submitted, len(tasks))
+	defer s.letIn(ctx, tenant, tasks, results)()
+	s.submit(ctx, tenant, tasks, results)
+	return results
+}
+
+// SubmitNotice submits a task of asyncflow's own, whatever the tenant's quotas.
+func (s *Store) SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) Submitted {
+	results := make([]Submitted, 1)
+	s.submit(ctx, tenant, []asyncflow.NewTask{task}, results)
+	return results[0]
+}
+
+// submit submits those tasks that have no error in results.
+func (s *Store) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []Submitted) {
 	byType := map[string][]int{}
 	for i, task := range tasks {
-		byType[task.Type] = append(byType[task.Type], i)
+		if results[i].Err == nil {
+			byType[task.Type] = append(byType[task.Type], i)
+		}
 	}
 	var done sync.WaitGroup
 	for name, indexes := range byType {
@@ -73,7 +90,6 @@ func (s *Store) Submit(ctx context.Context, tenant string, tasks []asyncflow.New
 	done.Wait()
 	s.countSubmitted(tenant, byType, results)
 	s.readExisting(ctx, tenant, results)
-	return results
 }
 
 // newItems gives the tasks of one type their ids and places.

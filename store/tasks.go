@@ -55,7 +55,7 @@ LEFT JOIN LATERAL (
 // Task returns a task; CodeNotFound when there is none. It is one read by
 // primary key, whatever the age of the task.
 func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
-	t, err := s.typeOf(ctx, tenant, id)
+	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
 	}
@@ -74,8 +74,8 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	return task, wrap(err, "Task(%q, %s)", tenant, id)
 }
 
-// typeOf returns the type of a task, if its roll exists.
-func (s *Store) typeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
+// TypeOf returns the type of a task, if its roll exists; else CodeNotFound.
+func (s *Store) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
 	if err == nil && id.Position() > t.End { // another node may have opened a roll this second
 		t, err = s.refreshed(ctx, t)
@@ -198,7 +198,7 @@ type Attempt struct {
 // Attempts returns the journal of a task, oldest first; CodeNotFound when there
 // is no such task.
 func (s *Store) Attempts(ctx context.Context, tenant string, id asyncflow.TaskID) ([]Attempt, error) {
-	t, err := s.typeOf(ctx, tenant, id)
+	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return nil, err
 	}

@@ -34,12 +34,33 @@ func (s *Store) CheckTaskType(ctx context.Context, tenant string, t asyncflow.Ta
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
+// checkTypeQuota refuses a task type that is one too many. It holds the tenant's row, so
+// that of several at once one comes after the other.
+func (s *Store) checkTypeQuota(ctx context.Context, tx pgx.Tx, tenant string) error {
+	t, ok := s.Catalog.Tenant(tenant)
+	if !ok || t.Quotas.TaskTypes == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`, tenant); err != nil {
+		return err
+	}
+	var others int64
+	err := tx.QueryRow(ctx, `SELECT count(*) - 1 FROM `+quote(schemaOf(tenant))+`.task_types WHERE name <> $1`, asyncflow.AlertType).Scan(&others)
+	if err == nil && others >= t.Quotas.TaskTypes {
+		err = asyncflow.QuotaExceeded(asyncflow.QuotaTaskTypes, float64(t.Quotas.TaskTypes), float64(others))
+	}
+	return err
+}
+
 // errDry ends a transaction that was for show.
 var errDry = errors.New("nothing is to be changed")
 
 func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.TaskType, dry bool) (stored StoredType, created bool, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		if stored, created, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil && dry {
+		if stored, created, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil && created {
+			err = s.checkTypeQuota(ctx, tx, tenant)
+		}
+		if err == nil && dry {
 			return errDry
 		}
 		return err
@@ -104,8 +125,8 @@ func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.T
 	err := tx.QueryRow(ctx, `
 		INSERT INTO `+schema+`.task_types (name, version, spec, first_pos, begin_pos, end_pos, created_at, updated_at)
 		SELECT $1, 1, $2, p, p, p, $3, $3
-		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types WHERE name = $1) r
-		RETURNING end_pos`, t.Name, string(spec), now).Scan(&position)
+		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types WHERE name IN ($1, $4)) r
+		RETURNING end_pos`, t.Name, string(spec), now, everyType).Scan(&position)
 	if err != nil {
 		return err
 	}
@@ -287,7 +308,21 @@ func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 // change runs do in a transaction that also marks the tenant's configuration as
 // changed, reads it again here, and tells the other nodes.
 func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+	return s.changeBy(ctx, s.of(tenant), tenant, do)
+}
+
+// changeBase is change for what stands in the schema asyncflow.
+func (s *Store) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return s.changeBy(ctx, s.base, tenant, do)
+}
+
+// beginner is a database.
+type beginner interface {
+	Begin(context.Context) (pgx.Tx, error)
+}
+
+func (s *Store) changeBy(ctx context.Context, db beginner, tenant string, do func(pgx.Tx) error) error {
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if err := do(tx); err != nil {
 			return err
 		}

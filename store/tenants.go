@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,70 +19,240 @@ func schemaOf(tenant string) string { return "tenant_" + tenant }
 
 func quote(identifier string) string { return pgx.Identifier{identifier}.Sanitize() }
 
-// CreateTenant makes a tenant's schema, its role and its row, and tells whether it is
-// new.
-func CreateTenant(ctx context.Context, url, tenant string, opts ...Option) (created bool, err error) {
-	if err := asyncflow.CheckName(tenant); err != nil {
-		return false, asyncflow.InvalidField("tenant", "%v", err)
-	}
-	if !with(opts).noRoles {
-		return createFenced(ctx, url, tenant)
-	}
-	if _, err := migrateSchema(ctx, url, schemaOf(tenant), migrations.Tenant(), ""); err != nil {
-		return false, connectOr(err, url)
-	}
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return false, connectError(url, err)
-	}
-	defer conn.Close(ctx)
-	return insertTenant(ctx, conn, tenant, "")
+// StoredTenant is a tenant as its row has it.
+type StoredTenant struct {
+	Slug          string
+	Own           asyncflow.Quotas // where they are 0, the operator's defaults apply
+	SuspendedAt   time.Time        // zero: it is not suspended by an operator
+	SuspendReason string
+	DeletedAt     time.Time // zero: it is not deleted
+	DropAt        time.Time // from then on a deleted one is dropped
+	DroppingAt    time.Time // since when it is being dropped; zero: it can still be restored
+	TokensFrom    time.Time // tokens that were issued before are not its own; zero: all are
+	CreatedAt     time.Time
 }
 
-// createFenced is CreateTenant with a role.
-func createFenced(ctx context.Context, url, tenant string) (created bool, err error) {
+// State tells where the tenant stands.
+func (t StoredTenant) State() asyncflow.TenantState {
+	switch {
+	case !t.DroppingAt.IsZero():
+		return asyncflow.TenantDropping
+	case !t.DeletedAt.IsZero():
+		return asyncflow.TenantDeleted
+	case !t.SuspendedAt.IsZero():
+		return asyncflow.TenantSuspended
+	}
+	return asyncflow.TenantActive
+}
+
+// Refusal tells why calls of the tenant are refused: CodeSuspended; nil, if they aren't.
+func (t StoredTenant) Refusal() error {
+	switch t.State() {
+	case asyncflow.TenantActive:
+		return nil
+	case asyncflow.TenantSuspended:
+		message := "the tenant " + t.Slug + " is suspended"
+		if t.SuspendReason != "" {
+			message += ": " + t.SuspendReason
+		}
+		return asyncflow.Errorf(asyncflow.CodeSuspended, "%s", message)
+	}
+	return asyncflow.Errorf(asyncflow.CodeSuspended, "the tenant %s was deleted", t.Slug)
+}
+
+// Tenant is a tenant as this node knows it: an immutable snapshot.
+type Tenant struct {
+	StoredTenant
+	Suspended bool             // or deleted: its calls are refused, and nothing of it is leased
+	Quotas    asyncflow.Quotas // that apply; 0: no limit
+}
+
+func (s *Store) newTenant(stored StoredTenant) *Tenant {
+	return &Tenant{StoredTenant: stored, Suspended: stored.State() != asyncflow.TenantActive, Quotas: s.QuotasOf(stored)}
+}
+
+// QuotasOf returns the quotas that apply to a tenant; in them, 0 is no limit.
+func (s *Store) QuotasOf(t StoredTenant) asyncflow.Quotas { return t.Own.Or(s.cfg.DefaultQuotas) }
+
+// tenantColumns are what scanTenant reads.
+const tenantColumns = `slug, quotas, suspended_at, coalesce(suspend_reason, ''), deleted_at, drop_at, dropping_at, tokens_from, created_at`
+
+func scanTenant(row pgx.CollectableRow) (t StoredTenant, err error) {
+	var quotas []byte
+	var suspended, deleted, drop, dropping, tokens *time.Time
+	if err := row.Scan(&t.Slug, &quotas, &suspended, &t.SuspendReason, &deleted, &drop, &dropping, &tokens, &t.CreatedAt); err != nil {
+		return t, err
+	}
+	t.SuspendedAt, t.DeletedAt, t.DropAt = orZero(suspended), orZero(deleted), orZero(drop)
+	t.DroppingAt, t.TokensFrom = orZero(dropping), orZero(tokens)
+	return t, json.Unmarshal(quotas, &t.Own)
+}
+
+func unknownTenant(slug string) error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no tenant %s", slug)
+}
+
+func readTenant(ctx context.Context, q querier, slug, lock string) (StoredTenant, error) {
+	rows, err := q.Query(ctx, `SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = $1 `+lock, slug)
+	if err != nil {
+		return StoredTenant{}, err
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, scanTenant)
+	if err == pgx.ErrNoRows {
+		err = unknownTenant(slug)
+	}
+	return t, err
+}
+
+// CreateTenant makes a tenant's schema, its role and its row, and tells whether it is
+// new. One that was deleted and isn't dropped yet is CodeConflict.
+func CreateTenant(ctx context.Context, url, tenant string, opts ...Option) (created bool, err error) {
+	_, created, err = createTenant(ctx, url, tenant, asyncflow.Quotas{}, with(opts).noRoles)
+	return created, err
+}
+
+// CreateTenant makes a tenant with quotas of its own; CodeConflict if there is one of
+// that name.
+func (s *Store) CreateTenant(ctx context.Context, slug string, own asyncflow.Quotas) (StoredTenant, error) {
+	t, created, err := createTenant(ctx, s.cfg.URL, slug, own, s.cfg.NoRoles)
+	switch {
+	case err != nil:
+		return t, err
+	case !created:
+		return t, asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+	}
+	return t, s.change(ctx, slug, func(pgx.Tx) error { return nil })
+}
+
+func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, noRoles bool) (t StoredTenant, created bool, err error) {
+	if err := asyncflow.CheckName(slug); err != nil {
+		return t, false, asyncflow.InvalidField("tenant", "%v", err)
+	}
+	if noRoles {
+		return createPlain(ctx, url, slug, own)
+	}
 	f, err := openFence(ctx, url)
 	if err != nil {
-		return false, connectOr(err, url)
+		return t, false, connectOr(err, url)
 	}
 	defer f.close(ctx)
+	if err := checkName(ctx, f.conn, slug); err != nil {
+		return t, false, err
+	}
 	if err := f.base(ctx); err != nil {
-		return false, err
+		return t, false, err
 	}
-	if _, err := f.conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(tenant))); err != nil && sqlState(err) != "23505" {
-		return false, wrap(err, "CreateTenant(%q)", tenant)
+	if _, err := f.conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil && sqlState(err) != "23505" {
+		return t, false, wrap(err, "CreateTenant(%q)", slug)
 	}
-	if _, err := f.migrate(ctx, url, tenant); err != nil {
-		return false, err
+	if _, err := f.migrate(ctx, url, slug); err != nil {
+		return t, false, err
 	}
-	if created, err = insertTenant(ctx, f.conn, tenant, f.roleOf(tenant)); err != nil || created {
-		return created, err
+	if t, created, err = enterTenant(ctx, f.conn, slug, f.roleOf(slug), own); err != nil || created {
+		return t, created, err
 	}
-	return false, f.enter(ctx, tenant)
+	return t, false, f.enter(ctx, slug)
 }
 
-func insertTenant(ctx context.Context, conn *pgx.Conn, tenant, role string) (created bool, err error) {
-	tag, err := conn.Exec(ctx, `INSERT INTO asyncflow.tenants (slug, schema_version, role) VALUES ($1, $2, nullif($3, '')) ON CONFLICT DO NOTHING`,
-		tenant, latestVersion(migrations.Tenant()), role)
-	if sqlState(err) == "42P01" {
-		return false, noSchema()
+// createPlain is createTenant without a role.
+func createPlain(ctx context.Context, url, slug string, own asyncflow.Quotas) (t StoredTenant, created bool, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return t, false, connectError(url, err)
 	}
-	return tag.RowsAffected() == 1, wrap(err, "CreateTenant(%q)", tenant)
+	defer conn.Close(ctx)
+	if err := checkName(ctx, conn, slug); err != nil {
+		return t, false, err
+	}
+	if _, err := migrateSchema(ctx, url, schemaOf(slug), migrations.Tenant(), ""); err != nil {
+		return t, false, connectOr(err, url)
+	}
+	return enterTenant(ctx, conn, slug, "", own)
+}
+
+// checkName refuses the name of a deleted tenant that isn't gone yet, and a database
+// without a current schema.
+func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
+	t, err := readTenant(ctx, conn, slug, "")
+	switch state := sqlState(err); {
+	case state == "42P01" || state == "42703":
+		return noSchema()
+	case err == nil && !t.DeletedAt.IsZero():
+		return stillThere(t)
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		return nil
+	}
+	return wrap(err, "CreateTenant(%q)", slug)
+}
+
+// enterTenant makes a tenant's row, if there is none, and returns it.
+func enterTenant(ctx context.Context, conn *pgx.Conn, slug, role string, own asyncflow.Quotas) (t StoredTenant, created bool, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if created, err = insertTenant(ctx, tx, slug, role, own); err != nil {
+			return err
+		}
+		t, err = readTenant(ctx, tx, slug, "")
+		return err
+	})
+	return t, created, wrap(err, "CreateTenant(%q)", slug)
 }
 
 func noSchema() error {
 	return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database has no asyncflow schema yet, or an old one: run asyncflow migrate up")
 }
 
+// stillThere says that the name of a deleted tenant isn't free.
+func stillThere(t StoredTenant) error {
+	if t.State() == asyncflow.TenantDropping {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s is being dropped; its name is free when it is gone", t.Slug)
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s was deleted and is kept until %s: restore it, or delete it now",
+		t.Slug, t.DropAt.UTC().Format(time.RFC3339))
+}
+
+// insertTenant makes a tenant's row, if there is none. Where there was a tenant of that
+// name before, its task types begin after all positions that one has used.
+func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncflow.Quotas) (bool, error) {
+	quotas, err := json.Marshal(own)
+	if err != nil {
+		return false, err
+	}
+	var endPos *int
+	err = tx.QueryRow(ctx, `
+		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from, role)
+		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json, CASE WHEN r.slug IS NOT NULL THEN now() END, nullif($4, '')
+		FROM (SELECT 1) one LEFT JOIN asyncflow.retired_tenants r ON r.slug = $1
+		ON CONFLICT (slug) DO NOTHING
+		RETURNING (SELECT end_pos FROM asyncflow.retired_tenants WHERE slug = $1)`,
+		slug, latestVersion(migrations.Tenant()), string(quotas), role).Scan(&endPos)
+	switch {
+	case err == pgx.ErrNoRows:
+		return false, nil
+	case err != nil || endPos == nil:
+		return err == nil, err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO `+quote(schemaOf(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)
+		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, everyType, *endPos)
+	return err == nil, err
+}
+
+// everyType stands in retired_types for every type: what an earlier tenant of that name
+// has used.
+const everyType = "*"
+
+// notDropping leaves out tenants that are being dropped, also where a database is older
+// than that column.
+const notDropping = `to_jsonb(t) ->> 'dropping_at' IS NULL`
+
 // Tenants returns the tenants of the database at url by name; none where the
-// base schema is missing.
+// base schema is missing. Those that are being dropped are left out.
 func Tenants(ctx context.Context, url string) ([]string, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, connectError(url, err)
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, `SELECT slug FROM asyncflow.tenants ORDER BY slug`) // CollectRows tells of its error
+	rows, _ := conn.Query(ctx, `SELECT slug FROM asyncflow.tenants t WHERE `+notDropping+` ORDER BY slug`) // CollectRows tells of its error
 	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if sqlState(err) == "42P01" {
 		return nil, nil

@@ -26,11 +26,14 @@ const (
 	tickKeyKept = 24 * time.Hour
 )
 
-// DueSchedules returns the tenants that have schedules with a tick that is due.
+// DueSchedules returns the tenants that have schedules with a tick that is due; not
+// those that are suspended, whose ticks stay due.
 func (s *Store) DueSchedules(ctx context.Context) (due []string, err error) {
 	err = s.ofTenants(ctx, `SELECT i WHERE EXISTS (SELECT FROM {schema}.schedules WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
 		func(tenant string, _ pgx.CollectableRow) error {
-			due = append(due, tenant)
+			if !s.suspended(tenant) {
+				due = append(due, tenant)
+			}
 			return nil
 		})
 	return due, wrap(err, "DueSchedules")

@@ -36,7 +36,7 @@ FROM {journal} WHERE id = $1 AND seq > $2::int ORDER BY seq`
 // journal after a seq, up to where it stands; CodeNotFound when there is none. It is
 // one round trip.
 func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, after int) (task Task, attempts []Attempt, err error) {
-	t, err := s.typeOf(ctx, tenant, id)
+	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return task, nil, err
 	}

@@ -514,6 +514,16 @@ type EndpointList struct {
 	Data []Endpoint `json:"data"`
 }
 
+// ExceededQuota The quota that stands in the way, with quota_exceeded.
+type ExceededQuota struct {
+	Limit float64 `json:"limit"`
+
+	// Name pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+	// those that are running.
+	Name QuotaName `json:"name"`
+	Used float64   `json:"used"`
+}
+
 // Failure defines model for Failure.
 type Failure struct {
 	// Error What went wrong. Shown with the attempt.
@@ -700,6 +710,17 @@ type NewTaskBatch struct {
 	Tasks []BatchItem `json:"tasks"`
 }
 
+// NewTenant defines model for NewTenant.
+type NewTenant struct {
+	// Quotas Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default.
+	Quotas Quotas `json:"quotas,omitempty,omitzero"`
+
+	// Slug A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Slug Name `json:"slug"`
+}
+
 // Node defines model for Node.
 type Node struct {
 	Id    string   `json:"id"`
@@ -778,9 +799,12 @@ type Problem struct {
 	Code   string       `json:"code"`
 	Detail string       `json:"detail,omitempty,omitzero"`
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
-	Status int          `json:"status"`
-	Title  string       `json:"title"`
-	Type   string       `json:"type"`
+
+	// Quota The quota that stands in the way, with quota_exceeded.
+	Quota  ExceededQuota `json:"quota,omitempty,omitzero"`
+	Status int           `json:"status"`
+	Title  string        `json:"title"`
+	Type   string        `json:"type"`
 }
 
 // Progress How far a worker is, as it said last.
@@ -788,6 +812,44 @@ type Progress struct {
 	Note    string `json:"note,omitempty,omitzero"`
 	Percent int    `json:"percent"`
 }
+
+// QuotaChanges Those that are named are set: -1 is no limit, 0 the operator's default. The others stay.
+type QuotaChanges struct {
+	Concurrency         *int64   `json:"concurrency,omitempty"`
+	ContextBytes        *int64   `json:"context_bytes,omitempty"`
+	DeliveriesPerSecond *float64 `json:"deliveries_per_second,omitempty"`
+	PendingTasks        *int64   `json:"pending_tasks,omitempty"`
+	SubmitsPerSecond    *float64 `json:"submits_per_second,omitempty"`
+	TaskTypes           *int64   `json:"task_types,omitempty"`
+}
+
+// QuotaList defines model for QuotaList.
+type QuotaList struct {
+	Data []QuotaUsage `json:"data"`
+}
+
+// QuotaName pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+// those that are running.
+type QuotaName = asyncflow.QuotaName
+
+// QuotaUsage defines model for QuotaUsage.
+type QuotaUsage struct {
+	// Limit Missing when there is none.
+	Limit float64 `json:"limit,omitempty,omitzero"`
+
+	// Name pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+	// those that are running.
+	Name QuotaName `json:"name"`
+
+	// Own It is the tenant's own; else it is the operator's default.
+	Own bool `json:"own,omitempty,omitzero"`
+
+	// Used Now; rates are of the last minute. Missing where nothing can be used up.
+	Used *float64 `json:"used,omitempty"`
+}
+
+// Quotas Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default.
+type Quotas = asyncflow.Quotas
 
 // Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
 //
@@ -1210,6 +1272,53 @@ type TaskTypeSpec struct {
 	Stages []Stage `json:"stages"`
 }
 
+// Tenant defines model for Tenant.
+type Tenant struct {
+	CreatedAt time.Time `json:"created_at"`
+	DeletedAt time.Time `json:"deleted_at,omitempty,omitzero"`
+
+	// DropAt Until when a deleted tenant can be restored.
+	DropAt time.Time `json:"drop_at,omitempty,omitzero"`
+
+	// Quotas Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default.
+	Quotas Quotas `json:"quotas"`
+
+	// Reason Why it is suspended.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Slug A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Slug Name `json:"slug"`
+
+	// State deleted: suspended, and dropped after drop_at unless it is restored. dropping: its tables go now.
+	State asyncflow.TenantState `json:"state"`
+
+	// SuspendedAt Missing when no operator has suspended it.
+	SuspendedAt time.Time `json:"suspended_at,omitempty,omitzero"`
+
+	// Usage What applies and how much is in use; of a single tenant only.
+	Usage []QuotaUsage `json:"usage,omitempty,omitzero"`
+}
+
+// TenantList defines model for TenantList.
+type TenantList struct {
+	Data       []Tenant `json:"data"`
+	NextCursor string   `json:"next_cursor,omitempty,omitzero"`
+}
+
+// TenantPatch defines model for TenantPatch.
+type TenantPatch struct {
+	// Quotas Those that are named are set: -1 is no limit, 0 the operator's default. The others stay.
+	Quotas QuotaChanges `json:"quotas,omitempty,omitzero"`
+
+	// Reason Why it is suspended. Its callers are told.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Suspended true suspends, false resumes.
+	Suspended *bool `json:"suspended,omitempty"`
+}
+
 // OperationID defines model for OperationID.
 type OperationID = string
 
@@ -1217,6 +1326,11 @@ type OperationID = string
 //
 // Example: thumbnails
 type ScheduleName = Name
+
+// Slug A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+//
+// Example: thumbnails
+type Slug = Name
 
 // TaskID defines model for TaskID.
 type TaskID = string
@@ -1295,6 +1409,24 @@ type TaskEventsParams struct {
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
+// ListTenantsParams defines parameters for ListTenants.
+type ListTenantsParams struct {
+	// Limit The most tenants of a page; 50 unless told.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// DeleteTenantParams defines parameters for DeleteTenant.
+type DeleteTenantParams struct {
+	// Grace How long it can be restored, 8760h (a year) at most; 168h (7 days) unless told.
+	Grace string `form:"grace,omitempty" json:"grace,omitempty,omitzero"`
+
+	// Now Drop it at once: no grace.
+	Now bool `form:"now,omitempty" json:"now,omitempty,omitzero"`
+}
+
 // PutAlertsJSONRequestBody defines body for PutAlerts for application/json ContentType.
 type PutAlertsJSONRequestBody = NewAlerts
 
@@ -1345,6 +1477,12 @@ type CancelTaskJSONRequestBody = Cancellation
 
 // RedriveTaskJSONRequestBody defines body for RedriveTask for application/json ContentType.
 type RedriveTaskJSONRequestBody = Redrive
+
+// CreateTenantJSONRequestBody defines body for CreateTenant for application/json ContentType.
+type CreateTenantJSONRequestBody = NewTenant
+
+// PatchTenantJSONRequestBody defines body for PatchTenant for application/json ContentType.
+type PatchTenantJSONRequestBody = TenantPatch
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1601,6 +1739,11 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
 	StopOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetQuota See the quotas of the tenant, and how much of them is in use
+	//
+	// Corresponds with GET /v1/quota (the `GetQuota` operationId).
+	GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListSchedules List the schedules
 	//
 	// Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
@@ -1767,7 +1910,8 @@ type ClientInterface interface {
 
 	// SubmitTaskWithBody Submit a task
 	//
-	// The answer is sent after the task is durable.
+	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1776,7 +1920,8 @@ type ClientInterface interface {
 
 	// SubmitTask Submit a task
 	//
-	// The answer is sent after the task is durable.
+	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1786,7 +1931,8 @@ type ClientInterface interface {
 	// SubmitTasksWithBody Submit up to 1,000 tasks
 	//
 	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-	// A bad task does not keep the others from being accepted.
+	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+	// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1796,7 +1942,8 @@ type ClientInterface interface {
 	// SubmitTasks Submit up to 1,000 tasks
 	//
 	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-	// A bad task does not keep the others from being accepted.
+	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+	// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1923,6 +2070,73 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTenants List the tenants
+	//
+	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
+	ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateTenantWithBody Make a tenant
+	//
+	// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+	// first token is made elsewhere, such as by asyncflow token create.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+	CreateTenantWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateTenant Make a tenant
+	//
+	// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+	// first token is made elsewhere, such as by asyncflow token create.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+	CreateTenant(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	//
+	// Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
+	// again. For one that is deleted already, grace and now set another time.
+	//
+	// Corresponds with DELETE /v1/tenants/{slug} (the `DeleteTenant` operationId).
+	DeleteTenant(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTenant Get a tenant, with how much it uses of each quota
+	//
+	// Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
+	GetTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchTenantWithBody Change a tenant's quotas, suspend or resume it
+	//
+	// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+	// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+	// within about a second. 409 for one that is deleted.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+	PatchTenantWithBody(ctx context.Context, slug Slug, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchTenant Change a tenant's quotas, suspend or resume it
+	//
+	// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+	// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+	// within about a second. 409 for one that is deleted.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+	PatchTenant(ctx context.Context, slug Slug, body PatchTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestoreTenant Take the deletion of a tenant back
+	//
+	// As it was; suspended, if it was so before. 409 once it is being dropped.
+	//
+	// Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
+	RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Health Whether the process is alive
@@ -2346,6 +2560,21 @@ func (c *Client) StopOperation(ctx context.Context, id OperationID, reqEditors .
 	return c.Client.Do(req)
 }
 
+// GetQuota See the quotas of the tenant, and how much of them is in use
+//
+// Corresponds with GET /v1/quota (the `GetQuota` operationId).
+func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetQuotaRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListSchedules List the schedules
 //
 // Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
@@ -2722,7 +2951,8 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 
 // SubmitTaskWithBody Submit a task
 //
-// The answer is sent after the task is durable.
+// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2741,7 +2971,8 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 
 // SubmitTask Submit a task
 //
-// The answer is sent after the task is durable.
+// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2761,7 +2992,8 @@ func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body 
 // SubmitTasksWithBody Submit up to 1,000 tasks
 //
 // Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-// A bad task does not keep the others from being accepted.
+// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2781,7 +3013,8 @@ func (c *Client) SubmitTasksWithBody(ctx context.Context, contentType string, bo
 // SubmitTasks Submit up to 1,000 tasks
 //
 // Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-// A bad task does not keep the others from being accepted.
+// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3039,6 +3272,153 @@ func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType
 // Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRedriveTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTenants List the tenants
+//
+// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
+func (c *Client) ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTenantsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateTenantWithBody Make a tenant
+//
+// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+// first token is made elsewhere, such as by asyncflow token create.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+func (c *Client) CreateTenantWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTenantRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateTenant Make a tenant
+//
+// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+// first token is made elsewhere, such as by asyncflow token create.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+func (c *Client) CreateTenant(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTenantRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteTenant Suspend a tenant at once, and drop it after a grace
+//
+// Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
+// again. For one that is deleted already, grace and now set another time.
+//
+// Corresponds with DELETE /v1/tenants/{slug} (the `DeleteTenant` operationId).
+func (c *Client) DeleteTenant(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteTenantRequest(c.Server, slug, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTenant Get a tenant, with how much it uses of each quota
+//
+// Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
+func (c *Client) GetTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTenantRequest(c.Server, slug)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchTenantWithBody Change a tenant's quotas, suspend or resume it
+//
+// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+// within about a second. 409 for one that is deleted.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+func (c *Client) PatchTenantWithBody(ctx context.Context, slug Slug, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchTenantRequestWithBody(c.Server, slug, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchTenant Change a tenant's quotas, suspend or resume it
+//
+// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+// within about a second. 409 for one that is deleted.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+func (c *Client) PatchTenant(ctx context.Context, slug Slug, body PatchTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchTenantRequest(c.Server, slug, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestoreTenant Take the deletion of a tenant back
+//
+// As it was; suspended, if it was so before. 409 once it is being dropped.
+//
+// Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
+func (c *Client) RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestoreTenantRequest(c.Server, slug)
 	if err != nil {
 		return nil, err
 	}
@@ -3699,6 +4079,33 @@ func NewStopOperationRequest(server string, id OperationID) (*http.Request, erro
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetQuotaRequest constructs an http.Request for the GetQuota method
+func NewGetQuotaRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/quota")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -4887,6 +5294,284 @@ func NewRedriveTaskRequestWithBody(server string, id TaskID, contentType string,
 	return req, nil
 }
 
+// NewListTenantsRequest constructs an http.Request for the ListTenants method
+func NewListTenantsRequest(server string, params *ListTenantsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateTenantRequest calls the generic CreateTenant builder with application/json body
+func NewCreateTenantRequest(server string, body CreateTenantJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateTenantRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateTenantRequestWithBody constructs an http.Request for the CreateTenant method, with any body, and a specified content type
+func NewCreateTenantRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteTenantRequest constructs an http.Request for the DeleteTenant method
+func NewDeleteTenantRequest(server string, slug Slug, params *DeleteTenantParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "slug", slug, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "grace", params.Grace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "now", params.Now, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetTenantRequest constructs an http.Request for the GetTenant method
+func NewGetTenantRequest(server string, slug Slug) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "slug", slug, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPatchTenantRequest calls the generic PatchTenant builder with application/json body
+func NewPatchTenantRequest(server string, slug Slug, body PatchTenantJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPatchTenantRequestWithBody(server, slug, "application/json", bodyReader)
+}
+
+// NewPatchTenantRequestWithBody constructs an http.Request for the PatchTenant method, with any body, and a specified content type
+func NewPatchTenantRequestWithBody(server string, slug Slug, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "slug", slug, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRestoreTenantRequest constructs an http.Request for the RestoreTenant method
+func NewRestoreTenantRequest(server string, slug Slug) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "slug", slug, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s/restore", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -5140,6 +5825,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
 	StopOperationWithResponse(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*StopOperationResponse, error)
 
+	// GetQuotaWithResponse See the quotas of the tenant, and how much of them is in use
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/quota (the `GetQuota` operationId).
+	GetQuotaWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetQuotaResponse, error)
+
 	// ListSchedulesWithResponse List the schedules
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -5328,7 +6020,8 @@ type ClientWithResponsesInterface interface {
 
 	// SubmitTaskWithBodyWithResponse Submit a task
 	//
-	// The answer is sent after the task is durable.
+	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5337,7 +6030,8 @@ type ClientWithResponsesInterface interface {
 
 	// SubmitTaskWithResponse Submit a task
 	//
-	// The answer is sent after the task is durable.
+	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5347,7 +6041,8 @@ type ClientWithResponsesInterface interface {
 	// SubmitTasksWithBodyWithResponse Submit up to 1,000 tasks
 	//
 	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-	// A bad task does not keep the others from being accepted.
+	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+	// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5357,7 +6052,8 @@ type ClientWithResponsesInterface interface {
 	// SubmitTasksWithResponse Submit up to 1,000 tasks
 	//
 	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-	// A bad task does not keep the others from being accepted.
+	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+	// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5490,6 +6186,81 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTaskWithResponse(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveTaskResponse, error)
+
+	// ListTenantsWithResponse List the tenants
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
+	ListTenantsWithResponse(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*ListTenantsResponse, error)
+
+	// CreateTenantWithBodyWithResponse Make a tenant
+	//
+	// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+	// first token is made elsewhere, such as by asyncflow token create.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+	CreateTenantWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTenantResponse, error)
+
+	// CreateTenantWithResponse Make a tenant
+	//
+	// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+	// first token is made elsewhere, such as by asyncflow token create.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+	CreateTenantWithResponse(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTenantResponse, error)
+
+	// DeleteTenantWithResponse Suspend a tenant at once, and drop it after a grace
+	//
+	// Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
+	// again. For one that is deleted already, grace and now set another time.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/tenants/{slug} (the `DeleteTenant` operationId).
+	DeleteTenantWithResponse(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*DeleteTenantResponse, error)
+
+	// GetTenantWithResponse Get a tenant, with how much it uses of each quota
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
+	GetTenantWithResponse(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*GetTenantResponse, error)
+
+	// PatchTenantWithBodyWithResponse Change a tenant's quotas, suspend or resume it
+	//
+	// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+	// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+	// within about a second. 409 for one that is deleted.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+	PatchTenantWithBodyWithResponse(ctx context.Context, slug Slug, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchTenantResponse, error)
+
+	// PatchTenantWithResponse Change a tenant's quotas, suspend or resume it
+	//
+	// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+	// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+	// within about a second. 409 for one that is deleted.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+	PatchTenantWithResponse(ctx context.Context, slug Slug, body PatchTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchTenantResponse, error)
+
+	// RestoreTenantWithResponse Take the deletion of a tenant back
+	//
+	// As it was; suspended, if it was so before. 409 once it is being dropped.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
+	RestoreTenantWithResponse(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*RestoreTenantResponse, error)
 }
 
 type HealthResponse struct {
@@ -6377,6 +7148,54 @@ func (r StopOperationResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StopOperationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetQuotaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *QuotaList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetQuotaResponse) GetJSON200() *QuotaList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetQuotaResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetQuotaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetQuotaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetQuotaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetQuotaResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7645,6 +8464,294 @@ func (r RedriveTaskResponse) ContentType() string {
 	return ""
 }
 
+type ListTenantsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TenantList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTenantsResponse) GetJSON200() *TenantList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTenantsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTenantsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTenantsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTenantsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTenantsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateTenantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Tenant
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateTenantResponse) GetJSON201() *Tenant {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateTenantResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateTenantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateTenantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateTenantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateTenantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteTenantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Tenant
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r DeleteTenantResponse) GetJSON202() *Tenant {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteTenantResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteTenantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteTenantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteTenantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteTenantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTenantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Tenant
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTenantResponse) GetJSON200() *Tenant {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTenantResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTenantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTenantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTenantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTenantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PatchTenantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Tenant
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PatchTenantResponse) GetJSON200() *Tenant {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PatchTenantResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PatchTenantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PatchTenantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PatchTenantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PatchTenantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RestoreTenantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Tenant
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RestoreTenantResponse) GetJSON200() *Tenant {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RestoreTenantResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RestoreTenantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RestoreTenantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RestoreTenantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RestoreTenantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // HealthWithResponse Whether the process is alive
 //
 // Returns a wrapper object for the known response body format(s).
@@ -7998,6 +9105,19 @@ func (c *ClientWithResponses) StopOperationWithResponse(ctx context.Context, id 
 	return ParseStopOperationResponse(rsp)
 }
 
+// GetQuotaWithResponse See the quotas of the tenant, and how much of them is in use
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/quota (the `GetQuota` operationId).
+func (c *ClientWithResponses) GetQuotaWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetQuotaResponse, error) {
+	rsp, err := c.GetQuota(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetQuotaResponse(rsp)
+}
+
 // ListSchedulesWithResponse List the schedules
 //
 // Returns a wrapper object for the known response body format(s).
@@ -8312,7 +9432,8 @@ func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params 
 
 // SubmitTaskWithBodyWithResponse Submit a task
 //
-// The answer is sent after the task is durable.
+// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8327,7 +9448,8 @@ func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context
 
 // SubmitTaskWithResponse Submit a task
 //
-// The answer is sent after the task is durable.
+// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
+// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8343,7 +9465,8 @@ func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, params
 // SubmitTasksWithBodyWithResponse Submit up to 1,000 tasks
 //
 // Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-// A bad task does not keep the others from being accepted.
+// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8359,7 +9482,8 @@ func (c *ClientWithResponses) SubmitTasksWithBodyWithResponse(ctx context.Contex
 // SubmitTasksWithResponse Submit up to 1,000 tasks
 //
 // Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-// A bad task does not keep the others from being accepted.
+// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
+// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8575,6 +9699,129 @@ func (c *ClientWithResponses) RedriveTaskWithResponse(ctx context.Context, id Ta
 		return nil, err
 	}
 	return ParseRedriveTaskResponse(rsp)
+}
+
+// ListTenantsWithResponse List the tenants
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
+func (c *ClientWithResponses) ListTenantsWithResponse(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*ListTenantsResponse, error) {
+	rsp, err := c.ListTenants(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTenantsResponse(rsp)
+}
+
+// CreateTenantWithBodyWithResponse Make a tenant
+//
+// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+// first token is made elsewhere, such as by asyncflow token create.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+func (c *ClientWithResponses) CreateTenantWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTenantResponse, error) {
+	rsp, err := c.CreateTenantWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateTenantResponse(rsp)
+}
+
+// CreateTenantWithResponse Make a tenant
+//
+// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
+// first token is made elsewhere, such as by asyncflow token create.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
+func (c *ClientWithResponses) CreateTenantWithResponse(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTenantResponse, error) {
+	rsp, err := c.CreateTenant(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateTenantResponse(rsp)
+}
+
+// DeleteTenantWithResponse Suspend a tenant at once, and drop it after a grace
+//
+// Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
+// again. For one that is deleted already, grace and now set another time.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/tenants/{slug} (the `DeleteTenant` operationId).
+func (c *ClientWithResponses) DeleteTenantWithResponse(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*DeleteTenantResponse, error) {
+	rsp, err := c.DeleteTenant(ctx, slug, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteTenantResponse(rsp)
+}
+
+// GetTenantWithResponse Get a tenant, with how much it uses of each quota
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
+func (c *ClientWithResponses) GetTenantWithResponse(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*GetTenantResponse, error) {
+	rsp, err := c.GetTenant(ctx, slug, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTenantResponse(rsp)
+}
+
+// PatchTenantWithBodyWithResponse Change a tenant's quotas, suspend or resume it
+//
+// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+// within about a second. 409 for one that is deleted.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+func (c *ClientWithResponses) PatchTenantWithBodyWithResponse(ctx context.Context, slug Slug, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchTenantResponse, error) {
+	rsp, err := c.PatchTenantWithBody(ctx, slug, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchTenantResponse(rsp)
+}
+
+// PatchTenantWithResponse Change a tenant's quotas, suspend or resume it
+//
+// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
+// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
+// within about a second. 409 for one that is deleted.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
+func (c *ClientWithResponses) PatchTenantWithResponse(ctx context.Context, slug Slug, body PatchTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchTenantResponse, error) {
+	rsp, err := c.PatchTenant(ctx, slug, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchTenantResponse(rsp)
+}
+
+// RestoreTenantWithResponse Take the deletion of a tenant back
+//
+// As it was; suspended, if it was so before. 409 once it is being dropped.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
+func (c *ClientWithResponses) RestoreTenantWithResponse(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*RestoreTenantResponse, error) {
+	rsp, err := c.RestoreTenant(ctx, slug, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestoreTenantResponse(rsp)
 }
 
 // ParseHealthResponse parses an HTTP response from a HealthWithResponse call
@@ -9172,6 +10419,39 @@ func ParseStopOperationResponse(rsp *http.Response) (*StopOperationResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Operation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetQuotaResponse parses an HTTP response from a GetQuotaWithResponse call
+func ParseGetQuotaResponse(rsp *http.Response) (*GetQuotaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetQuotaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest QuotaList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -10050,6 +11330,204 @@ func ParseRedriveTaskResponse(rsp *http.Response) (*RedriveTaskResponse, error) 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Task
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListTenantsResponse parses an HTTP response from a ListTenantsWithResponse call
+func ParseListTenantsResponse(rsp *http.Response) (*ListTenantsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTenantsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TenantList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateTenantResponse parses an HTTP response from a CreateTenantWithResponse call
+func ParseCreateTenantResponse(rsp *http.Response) (*CreateTenantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateTenantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Tenant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteTenantResponse parses an HTTP response from a DeleteTenantWithResponse call
+func ParseDeleteTenantResponse(rsp *http.Response) (*DeleteTenantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteTenantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Tenant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTenantResponse parses an HTTP response from a GetTenantWithResponse call
+func ParseGetTenantResponse(rsp *http.Response) (*GetTenantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTenantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Tenant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePatchTenantResponse parses an HTTP response from a PatchTenantWithResponse call
+func ParsePatchTenantResponse(rsp *http.Response) (*PatchTenantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PatchTenantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Tenant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRestoreTenantResponse parses an HTTP response from a RestoreTenantWithResponse call
+func ParseRestoreTenantResponse(rsp *http.Response) (*RestoreTenantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RestoreTenantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Tenant
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -148,9 +148,13 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 
 // pauseAfter tells whether what failed is worth another try, and when. Only what
 // surely had no effect is: nothing may be submitted twice. While nothing has
-// been submitted at all, a server that can't be reached is probably not there.
+// been submitted at all, a server that can't be reached is probably not there. A
+// tenant that is over its rate waits for as long as it takes.
 func (b *bulk) pauseAfter(err error, try int) (time.Duration, bool) {
 	var known *asyncflow.Error
+	if errors.As(err, &known) && known.Code == asyncflow.CodeRateLimited {
+		return max(leastPause, known.RetryAfter), b.tally.failure() == nil
+	}
 	if client.Uncertain(err) || !errors.As(err, &known) || known.Code != asyncflow.CodeUnavailable {
 		return 0, false
 	}

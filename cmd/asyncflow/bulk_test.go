@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -170,6 +171,24 @@ func TestBulkStopsAtOnceWithoutAServer(t *testing.T) {
 	require.Equal(t, exitUnavailable, r.code)
 	require.Contains(t, r.stderr, "asyncflow: lines 1 to 10: not submitted: no answer from")
 	require.Equal(t, "submitted 0, refused 0\n", r.stdout)
+}
+
+// A tenant that is over its rate waits as it is told, also before the first task is taken.
+func TestBulkWaitsForTheRate(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	s, env := newSink(t, func(w http.ResponseWriter, call int) bool {
+		if call > 2 {
+			return false
+		}
+		w.Header().Set("Retry-After", "1")
+		answer(w, 429, client.Problem{Status: 429, Code: "rate_limited", Detail: "the tenant's quota submits_per_second is 1"})
+		return true
+	})
+	r := runCLI(t, env, "tasks", "submit", "t", "-f", writeFile(t, numbers(10)))
+	require.Zero(t, r.code, r.stderr)
+	require.Len(t, s.contexts, 10)
+	require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
 }
 
 func TestBulkStopsWhenForbidden(t *testing.T) {

@@ -7,7 +7,7 @@ type cli struct {
 	Dev     devCmd     `cmd:"" group:"Run:" help:"Try it out: a node with a Postgres of its own, a token and samples."`
 	Serve   serveCmd   `cmd:"" group:"Run:" help:"Run a node against your Postgres."`
 	Migrate migrateCmd `cmd:"" group:"Run:" help:"Bring a database up to date."`
-	Tenants tenantsCmd `cmd:"" group:"Run:" help:"Make and list tenants, in the database."`
+	Tenants tenantsCmd `cmd:"" group:"Run:" help:"Make, suspend and delete tenants and set their quotas, in the database."`
 	Token   tokenCmd   `cmd:"" group:"Run:" help:"Make tokens for callers of the API."`
 	Keys    keysCmd    `cmd:"" group:"Run:" help:"Make and change the keys that tokens are signed with."`
 
@@ -43,7 +43,7 @@ Exit codes:
     1  the operation failed, or was refused
     2  the command line or a document is wrong
     3  the server can't be reached, or can't do it now
-    4  there is no such task, task type, endpoint or schedule
+    4  there is no such task, task type, endpoint, schedule or tenant
     5  the token is missing or not good for this
     6  with --wait, or watched: the task failed, or was cancelled
     7  with --wait: the task was not final in time`

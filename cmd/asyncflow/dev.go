@@ -130,7 +130,10 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 	if _, err := store.Migrate(ctx, d.database); err != nil {
 		return err
 	}
-	if _, err := store.CreateTenant(ctx, d.database, devTenant); err != nil {
+	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
+	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil: // someone tries out what deleting does
+		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error", err)
+	case err != nil:
 		return err
 	}
 	var err error

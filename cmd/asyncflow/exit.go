@@ -75,7 +75,7 @@ func exitCode(err error) int {
 		return exitFailed
 	}
 	switch known.Code {
-	case asyncflow.CodeUnavailable:
+	case asyncflow.CodeUnavailable, asyncflow.CodeRateLimited:
 		return exitUnavailable
 	case asyncflow.CodeNotFound:
 		return exitNotFound

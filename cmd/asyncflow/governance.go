@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
@@ -20,16 +21,13 @@ type governanceCmd struct {
 
 // withGovernor opens the database for a command.
 func withGovernor(ctx context.Context, db databaseFlag, do func(*store.Store, *governance.Governor) error) error {
-	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, NoRoles: db.off()})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	g, err := governance.New(s, governance.Config{})
-	if err != nil {
-		return err
-	}
-	return do(s, g.ByHand())
+	return withStore(ctx, db, asyncflow.Quotas{}, func(s *store.Store) error {
+		g, err := governance.New(s, governance.Config{})
+		if err != nil {
+			return err
+		}
+		return do(s, g.ByHand())
+	})
 }
 
 type governanceStatusCmd struct{ databaseFlag }

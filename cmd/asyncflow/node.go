@@ -48,6 +48,7 @@ type nodeConfig struct {
 	metrics    string // metricsOnAPI, metricsOff, or the address of metricsListener
 
 	metricsListener net.Listener
+	adminListener   net.Listener   // nil: administration is at listener
 	api             httpapi.Config // its Store, Verifier, Keys and Log are filled in here
 	log             *slog.Logger
 }
@@ -186,13 +187,26 @@ func (n *node) prepareAPI() error {
 	if n.cfg.metrics == metricsOnAPI {
 		cfg.Metrics = n.meter.Handler()
 	}
+	if n.cfg.adminListener == nil {
+		return n.serveAPI(cfg, n.cfg.listener)
+	}
+	cfg.Surface = httpapi.SurfacePublic
+	if err := n.serveAPI(cfg, n.cfg.listener); err != nil {
+		return err
+	}
+	cfg.Surface, cfg.Metrics = httpapi.SurfaceAdmin, nil
+	return n.serveAPI(cfg, n.cfg.adminListener)
+}
+
+// serveAPI has the API served at an address.
+func (n *node) serveAPI(cfg httpapi.Config, l net.Listener) error {
 	api, err := httpapi.New(cfg)
 	if err != nil {
 		return err
 	}
 	n.runs = append(n.runs, func(ctx context.Context) error {
 		served := make(chan error, 1)
-		go func() { served <- api.Serve(n.cfg.listener) }()
+		go func() { served <- api.Serve(l) }()
 		select {
 		case err := <-served:
 			return err

@@ -23,6 +23,7 @@ type serveCmd struct {
 	DatabaseURL string    `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres to keep everything in: postgres://user:password@host:5432/database."`
 	DBRoles     rolesFlag `embed:""`
 	Listen      string    `env:"ASYNCFLOW_LISTEN" default:":8080" help:"Address of the API."`
+	AdminListen string    `env:"ASYNCFLOW_ADMIN_LISTEN" placeholder:"ADDRESS" help:"An address of its own for what needs an operator's token, such as 127.0.0.1:8082; it is not at --listen then."`
 	PublicURL   string    `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL" help:"Where workers reach this API, for completions. Default: http://127.0.0.1 and the port."`
 	Roles       []string  `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance" help:"What this node does."`
 	Migrate     bool      `env:"ASYNCFLOW_MIGRATE" help:"Bring the schema up to date first."`
@@ -32,6 +33,8 @@ type serveCmd struct {
 
 	Jobs   jobFlags   `embed:""`
 	Alerts alertFlags `embed:""`
+
+	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Quotas of tenants that have none of their own, such as pending_tasks=1000000. Several by commas."`
 
 	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
 	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
@@ -96,6 +99,13 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 		}
 		defer cfg.listener.Close()
 		address = cfg.listener.Addr().String()
+		if c.AdminListen != "" {
+			if cfg.adminListener, err = listen(c.AdminListen); err != nil {
+				return err
+			}
+			defer cfg.adminListener.Close()
+			log.Info("administration is served", "listen", cfg.adminListener.Addr().String())
+		}
 	}
 	if cfg.callbacks.PublicURL == "" {
 		_, port, _ := net.SplitHostPort(address)
@@ -134,6 +144,10 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if err := c.Alerts.check(c.AllowHTTP); err != nil {
 		return nodeConfig{}, err
 	}
+	quotas, err := defaultQuotas(c.DefaultQuotas)
+	if err != nil {
+		return nodeConfig{}, err
+	}
 	var tokens *auth.Verifier
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
 		if tokens, err = c.Signing.verifier(env); err != nil {
@@ -143,7 +157,7 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	cfg := nodeConfig{
 		roles: c.Roles, secret: []byte(c.Secret), tokens: tokens, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
-			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), Log: log},
+			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
 		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts, metrics: c.Metrics,
@@ -153,6 +167,15 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 		cfg.dispatcher.Poll = c.Poll
 	}
 	return cfg, nil
+}
+
+// defaultQuotas reads the quotas of tenants that have none of their own.
+func defaultQuotas(items []string) (asyncflow.Quotas, error) {
+	changes, err := asyncflow.ParseQuotas(items)
+	if err != nil {
+		return asyncflow.Quotas{}, rename("--default-quotas", err)
+	}
+	return asyncflow.Quotas{}.With(changes)
 }
 
 // checkNumbers refuses limits that can't be.

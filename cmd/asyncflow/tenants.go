@@ -3,14 +3,33 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// tenantsCmd makes and lists tenants, straight in the database.
+// tenantsCmd makes, changes and deletes tenants, straight in the database.
 type tenantsCmd struct {
-	Create tenantsCreateCmd `cmd:"" help:"Make a tenant, if there is none of that name."`
-	List   tenantsListCmd   `cmd:"" help:"List the tenants."`
+	Create   tenantsCreateCmd   `cmd:"" help:"Make a tenant, if there is none of that name."`
+	List     tenantsListCmd     `cmd:"" help:"List the tenants."`
+	Get      tenantsGetCmd      `cmd:"" help:"Show a tenant, and what it uses of its quotas."`
+	SetQuota tenantsSetQuotaCmd `cmd:"" help:"Set quotas of a tenant."`
+	Suspend  tenantsSuspendCmd  `cmd:"" help:"Refuse a tenant's calls, and lease nothing of it any more."`
+	Resume   tenantsResumeCmd   `cmd:"" help:"Have a suspended tenant go on."`
+	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it with all its tasks after a grace."`
+	Restore  tenantsRestoreCmd  `cmd:"" help:"Take the deletion of a tenant back."`
+}
+
+// Help is shown by asyncflow tenants --help.
+func (c *tenantsCmd) Help() string {
+	return `They read and write the database, need no token, and work while no node runs. Running nodes know within about a
+second. Programs have the same over HTTP, with an operator's token: see /v1/tenants.`
 }
 
 type tenantsCreateCmd struct {
@@ -34,11 +53,209 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 
 type tenantsListCmd struct{ databaseFlag }
 
+// tenantsPage is how many tenants are read at once.
+const tenantsPage = 500
+
 // Run lists the tenants.
 func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
-	tenants, err := store.Tenants(ctx, c.DatabaseURL)
-	for _, tenant := range tenants {
-		fmt.Fprintln(g.stdout, tenant)
+	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
+		all, rows := []api.Tenant{}, [][]string{}
+		for after, more := "", true; more; {
+			var page []store.StoredTenant
+			var err error
+			if page, more, err = s.TenantPage(ctx, after, tenantsPage); err != nil {
+				return err
+			}
+			for _, t := range page {
+				after = t.Slug
+				all = append(all, httpapi.TenantOut(t))
+				rows = append(rows, []string{t.Slug, string(t.State()), timeText(t.CreatedAt), timeText(t.DropAt), t.SuspendReason})
+			}
+		}
+		if g.output == "json" {
+			return g.printJSON(asList(all, ""))
+		}
+		return g.printTable("TENANT STATE CREATED DROP REASON", rows)
+	})
+}
+
+// tenantArg names a tenant.
+type tenantArg struct {
+	databaseFlag
+	Tenant string `arg:"" help:"The tenant."`
+}
+
+// change changes the tenant, and shows it.
+func (c *tenantArg) change(ctx context.Context, g *globals, do func(*store.Store) (store.StoredTenant, error)) error {
+	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
+		t, err := do(s)
+		if err != nil {
+			return err
+		}
+		return g.printTenant(httpapi.TenantOut(t))
+	})
+}
+
+// withStore opens the database for a command.
+func withStore(ctx context.Context, db databaseFlag, defaults asyncflow.Quotas, do func(*store.Store) error) error {
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, NoRoles: db.off(), DefaultQuotas: defaults})
+	if err != nil {
+		return err
 	}
-	return err
+	defer s.Close()
+	return do(s)
+}
+
+type tenantsGetCmd struct {
+	tenantArg     `embed:""`
+	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Those of the nodes, to be shown where the tenant has none of its own."`
+}
+
+// Run shows the tenant.
+func (c *tenantsGetCmd) Run(ctx context.Context, g *globals) error {
+	defaults, err := defaultQuotas(c.DefaultQuotas)
+	if err != nil {
+		return usageError(err)
+	}
+	return withStore(ctx, c.databaseFlag, defaults, func(s *store.Store) error {
+		t, err := s.Tenant(ctx, c.Tenant)
+		if err != nil {
+			return err
+		}
+		doc := httpapi.TenantOut(t)
+		if doc.Usage, err = httpapi.QuotaUsageOf(ctx, s, t); err != nil {
+			return err
+		}
+		return g.printTenant(doc)
+	})
+}
+
+// printTenant shows a tenant, and its quotas where they are known.
+func (g *globals) printTenant(t api.Tenant) error {
+	if g.output == "json" {
+		return g.printJSON(t)
+	}
+	var own []string
+	for _, name := range asyncflow.QuotaNames() {
+		if value := t.Quotas.Get(name); value != 0 {
+			own = append(own, string(name)+"="+amountText(value))
+		}
+	}
+	err := g.printFields("tenant", t.Slug, "state", string(t.State), "reason", t.Reason, "suspended", timeText(t.SuspendedAt),
+		"deleted", timeText(t.DeletedAt), "drop", timeText(t.DropAt), "own quotas", strings.Join(own, " "), "created", timeText(t.CreatedAt))
+	if err != nil || t.Usage == nil {
+		return err
+	}
+	rows := make([][]string, len(t.Usage))
+	for i, u := range t.Usage {
+		limit, used, whose := "none", "", "default"
+		if u.Limit != 0 {
+			limit = amountText(u.Limit)
+		}
+		if u.Used != nil {
+			used = strconv.FormatFloat(*u.Used, 'f', -1, 64)
+		}
+		if u.Own {
+			whose = "own"
+		}
+		rows[i] = []string{string(u.Name), limit, used, whose}
+	}
+	fmt.Fprintln(g.stdout)
+	return g.printTable("QUOTA LIMIT USED WHOSE", rows)
+}
+
+func amountText(value float64) string {
+	if value == asyncflow.NoLimit {
+		return "none"
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}
+
+type tenantsSetQuotaCmd struct {
+	tenantArg `embed:""`
+	Quotas    []string `arg:"" name:"quota=limit" help:"task_types, pending_tasks, submits_per_second, context_bytes, deliveries_per_second or concurrency. The limit may be none, or default."`
+}
+
+// Help is shown by asyncflow tenants set-quota --help.
+func (c *tenantsSetQuotaCmd) Help() string {
+	return `Those that aren't named stay. "none" lifts the operator's default, "default" takes it again.
+
+Example:
+
+    asyncflow tenants set-quota acme pending_tasks=100000 submits_per_second=50 task_types=default`
+}
+
+// Run sets the quotas.
+func (c *tenantsSetQuotaCmd) Run(ctx context.Context, g *globals) error {
+	words := strings.NewReplacer("=none", "=-1", "=default", "=0")
+	items := make([]string, len(c.Quotas))
+	for i, item := range c.Quotas {
+		items[i] = words.Replace(item)
+	}
+	changes, err := asyncflow.ParseQuotas(items)
+	if err != nil {
+		return usageError(err)
+	}
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) {
+		return s.PatchTenant(ctx, c.Tenant, store.TenantPatch{Quotas: changes})
+	})
+}
+
+type tenantsSuspendCmd struct {
+	tenantArg `embed:""`
+	Reason    string `help:"Why. The tenant's callers are told."`
+}
+
+// Run suspends the tenant.
+func (c *tenantsSuspendCmd) Run(ctx context.Context, g *globals) error {
+	suspend := true
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) {
+		return s.PatchTenant(ctx, c.Tenant, store.TenantPatch{Suspend: &suspend, Reason: callbacks.Clean(c.Reason, asyncflow.MaxReasonLength)})
+	})
+}
+
+type tenantsResumeCmd struct {
+	tenantArg `embed:""`
+}
+
+// Run resumes the tenant.
+func (c *tenantsResumeCmd) Run(ctx context.Context, g *globals) error {
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) {
+		return s.PatchTenant(ctx, c.Tenant, store.TenantPatch{Suspend: new(bool)})
+	})
+}
+
+type tenantsDeleteCmd struct {
+	tenantArg `embed:""`
+	Grace     time.Duration `default:"168h" help:"How long it can be restored."`
+	Now       bool          `help:"Drop it at once: no grace."`
+}
+
+// Help is shown by asyncflow tenants delete --help.
+func (c *tenantsDeleteCmd) Help() string {
+	return `The job drop-tenants of governance drops it when the grace is over, on whichever node. Its name is free once it is gone.
+
+Example:
+
+    asyncflow tenants delete acme --grace 48h`
+}
+
+// Run deletes the tenant.
+func (c *tenantsDeleteCmd) Run(ctx context.Context, g *globals) error {
+	if c.Now {
+		c.Grace = 0
+	}
+	if err := asyncflow.CheckGrace(c.Grace); err != nil {
+		return usageError(err)
+	}
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) { return s.DeleteTenant(ctx, c.Tenant, &c.Grace) })
+}
+
+type tenantsRestoreCmd struct {
+	tenantArg `embed:""`
+}
+
+// Run restores the tenant.
+func (c *tenantsRestoreCmd) Run(ctx context.Context, g *globals) error {
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) { return s.RestoreTenant(ctx, c.Tenant) })
 }

@@ -59,10 +59,12 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	c.SetUserContext(ctx)
+	headers := &answerHeaders{}
+	c.SetUserContext(context.WithValue(ctx, answerHeadersKey{}, headers))
 	if err := s.validate(c, o, values); err != nil {
 		return err
 	}
+	defer headers.write(c)
 	return c.Next()
 }
 
@@ -97,7 +99,7 @@ func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *operation, value
 	if p.Kind == auth.KindOperator { // it acts for no tenant
 		return ctx, nil
 	}
-	return ctx, s.checkTenant(ctx, p.Tenant)
+	return ctx, s.checkTenant(ctx, p)
 }
 
 // allow returns nil if the operation is open to callers of p's kind and p carries
@@ -122,20 +124,30 @@ func (s *Server) identifyWorker(ctx context.Context, token, rawID string) (conte
 	return context.WithValue(ctx, completionKey{}, completion), err
 }
 
-// checkTenant refuses a tenant that doesn't exist, whatever its token says.
-func (s *Server) checkTenant(ctx context.Context, tenant string) error {
+// checkTenant refuses a caller whose tenant doesn't exist, whatever its token says, or is
+// suspended; that doesn't keep an operator from resuming it.
+func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 	catalog := s.cfg.Store.Catalog
-	if catalog.HasTenant(tenant) {
-		return nil
+	t, ok := catalog.Tenant(p.Tenant)
+	if !ok {
+		if err := catalog.Refresh(ctx); err != nil {
+			return err
+		}
+		if t, ok = catalog.Tenant(p.Tenant); !ok {
+			return asyncflow.Errorf(asyncflow.CodeForbidden, "there is no tenant %q: an operator makes it with asyncflow tenants create", p.Tenant)
+		}
 	}
-	if err := catalog.Refresh(ctx); err != nil {
-		return err
-	}
-	if !catalog.HasTenant(tenant) {
-		return asyncflow.Errorf(asyncflow.CodeForbidden, "there is no tenant %q: an operator makes it with asyncflow tenants create", tenant)
+	switch {
+	case !t.TokensFrom.IsZero() && p.IssuedAt.Add(tokenLeeway).Before(t.TokensFrom):
+		return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the token is older than the tenant: it was issued to an earlier one of that name, or doesn't say when (claim iat)")
+	case t.Suspended:
+		return t.Refusal()
 	}
 	return nil
 }
+
+// tokenLeeway is how far the clock of a token's issuer may be behind.
+const tokenLeeway = 30 * time.Second
 
 // validate holds a request against the contract.
 func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) error {

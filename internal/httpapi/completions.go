@@ -65,10 +65,11 @@ type attempt struct {
 	taskType *store.Type
 }
 
-// attemptOf returns the attempt that the call's token vouches for.
+// attemptOf returns the attempt that the call's token vouches for; CodeNotFound, when the
+// task is gone, as its type or tenant may be another one of that name by now.
 func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 	c := completionOf(ctx)
-	t, err := s.cfg.Store.Catalog.Fresh(ctx, c.Tenant, c.Task.Type)
+	t, err := s.cfg.Store.TypeOf(ctx, c.Tenant, c.Task)
 	return attempt{c, t}, err
 }
 

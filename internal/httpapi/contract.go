@@ -64,6 +64,31 @@ func loadContract(raw []byte) (*contract, error) {
 	return c, nil
 }
 
+// Surface is a part of the API, served on an address of its own.
+type Surface string
+
+// The parts of the API; those for load balancers and people, such as /healthz, are in
+// each.
+const (
+	SurfaceAll    Surface = ""
+	SurfacePublic Surface = "public" // what is for tenants and workers
+	SurfaceAdmin  Surface = "admin"  // what needs an operator's token
+)
+
+// keep drops what is not on a surface: it is answered like any path that isn't known.
+func (c *contract) keep(surface Surface) {
+	c.operations = slices.DeleteFunc(c.operations, func(o *operation) bool {
+		admin := o.access == accessToken && o.scopes[auth.KindTenant] == ""
+		switch {
+		case surface == SurfacePublic:
+			return admin
+		case surface == SurfaceAdmin:
+			return !admin && o.access != accessOpen
+		}
+		return false
+	})
+}
+
 // Security schemes of openapi.yaml.
 const (
 	schemeTenant     = "bearerAuth"      // a tenant's token with the scope in x-scope

@@ -134,7 +134,7 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue
 			}
-			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{id}", id).Replace(path)
+			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "acme", "{id}", id).Replace(path)
 			if s.worker = strings.HasPrefix(path, "/v1/callbacks/"); s.worker {
 				s.token = completion
 			}

@@ -174,6 +174,9 @@ func (s *Server) pollPause() time.Duration {
 
 // look reads the task and adds the events that follow from what is new.
 func (e *eventStream) look(ctx context.Context) error {
+	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
+		return t.Refusal()
+	}
 	task, attempts, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task, e.seq)
 	if err != nil {
 		return err

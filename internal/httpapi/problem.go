@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,6 +20,9 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeInvalid:         http.StatusBadRequest,
 	asyncflow.CodeUnauthenticated: http.StatusUnauthorized,
 	asyncflow.CodeForbidden:       http.StatusForbidden,
+	asyncflow.CodeSuspended:       http.StatusForbidden,
+	asyncflow.CodeQuota:           http.StatusForbidden,
+	asyncflow.CodeRateLimited:     http.StatusTooManyRequests,
 	asyncflow.CodeNotFound:        http.StatusNotFound,
 	asyncflow.CodeConflict:        http.StatusConflict,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
@@ -40,6 +42,9 @@ func problemOf(err error) Problem {
 		return p
 	}
 	p.Detail = e.Detail()
+	if q := e.Quota; q != nil {
+		p.Quota = ExceededQuota{Name: q.Name, Limit: q.Limit, Used: q.Used}
+	}
 	return p
 }
 
@@ -79,8 +84,8 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 	switch {
 	case p.Status == http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="asyncflow"`)
-	case p.Status == http.StatusServiceUnavailable:
-		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
+	case p.Status == http.StatusServiceUnavailable, p.Status == http.StatusTooManyRequests:
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(wholeSeconds(e.RetryAfter)))
 	}
 	if err := c.Status(p.Status).JSON(p); err != nil {
 		return err

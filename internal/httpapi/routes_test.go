@@ -20,7 +20,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	b.pipe()
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(t, err)
-	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{id}", "pipe.1.1")
+	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}", "pipe.1.1")
 	calls := 0
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

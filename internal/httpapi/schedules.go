@@ -40,7 +40,7 @@ func (s *Server) GetSchedule(ctx context.Context, r GetScheduleRequestObject) (G
 // PutSchedule creates a schedule or makes a new version of it.
 func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (PutScheduleResponseObject, error) {
 	schedule := scheduleIn(r.Name, *r.Body).WithDefaults()
-	if err := schedule.Validate(s.cfg.MaxContext); err != nil {
+	if err := schedule.Validate(s.maxContext(ctx)); err != nil {
 		return nil, err
 	}
 	put := s.cfg.Store.PutSchedule
@@ -90,6 +90,9 @@ func (s *Server) ResumeSchedule(ctx context.Context, r ResumeScheduleRequestObje
 
 // TriggerSchedule submits a task of a schedule now.
 func (s *Server) TriggerSchedule(ctx context.Context, r TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error) {
+	if err := s.throttle(ctx, 1); err != nil {
+		return nil, err
+	}
 	submitted, err := s.cfg.Store.TriggerSchedule(ctx, principalOf(ctx).Tenant, r.Name)
 	if err != nil {
 		return nil, err

@@ -76,6 +76,9 @@ type ServerInterface interface {
 	// StopOperation Stop an operation
 	// (POST /v1/operations/{id}/stop)
 	StopOperation(c *fiber.Ctx, id OperationID) error
+	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// (GET /v1/quota)
+	GetQuota(c *fiber.Ctx) error
 	// ListSchedules List the schedules
 	// (GET /v1/schedules)
 	ListSchedules(c *fiber.Ctx) error
@@ -154,6 +157,24 @@ type ServerInterface interface {
 	// RedriveTask Set a failed or cancelled task going again
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
+	// ListTenants List the tenants
+	// (GET /v1/tenants)
+	ListTenants(c *fiber.Ctx, params ListTenantsParams) error
+	// CreateTenant Make a tenant
+	// (POST /v1/tenants)
+	CreateTenant(c *fiber.Ctx) error
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// (DELETE /v1/tenants/{slug})
+	DeleteTenant(c *fiber.Ctx, slug Slug, params DeleteTenantParams) error
+	// GetTenant Get a tenant, with how much it uses of each quota
+	// (GET /v1/tenants/{slug})
+	GetTenant(c *fiber.Ctx, slug Slug) error
+	// PatchTenant Change a tenant's quotas, suspend or resume it
+	// (PATCH /v1/tenants/{slug})
+	PatchTenant(c *fiber.Ctx, slug Slug) error
+	// RestoreTenant Take the deletion of a tenant back
+	// (POST /v1/tenants/{slug}/restore)
+	RestoreTenant(c *fiber.Ctx, slug Slug) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -601,6 +622,24 @@ func (siw *ServerInterfaceWrapper) StopOperation(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.StopOperation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetQuota operation middleware
+func (siw *ServerInterfaceWrapper) GetQuota(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetQuota(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1462,6 +1501,207 @@ func (siw *ServerInterfaceWrapper) RedriveTask(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListTenants operation middleware
+func (siw *ServerInterfaceWrapper) ListTenants(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTenantsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListTenants(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateTenant operation middleware
+func (siw *ServerInterfaceWrapper) CreateTenant(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateTenant(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteTenant operation middleware
+func (siw *ServerInterfaceWrapper) DeleteTenant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "slug" -------------
+	var slug Slug
+
+	err = runtime.BindStyledParameterWithOptions("simple", "slug", c.Params("slug"), &slug, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter slug: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteTenantParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "grace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "grace", query, &params.Grace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter grace: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "now" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "now", query, &params.Now, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter now: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteTenant(c, slug, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetTenant operation middleware
+func (siw *ServerInterfaceWrapper) GetTenant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "slug" -------------
+	var slug Slug
+
+	err = runtime.BindStyledParameterWithOptions("simple", "slug", c.Params("slug"), &slug, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter slug: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetTenant(c, slug)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PatchTenant operation middleware
+func (siw *ServerInterfaceWrapper) PatchTenant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "slug" -------------
+	var slug Slug
+
+	err = runtime.BindStyledParameterWithOptions("simple", "slug", c.Params("slug"), &slug, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter slug: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PatchTenant(c, slug)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RestoreTenant operation middleware
+func (siw *ServerInterfaceWrapper) RestoreTenant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "slug" -------------
+	var slug Slug
+
+	err = runtime.BindStyledParameterWithOptions("simple", "slug", c.Params("slug"), &slug, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter slug: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RestoreTenant(c, slug)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -1564,6 +1804,20 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/alerts", wrapper.GetAlerts)
 
 	router.Put(options.BaseURL+"/v1/alerts", wrapper.PutAlerts)
+
+	router.Get(options.BaseURL+"/v1/quota", wrapper.GetQuota)
+
+	router.Get(options.BaseURL+"/v1/tenants", wrapper.ListTenants)
+
+	router.Post(options.BaseURL+"/v1/tenants", wrapper.CreateTenant)
+
+	router.Delete(options.BaseURL+"/v1/tenants/:slug", wrapper.DeleteTenant)
+
+	router.Get(options.BaseURL+"/v1/tenants/:slug", wrapper.GetTenant)
+
+	router.Patch(options.BaseURL+"/v1/tenants/:slug", wrapper.PatchTenant)
+
+	router.Post(options.BaseURL+"/v1/tenants/:slug/restore", wrapper.RestoreTenant)
 
 	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
 
@@ -2128,6 +2382,34 @@ type StopOperationdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response StopOperationdefaultApplicationProblemPlusJSONResponse) VisitStopOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetQuotaRequestObject struct {
+}
+
+type GetQuotaResponseObject interface {
+	VisitGetQuotaResponse(ctx *fiber.Ctx) error
+}
+
+type GetQuota200JSONResponse QuotaList
+
+func (response GetQuota200JSONResponse) VisitGetQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetQuotadefaultApplicationProblemPlusJSONResponse) VisitGetQuotaResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -2971,6 +3253,182 @@ func (response RedriveTaskdefaultApplicationProblemPlusJSONResponse) VisitRedriv
 	return ctx.JSON(&response.Body)
 }
 
+type ListTenantsRequestObject struct {
+	Params ListTenantsParams
+}
+
+type ListTenantsResponseObject interface {
+	VisitListTenantsResponse(ctx *fiber.Ctx) error
+}
+
+type ListTenants200JSONResponse TenantList
+
+func (response ListTenants200JSONResponse) VisitListTenantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListTenantsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTenantsdefaultApplicationProblemPlusJSONResponse) VisitListTenantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateTenantRequestObject struct {
+	Body *CreateTenantJSONRequestBody
+}
+
+type CreateTenantResponseObject interface {
+	VisitCreateTenantResponse(ctx *fiber.Ctx) error
+}
+
+type CreateTenant201JSONResponse Tenant
+
+func (response CreateTenant201JSONResponse) VisitCreateTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response)
+}
+
+type CreateTenantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateTenantdefaultApplicationProblemPlusJSONResponse) VisitCreateTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteTenantRequestObject struct {
+	Slug   Slug `json:"slug"`
+	Params DeleteTenantParams
+}
+
+type DeleteTenantResponseObject interface {
+	VisitDeleteTenantResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteTenant202JSONResponse Tenant
+
+func (response DeleteTenant202JSONResponse) VisitDeleteTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type DeleteTenantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteTenantdefaultApplicationProblemPlusJSONResponse) VisitDeleteTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetTenantRequestObject struct {
+	Slug Slug `json:"slug"`
+}
+
+type GetTenantResponseObject interface {
+	VisitGetTenantResponse(ctx *fiber.Ctx) error
+}
+
+type GetTenant200JSONResponse Tenant
+
+func (response GetTenant200JSONResponse) VisitGetTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetTenantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTenantdefaultApplicationProblemPlusJSONResponse) VisitGetTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PatchTenantRequestObject struct {
+	Slug Slug `json:"slug"`
+	Body *PatchTenantJSONRequestBody
+}
+
+type PatchTenantResponseObject interface {
+	VisitPatchTenantResponse(ctx *fiber.Ctx) error
+}
+
+type PatchTenant200JSONResponse Tenant
+
+func (response PatchTenant200JSONResponse) VisitPatchTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type PatchTenantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PatchTenantdefaultApplicationProblemPlusJSONResponse) VisitPatchTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RestoreTenantRequestObject struct {
+	Slug Slug `json:"slug"`
+}
+
+type RestoreTenantResponseObject interface {
+	VisitRestoreTenantResponse(ctx *fiber.Ctx) error
+}
+
+type RestoreTenant200JSONResponse Tenant
+
+func (response RestoreTenant200JSONResponse) VisitRestoreTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RestoreTenantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RestoreTenantdefaultApplicationProblemPlusJSONResponse) VisitRestoreTenantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// Health Whether the process is alive
@@ -3030,6 +3488,9 @@ type StrictServerInterface interface {
 	// StopOperation Stop an operation
 	// (POST /v1/operations/{id}/stop)
 	StopOperation(ctx context.Context, request StopOperationRequestObject) (StopOperationResponseObject, error)
+	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// (GET /v1/quota)
+	GetQuota(ctx context.Context, request GetQuotaRequestObject) (GetQuotaResponseObject, error)
 	// ListSchedules List the schedules
 	// (GET /v1/schedules)
 	ListSchedules(ctx context.Context, request ListSchedulesRequestObject) (ListSchedulesResponseObject, error)
@@ -3108,6 +3569,24 @@ type StrictServerInterface interface {
 	// RedriveTask Set a failed or cancelled task going again
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
+	// ListTenants List the tenants
+	// (GET /v1/tenants)
+	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
+	// CreateTenant Make a tenant
+	// (POST /v1/tenants)
+	CreateTenant(ctx context.Context, request CreateTenantRequestObject) (CreateTenantResponseObject, error)
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// (DELETE /v1/tenants/{slug})
+	DeleteTenant(ctx context.Context, request DeleteTenantRequestObject) (DeleteTenantResponseObject, error)
+	// GetTenant Get a tenant, with how much it uses of each quota
+	// (GET /v1/tenants/{slug})
+	GetTenant(ctx context.Context, request GetTenantRequestObject) (GetTenantResponseObject, error)
+	// PatchTenant Change a tenant's quotas, suspend or resume it
+	// (PATCH /v1/tenants/{slug})
+	PatchTenant(ctx context.Context, request PatchTenantRequestObject) (PatchTenantResponseObject, error)
+	// RestoreTenant Take the deletion of a tenant back
+	// (POST /v1/tenants/{slug}/restore)
+	RestoreTenant(ctx context.Context, request RestoreTenantRequestObject) (RestoreTenantResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -3686,6 +4165,31 @@ func (sh *strictHandler) StopOperation(ctx *fiber.Ctx, id OperationID) error {
 		return err
 	} else if validResponse, ok := response.(StopOperationResponseObject); ok {
 		if err := validResponse.VisitStopOperationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetQuota operation middleware
+func (sh *strictHandler) GetQuota(ctx *fiber.Ctx) error {
+	var request GetQuotaRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetQuota(ctx.UserContext(), request.(GetQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetQuota")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetQuotaResponseObject); ok {
+		if err := validResponse.VisitGetQuotaResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -4562,6 +5066,195 @@ func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(RedriveTaskResponseObject); ok {
 		if err := validResponse.VisitRedriveTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListTenants operation middleware
+func (sh *strictHandler) ListTenants(ctx *fiber.Ctx, params ListTenantsParams) error {
+	var request ListTenantsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTenants(ctx.UserContext(), request.(ListTenantsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTenants")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListTenantsResponseObject); ok {
+		if err := validResponse.VisitListTenantsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateTenant operation middleware
+func (sh *strictHandler) CreateTenant(ctx *fiber.Ctx) error {
+	var request CreateTenantRequestObject
+
+	var body CreateTenantJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateTenant(ctx.UserContext(), request.(CreateTenantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateTenant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateTenantResponseObject); ok {
+		if err := validResponse.VisitCreateTenantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteTenant operation middleware
+func (sh *strictHandler) DeleteTenant(ctx *fiber.Ctx, slug Slug, params DeleteTenantParams) error {
+	var request DeleteTenantRequestObject
+
+	request.Slug = slug
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteTenant(ctx.UserContext(), request.(DeleteTenantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteTenant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteTenantResponseObject); ok {
+		if err := validResponse.VisitDeleteTenantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetTenant operation middleware
+func (sh *strictHandler) GetTenant(ctx *fiber.Ctx, slug Slug) error {
+	var request GetTenantRequestObject
+
+	request.Slug = slug
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTenant(ctx.UserContext(), request.(GetTenantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTenant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTenantResponseObject); ok {
+		if err := validResponse.VisitGetTenantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PatchTenant operation middleware
+func (sh *strictHandler) PatchTenant(ctx *fiber.Ctx, slug Slug) error {
+	var request PatchTenantRequestObject
+
+	request.Slug = slug
+
+	var body PatchTenantJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PatchTenant(ctx.UserContext(), request.(PatchTenantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PatchTenant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PatchTenantResponseObject); ok {
+		if err := validResponse.VisitPatchTenantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RestoreTenant operation middleware
+func (sh *strictHandler) RestoreTenant(ctx *fiber.Ctx, slug Slug) error {
+	var request RestoreTenantRequestObject
+
+	request.Slug = slug
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RestoreTenant(ctx.UserContext(), request.(RestoreTenantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RestoreTenant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RestoreTenantResponseObject); ok {
+		if err := validResponse.VisitRestoreTenantResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

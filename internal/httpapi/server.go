@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	fiberrecover "github.com/gofiber/fiber/v2/middleware/recover"
+	"golang.org/x/time/rate"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
@@ -33,6 +34,8 @@ type Config struct {
 	MaxContext int
 	// AllowHTTP lets endpoints be registered with plain http URLs.
 	AllowHTTP bool
+	// Surface says which calls are answered; "": all.
+	Surface Surface
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
@@ -65,6 +68,8 @@ type Server struct {
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
 	streams  atomic.Int32 // that are open
+
+	throttles throttles
 }
 
 // New returns a server that is not listening yet.
@@ -86,7 +91,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, contract: c}
+	c.keep(cfg.Surface)
+	s := &Server{cfg: cfg, log: cfg.Log, contract: c, throttles: throttles{tenants: map[string]*rate.Limiter{}}}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{
 		AppName:               "asyncflow",

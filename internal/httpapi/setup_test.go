@@ -31,7 +31,10 @@ type bundle struct {
 	db     *pgx.Conn // to look and change from the side
 	keys   *callbacks.Keys
 	issuer *auth.Issuer
-	token  string // of tenant acme, with all scopes but admin
+
+	verifier *auth.Verifier
+
+	token string // of tenant acme, with all scopes but admin
 }
 
 const maxContext = 1000
@@ -63,8 +66,16 @@ func setup(t *testing.T) *bundle {
 func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 	t.Helper()
 	t.Parallel()
+	return setupOn(t, func(*store.Config) {}, configure)
+}
+
+// setupOn is setupWith another configuration of the store too.
+func setupOn(t *testing.T, configureStore func(*store.Config), configure func(*httpapi.Config)) *bundle {
+	t.Helper()
 	url := pgtest.Database(t, prepare)
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}
+	configureStore(&storeConfig)
+	s, err := store.Open(t.Context(), storeConfig)
 	require.NoError(t, err)
 	db, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
@@ -88,7 +99,7 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
 	return b
 }

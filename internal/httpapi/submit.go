@@ -21,7 +21,10 @@ func (s *Server) SubmitTask(ctx context.Context, r SubmitTaskRequestObject) (Sub
 	case header != "":
 		task.Options.Key = header
 	}
-	if err := task.Validate(s.cfg.Store.Clock.Now(), s.cfg.MaxContext); err != nil {
+	if err := task.Validate(s.cfg.Store.Clock.Now(), s.maxContext(ctx)); err != nil {
+		return nil, err
+	}
+	if err := s.throttle(ctx, 1); err != nil {
 		return nil, err
 	}
 	result := s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, []asyncflow.NewTask{task})[0]
@@ -43,17 +46,20 @@ func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (S
 	results := make([]BatchResult, len(items))
 	good := make([]asyncflow.NewTask, 0, len(items))
 	at := make([]int, 0, len(items)) // where the good ones stand in the request
-	now := s.cfg.Store.Clock.Now()
+	now, maxContext := s.cfg.Store.Clock.Now(), s.maxContext(ctx)
 	for i, item := range items {
 		task, err := s.itemIn(item)
 		if err == nil {
-			err = task.Validate(now, s.cfg.MaxContext)
+			err = task.Validate(now, maxContext)
 		}
 		if err != nil {
 			results[i].Error = itemProblem(i, err)
 			continue
 		}
 		good, at = append(good, task), append(at, i)
+	}
+	if err := s.throttle(ctx, len(good)); err != nil {
+		return nil, err
 	}
 	for n, submitted := range s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, good) {
 		if submitted.Err != nil {

@@ -157,7 +157,7 @@ func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (R
 		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context}
 	}
 	if redrive.Context != nil {
-		if err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext); err != nil {
+		if err := asyncflow.CheckDocument("context", redrive.Context, s.maxContext(ctx)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// NoLimit, as a tenant's quota, lifts the operator's default.
+const NoLimit = asyncflow.NoLimit
+
+// CreateTenant makes a tenant, with quotas of its own where they are not 0. This call and
+// the other ones about tenants need the scope admin.
+func (c *Client) CreateTenant(ctx context.Context, slug string, quotas Quotas) (Tenant, error) {
+	body, err := encode(NewTenant{Slug: slug, Quotas: quotas})
+	if err != nil {
+		return Tenant{}, err
+	}
+	return call[Tenant](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CreateTenantWithBody(ctx, contentJSON, bytes.NewReader(body))
+	})
+}
+
+// Tenants returns a page of tenants by name: up to limit of them (0: as many as the
+// server likes), from a cursor on ("": the first ones).
+func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantList, error) {
+	params := map[string]string{"cursor": cursor}
+	if limit != 0 {
+		params["limit"] = strconv.Itoa(limit)
+	}
+	return call[TenantList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListTenants(ctx, nil, query(params))
+	})
+}
+
+// Tenant returns a tenant, with what it uses of each quota.
+func (c *Client) Tenant(ctx context.Context, slug string) (Tenant, error) {
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.GetTenant(ctx, slug) })
+}
+
+// PatchTenant changes a tenant's quotas, suspends or resumes it, and returns it. What is
+// nil stays as it is.
+func (c *Client) PatchTenant(ctx context.Context, slug string, patch TenantPatch) (Tenant, error) {
+	body, err := encode(patch)
+	if err != nil {
+		return Tenant{}, err
+	}
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PatchTenantWithBody(ctx, slug, contentJSON, bytes.NewReader(body))
+	})
+}
+
+// SuspendTenant has all calls of a tenant refused and nothing of it leased any more.
+func (c *Client) SuspendTenant(ctx context.Context, slug, reason string) (Tenant, error) {
+	suspended := true
+	return c.PatchTenant(ctx, slug, TenantPatch{Suspended: &suspended, Reason: reason})
+}
+
+// ResumeTenant has a suspended tenant go on.
+func (c *Client) ResumeTenant(ctx context.Context, slug string) (Tenant, error) {
+	return c.PatchTenant(ctx, slug, TenantPatch{Suspended: new(bool)})
+}
+
+// DeleteTenant suspends a tenant at once and has it dropped after a grace; 0: as soon as
+// can be. Less than 0: after as long as the server thinks fit, 7 days.
+func (c *Client) DeleteTenant(ctx context.Context, slug string, grace time.Duration) (Tenant, error) {
+	params := map[string]string{}
+	switch {
+	case grace == 0:
+		params["now"] = "true"
+	case grace > 0:
+		params["grace"] = asyncflow.Duration(grace).String()
+	}
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteTenant(ctx, slug, nil, query(params))
+	})
+}
+
+// RestoreTenant takes a deletion back.
+func (c *Client) RestoreTenant(ctx context.Context, slug string) (Tenant, error) {
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.RestoreTenant(ctx, slug) })
+}
+
+// Quota returns the quotas of the token's own tenant, and what is in use of them.
+func (c *Client) Quota(ctx context.Context) ([]QuotaUsage, error) {
+	list, err := call[QuotaList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetQuota(ctx) })
+	return list.Data, err
+}
+
+// forTenant is a call about one tenant.
+func forTenant(ctx context.Context, c *Client, slug string, send func(context.Context) (*http.Response, error)) (Tenant, error) {
+	if err := checkPart("slug", slug); err != nil {
+		return Tenant{}, err
+	}
+	return call[Tenant](ctx, c, 0, send)
+}
