@@ -51,7 +51,7 @@ func (a *admission) room(e asyncflow.Endpoint) int {
 		bound(a.here[e.ID]+slotRoom(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
 	}
 	if !e.Limits.Rate.IsZero() {
-		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate, a.now)
+		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(), a.now)
 		bound(tokens, 0)
 		if tokens == 0 {
 			a.lookAt(at)
@@ -99,7 +99,7 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	a.inFlight[e.ID]++
 	a.here[e.ID]++
 	if !e.Limits.Rate.IsZero() {
-		a.d.rates.take(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate, a.now, 1)
+		a.d.rates.take(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(), a.now, 1)
 	}
 	return e.ID, ""
 }
@@ -108,19 +108,19 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 // looked at again when it does.
 func (a *admission) AdmitKey(key string) bool {
 	k := rateKey{a.t.Tenant, a.t.Name, key}
-	tokens, at := a.d.rates.look(k, a.t.Flow.Rate, a.now)
+	tokens, at := a.d.rates.look(k, a.t.Flow.Rate.PerSecond(), a.now)
 	if tokens == 0 {
-		a.d.rates.after(k, at.Sub(a.now), func() { a.d.unhold(k, a.t.Flow.Rate) })
+		a.d.rates.after(k, at.Sub(a.now), func() { a.d.unhold(k, a.t.Flow.Rate.PerSecond()) })
 		return false
 	}
-	a.d.rates.take(k, a.t.Flow.Rate, a.now, 1)
+	a.d.rates.take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
 	return true
 }
 
 // unhold has as many tasks of a flow key that are held go on as its rate allows, and
 // again after a while as long as there are some.
-func (d *Dispatcher) unhold(k rateKey, limit asyncflow.Rate) {
-	n, pause := d.rates.pace(limit)
+func (d *Dispatcher) unhold(k rateKey, perSecond float64) {
+	n, pause := d.rates.pace(perSecond)
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
 	defer cancel()
 	more, err := d.store.Unhold(ctx, k.tenant, k.of, k.name, n)
@@ -128,6 +128,6 @@ func (d *Dispatcher) unhold(k rateKey, limit asyncflow.Rate) {
 		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant, "type", k.of, "error", err)
 	}
 	if more {
-		d.rates.after(k, pause, func() { d.unhold(k, limit) })
+		d.rates.after(k, pause, func() { d.unhold(k, perSecond) })
 	}
 }

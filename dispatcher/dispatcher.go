@@ -138,6 +138,7 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	cancel()
 	d.slots.give(n - len(leases))
 	d.held.add(key, len(leases))
+	d.charge(key.Tenant, len(leases))
 	t = d.latest(ctx, t, leases)
 	for _, l := range leases {
 		d.attempts.Add(1)
@@ -165,7 +166,7 @@ func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []
 	}
 	of := rateKey{t.Tenant, "type", t.Name}
 	if !t.Rate.IsZero() {
-		tokens, at := d.rates.look(of, t.Rate, now)
+		tokens, at := d.rates.look(of, t.Rate.PerSecond(), now)
 		if tokens == 0 {
 			return nil, at, nil
 		}
@@ -177,7 +178,7 @@ func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []
 		return a
 	})
 	if !t.Rate.IsZero() {
-		d.rates.take(of, t.Rate, now, len(g.Leases))
+		d.rates.take(of, t.Rate.PerSecond(), now, len(g.Leases))
 	}
 	switch {
 	case g.Held:
@@ -219,12 +220,13 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 		ofType, _ := d.held.count(key)
 		room = max(0, room-ofType)
 	}
-	room = max(0, min(room, d.fair(key, taken)))
+	ofTenant, again := d.tenantRoom(key.Tenant, now)
+	room = max(0, min(room, d.fair(key, taken), ofTenant))
 	switch {
 	case t.Paused():
 		d.agenda.put(key, time.Time{}, time.Time{})
 	case room == 0:
-		d.agenda.put(key, now.Add(contendedPause), time.Time{})
+		d.agenda.put(key, again, time.Time{})
 	}
 	return t, min(room, t.ScheduleLimit)
 }

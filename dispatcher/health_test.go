@@ -93,6 +93,7 @@ func TestEndpointGone(t *testing.T) {
 		}
 		return done
 	})
+	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
 	tasks := n.submit(t, 1)
 	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
 	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)

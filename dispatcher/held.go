@@ -29,3 +29,9 @@ func (h *held) count(key store.TypeKey) (ofType, ofTenant int) {
 	defer h.mu.Unlock()
 	return h.types[key], h.tenants[key.Tenant]
 }
+
+func (h *held) ofTenant(tenant string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.tenants[tenant]
+}

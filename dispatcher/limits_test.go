@@ -147,3 +147,21 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 	require.NoError(t, err)
 	one.await(t, tasks, asyncflow.StatusSucceeded)
 }
+
+// The quotas of a tenant hold for all of its types together.
+func TestTenantQuotas(t *testing.T) {
+	b := setup(t)
+	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3, "deliveries_per_second": 100}'`)
+	var now, most atomic.Int32
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		at := now.Add(1)
+		defer now.Add(-1)
+		most.Store(max(most.Load(), at))
+		time.Sleep(5 * time.Millisecond) // so that some would be at it at once
+		return done
+	})
+	start := time.Now()
+	n.await(t, n.submit(t, 60), asyncflow.StatusSucceeded)
+	assert.LessOrEqual(t, most.Load(), int32(3))
+	assert.Greater(t, time.Since(start), 1050*time.Millisecond, "120 deliveries, of which 10 may come at once")
+}

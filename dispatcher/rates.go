@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/asyncflow/asyncflow"
 )
 
 // rates are the token buckets of what has a rate, with this node's share of it: the rate
@@ -19,7 +17,7 @@ type rates struct {
 	buckets map[rateKey]*bucket
 }
 
-// rateKey names what has a rate: an endpoint, a type, or a flow key of a type.
+// rateKey names what has a rate: a tenant, an endpoint, a type, or a flow key of a type.
 type rateKey struct{ tenant, of, name string }
 
 type bucket struct {
@@ -37,8 +35,8 @@ func newRates(nodes func() int) *rates {
 }
 
 // bucket returns the bucket of a key. r.mu is held.
-func (r *rates) bucket(key rateKey, limit asyncflow.Rate, now time.Time) *bucket {
-	share := limit.PerSecond() / float64(r.nodes())
+func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
+	share := perSecond / float64(r.nodes())
 	burst := max(1, int(share*burstTime.Seconds()))
 	b := r.buckets[key]
 	switch {
@@ -65,10 +63,10 @@ func (r *rates) tidy(now time.Time) {
 }
 
 // look returns how many tokens there are, and when there is one.
-func (r *rates) look(key rateKey, limit asyncflow.Rate, now time.Time) (int, time.Time) {
+func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucket(key, limit, now)
+	b := r.bucket(key, perSecond, now)
 	tokens := b.TokensAt(now)
 	if tokens >= 1 {
 		return int(tokens), now
@@ -77,18 +75,18 @@ func (r *rates) look(key rateKey, limit asyncflow.Rate, now time.Time) (int, tim
 }
 
 // take takes tokens, which may leave less than none.
-func (r *rates) take(key rateKey, limit asyncflow.Rate, now time.Time, n int) {
+func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucket(key, limit, now)
+	b := r.bucket(key, perSecond, now)
 	for ; n > 0; n -= b.Burst() {
 		b.ReserveN(now, min(n, b.Burst()))
 	}
 }
 
 // pace returns how many tokens come at a time, and after what time the next ones do.
-func (r *rates) pace(limit asyncflow.Rate) (int, time.Duration) {
-	share := limit.PerSecond() / float64(r.nodes())
+func (r *rates) pace(perSecond float64) (int, time.Duration) {
+	share := perSecond / float64(r.nodes())
 	n := max(1, int(share*paceTime.Seconds()))
 	return n, time.Duration(float64(n) / share * float64(time.Second))
 }

@@ -163,7 +163,7 @@ func TestMigrateTenants(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), `INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 0)`)
+	_, err = conn.Exec(t.Context(), `CREATE SCHEMA tenant_acme; INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 0)`)
 	require.NoError(t, err)
 	_, err = store.Open(t.Context(), store.Config{URL: url, Node: "n"})
 	require.ErrorContains(t, err, "asyncflow migrate up")

@@ -41,7 +41,13 @@ func (s *Store) checkTypeQuota(ctx context.Context, tx pgx.Tx, tenant string) er
 	if !ok || t.Quotas.TaskTypes == 0 {
 		return nil
 	}
+	if err := s.roles.asBase(ctx, tx); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`, tenant); err != nil {
+		return err
+	}
+	if err := s.roles.asTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
 	var others int64

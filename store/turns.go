@@ -16,8 +16,8 @@ type keyTurn struct {
 	flow   *asyncflow.Flow
 	room   int       // how many more; -1: no limit
 	only   int64     // the one whose turn it is, if that is decided; else 0
-	first  time.Time // order_time of the first that is held; zero: none is
-	passed bool      // one had to give way to those that are held
+	first  time.Time // order_time of the first of the others; zero: there are none
+	passed bool      // one had to give way to them
 }
 
 // has tells whether it is a task's turn.
@@ -65,7 +65,7 @@ func readTurns(ctx context.Context, conn *tenantConn, t *Type, found []candidate
 type keyState struct {
 	leased  int
 	started bool      // a task that has begun waits for its next attempt or stage
-	first   time.Time // order_time of the first that is held; zero: none is
+	first   time.Time // order_time of the first that is held, or, in an ordered flow, ready too; zero: none is
 	blocks  []int64   // tasks that have failed and keep the others waiting
 }
 
@@ -75,7 +75,7 @@ type querying interface {
 }
 
 func readKeys(ctx context.Context, conn querying, t *Type, keys []string) (map[string]keyState, error) {
-	rows, err := conn.Query(ctx, t.tables.at(0, keyStatesSQL), keys, t.Stages[0].Name, t.Name)
+	rows, err := conn.Query(ctx, t.tables.at(0, keyStatesSQL), keys, t.Stages[0].Name, t.Name, t.Flow.Ordered)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,8 @@ const keyStatesSQL = `
 SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
   EXISTS (SELECT FROM {readies} r WHERE r.key = k AND (r.attempt > 1 OR r.stage <> $2))
     OR EXISTS (SELECT FROM {wait} w WHERE w.key = k AND w.reason <> 'flow_key' AND (w.attempt > 1 OR w.stage <> $2)),
-  (SELECT w.order_time FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key' ORDER BY w.order_time, w.id LIMIT 1),
+  least((SELECT w.order_time FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key' ORDER BY w.order_time, w.id LIMIT 1),
+    CASE WHEN $4 THEN (SELECT min(r.order_time) FROM {readies} r WHERE r.key = k) END),
   ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k)
 FROM unnest($1::text[]) k`
 

@@ -382,7 +382,7 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 		}
 		if s.Pattern != "" {
 			add("not of the pattern", "No-Good", "must")
-			add("too long for the pattern", strings.Repeat("a", 41), "40")
+			add("too long for the pattern", strings.Repeat("a", int(*s.MaxLength)+1), strconv.Itoa(int(*s.MaxLength)))
 		}
 		if len(s.Enum) > 0 {
 			add("none of the words", "lost", fmt.Sprint(s.Enum[0]))

@@ -1,0 +1,32 @@
+package dispatcher
+
+import "time"
+
+// tenantRoom returns how many more tasks the quotas of a tenant let this node lease, and,
+// should there be no room for whatever reason, when to look again. Each node has its share
+// of a quota, rounded up.
+func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again time.Time) {
+	room, again = d.cfg.Concurrency, now.Add(contendedPause)
+	t, ok := d.store.Catalog.Tenant(tenant)
+	if !ok {
+		return room, again
+	}
+	if most := t.Quotas.Concurrency; most > 0 {
+		nodes := int64(d.store.Nodes())
+		room = min(room, int((most+nodes-1)/nodes)-d.held.ofTenant(tenant))
+	}
+	if most := t.Quotas.DeliveriesPerSecond; most > 0 {
+		tokens, at := d.rates.look(rateKey{tenant, "tenant", ""}, most, now)
+		if room = min(room, tokens); tokens == 0 && at.After(again) {
+			again = at
+		}
+	}
+	return max(0, room), again
+}
+
+// charge takes what was leased from the tenant's quota of deliveries.
+func (d *Dispatcher) charge(tenant string, n int) {
+	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
+		d.rates.take(rateKey{tenant, "tenant", ""}, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), n)
+	}
+}
