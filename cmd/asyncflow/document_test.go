@@ -63,7 +63,7 @@ func TestDocumentProblems(t *testing.T) {
 		"key twice":     {"types: []\ntypes: []", []string{`mapping key "types" already defined`}},
 		"unknown keys": {"tasks: []\ntypes: [{name: a, stages: [{name: x, time_out: 1s}], Name: b}]\nendpoints: [{uri: x}]", []string{
 			"tasks is not known here; the keys are endpoints, schedules, types",
-			"types[0].Name is not known here; the keys are name, retention, retry, roll_age, roll_rows, schedule_interval, schedule_limit, stage_mapping, stages",
+			"types[0].Name is not known here; the keys are flow, max_in_flight, name, rate, retention, retry, roll_age, roll_rows, schedule_interval, schedule_limit, stage_mapping, stages",
 			"types[0].stages[0].time_out is not known here",
 			"endpoints[0].uri is not known here; the keys are secret, stage, type, url",
 		}},
@@ -241,4 +241,19 @@ func TestApplyThatFailsHalfway(t *testing.T) {
 	require.Contains(t, r.stdout, "secret whsec_made")
 	require.NotContains(t, r.stdout, "https://h/2")
 	require.Contains(t, r.stderr, "asyncflow: endpoint missing x https://h/: 404 not_found")
+}
+
+// The limits of a task type are read as the API reads them.
+func TestDocumentLimits(t *testing.T) {
+	t.Parallel()
+	doc, err := parseDocument([]byte(`types: [{name: a, stages: [{name: x}], max_in_flight: 5, rate: 10/m, flow: {ordered: true, on_failure: block, rate: 2/s}}]`), nil)
+	require.NoError(t, err)
+	spec := doc.Types[0]
+	require.Equal(t, 5, spec.MaxInFlight)
+	require.Equal(t, asyncflow.Rate{Count: 10, Per: time.Minute}, spec.Rate)
+	require.Equal(t, &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock, Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 2, Per: time.Second}}}, spec.Flow)
+	for text, field := range map[string]string{"rate: 10": "types[0].rate", "rate: 0/s": "types[0].rate", "flow: {}": "types[0].flow", "flow: {ordered: true, max_in_flight: 3}": "types[0].flow.max_in_flight"} {
+		_, err := parseDocument([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`), nil)
+		require.ErrorContains(t, err, field, text)
+	}
 }

@@ -84,7 +84,7 @@ func adminClient(t *testing.T, url string) *client.Client {
 	cfg.HMACSecret = []byte(testJWTSecret)
 	issuer, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := issuer.Issue(testTenant, "operator", []auth.Scope{auth.ScopeAdmin}, time.Hour, time.Now())
+	token, err := issuer.IssueAdmin("operator", time.Hour, time.Now())
 	require.NoError(t, err)
 	c, err := client.New(url, token)
 	require.NoError(t, err)

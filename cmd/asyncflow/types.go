@@ -131,13 +131,19 @@ func (g *globals) printType(t client.TaskType) error {
 	if g.output == "json" {
 		return g.printJSON(t)
 	}
-	mapping := ""
+	mapping, inFlight, flow := "", "", ""
 	if len(t.StageMapping) > 0 {
 		mapping = jsonText(t.StageMapping)
 	}
+	if t.MaxInFlight > 0 {
+		inFlight = strconv.Itoa(t.MaxInFlight)
+	}
+	if t.Flow != nil {
+		flow = jsonText(t.Flow)
+	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused", timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
-		"schedule_interval", t.ScheduleInterval.String(), "roll_rows", strconv.Itoa(t.RollRows), "roll_age", t.RollAge.String(), "retention", t.Retention.String(),
+		"schedule_interval", t.ScheduleInterval.String(), "max_in_flight", inFlight, "rate", t.Rate.String(), "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age", t.RollAge.String(), "retention", t.Retention.String(),
 		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
 		return err
 	}

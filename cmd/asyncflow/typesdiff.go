@@ -156,6 +156,7 @@ func (t typeEntry) diff(ctx context.Context, c *client.Client) (difference, erro
 	case d.Refused != "":
 		full := t.taskType().WithDefaults().After(asyncflow.TaskType{StageMapping: old.StageMapping})
 		would = client.TaskType{Stages: full.Stages, Retry: full.Retry, ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
+			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
 			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention, StageMapping: full.StageMapping}
 	}
 	d.Fields = diffTypes(old, would)
@@ -179,6 +180,9 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"stages":            stageNames(t),
 		"schedule_limit":    jsonText(t.ScheduleLimit),
 		"schedule_interval": jsonText(t.ScheduleInterval),
+		"max_in_flight":     jsonText(t.MaxInFlight),
+		"rate":              jsonText(t.Rate),
+		"flow":              jsonText(t.Flow),
 		"roll_rows":         jsonText(t.RollRows),
 		"roll_age":          jsonText(t.RollAge),
 		"retention":         jsonText(t.Retention),
