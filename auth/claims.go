@@ -60,6 +60,8 @@ func (c *claims) principal() (Principal, error) {
 	return Principal{
 		Tenant:    c.Tenant,
 		Subject:   c.Subject,
+		TokenID:   asyncflow.AuditText(c.ID, asyncflow.MaxAuditText),
+		Issuer:    c.Issuer,
 		Scopes:    scopesOfToken(c.Scope),
 		ExpiresAt: c.ExpiresAt.UTC(),
 	}, nil

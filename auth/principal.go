@@ -12,6 +12,8 @@ import (
 type Principal struct {
 	Tenant    string    // the tenant it acts for; never empty
 	Subject   string    // who it is, for the audit; empty if the token doesn't say
+	TokenID   string    // the token's jti, cut to 255 bytes; empty if it has none
+	Issuer    string    // who made the token
 	Scopes    Scopes    // what it may do
 	ExpiresAt time.Time // when its token expires, in UTC, without any leeway
 }
