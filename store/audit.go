@@ -71,6 +71,30 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 	return wrap(err, "Record(%q, %s)", a.Schema, a.Action)
 }
 
+// RecordAll writes acts of calls that have ended, all or none. Those that are in the audit
+// already are passed over; what was of a tenant that is gone belongs to none.
+func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, a := range acts {
+			if !s.Catalog.HasTenant(a.Schema) { // it is gone
+				a.Schema = ""
+			}
+			var there bool
+			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+auditOf(a.Schema)+` WHERE id = $1::uuid)`, a.ID).Scan(&there); err != nil {
+				return err
+			}
+			if there {
+				continue
+			}
+			if err := insertAudit(ctx, tx, a.Schema, a.AuditEntry); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return wrap(err, "RecordAll(%d)", len(acts))
+}
+
 // RecordByHand writes what the command line did straight in the database at url, at this
 // moment. A database without the table has nothing to be written down.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {

@@ -23,7 +23,7 @@ type migrateUpCmd struct{ databaseFlag }
 
 // Run migrates.
 func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
-	all, err := store.Migrate(ctx, c.DatabaseURL)
+	all, err := migrate(ctx, c.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -35,6 +35,24 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 		}
 	}
 	return nil
+}
+
+// migrate brings every schema up to date. It has an entry in the audit if there was
+// something to do.
+func migrate(ctx context.Context, url string) ([]store.MigrationStatus, error) {
+	all, err := store.Migrate(ctx, url)
+	b := byHand{url: url, action: "schema.migrate", objectType: "schema", detail: map[string]any{}}
+	schemas := 0
+	for _, s := range all {
+		if s.Version < s.Latest {
+			schemas++
+		}
+	}
+	if err == nil && schemas == 0 {
+		return all, nil
+	}
+	b.detail["schemas"] = schemas
+	return all, b.do(ctx, func() error { return err })
 }
 
 type migrateStatusCmd struct{ databaseFlag }

@@ -40,6 +40,7 @@ func (s *Server) PutTaskType(ctx context.Context, r PutTaskTypeRequestObject) (P
 	put := s.cfg.Store.PutTaskType
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckTaskType
+		store.ActOf(ctx).Note("dry_run", true)
 	}
 	stored, created, err := put(ctx, principalOf(ctx).Tenant, t)
 	switch {
