@@ -88,7 +88,7 @@ func (b *bundle) managing() []managing {
 		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","reason":"` + secretContext + `"}`, 202, "pipe", `"total":2`},
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`, 200, "pipe", `{"dry_run":true}`},
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe"}`, 202, "pipe", `"total":0`},
-		{"putAlerts", "PUT", "/v1/alerts", `{"url":"https://ops.example.com/?key=` + secretURL + `","secret":"` + secretOwn + `","rules":{}}`, 200, "", ``},
+		{"putAlerts", "PUT", "/v1/alerts", `{"url":"https://ops.example.com/?key=` + secretURL + `","secret":"` + secretOwn + `","rules":{"backlog_age":"5m"}}`, 200, "", ``},
 		{"getAlerts", "GET", "/v1/alerts", ``, 200, "", ``},
 		{"deleteAlerts", "DELETE", "/v1/alerts", ``, 204, "", ``},
 		{"getGovernance", "GET", "/v1/governance", ``, 200, "", ``},

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
@@ -76,16 +77,19 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	var log lines
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
-		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oh no") })
+		c.Keys = nil // what seals secrets panics
 	})
-	a := b.get("/metrics", "X-Request-Id", "panic-1")
+	b.pipe()
+	a, entries := b.ask("panic-1", b.token, "POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com"}`)
 	assert.Equal(t, 500, a.status)
 	assert.Equal(t, "panic-1", a.problem.RequestId)
-	assert.NotContains(t, string(a.body), "oh no")
-	found := log.with("oh no")
+	assert.NotContains(t, string(a.body), "nil pointer")
+	found := log.with("nil pointer")
 	require.Len(t, found, 1, "once")
 	assert.Contains(t, found[0], "request_id=panic-1")
-	assert.Contains(t, found[0], "requestid_test.go", "with its stack")
+	assert.Contains(t, found[0], "callbacks/keys.go", "with its stack")
+	require.Len(t, entries, 1)
+	assert.Equal(t, []any{"endpoint.create", asyncflow.AuditFailed, 500, "internal"}, []any{entries[0].Action, entries[0].Outcome, entries[0].Status, entries[0].Code})
 	assert.Equal(t, 200, b.get("/healthz").status)
 
 	_, err := b.db.Exec(context.Background(), `ALTER TABLE tenant_acme.task_types RENAME TO gone`)
