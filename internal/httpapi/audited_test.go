@@ -171,6 +171,29 @@ func TestEveryManagingCallIsAudited(t *testing.T) {
 	}
 }
 
+// A change that comes too late is told as refused, and not as done.
+func TestRefusedByItsState(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	for range 2 {
+		_, token := b.lease()
+		if b.call("PATCH", "/v1/tasks/"+id, `{"priority":1}`).status != 409 {
+			t.Error("it is running")
+		}
+		require.Equal(t, 200, b.callAs(token, "POST", path+"/complete", "").status)
+	}
+	for i, c := range []struct{ method, path, body string }{
+		{"POST", "/cancel", ""}, {"POST", "/redrive", ""}, {"PATCH", "", `{"priority":1}`},
+	} {
+		a, entries := b.ask(fmt.Sprintf("late-%d", i), b.token, c.method, "/v1/tasks/"+id+c.path, c.body)
+		require.Equal(t, 409, a.status, "%s", a.body)
+		require.Len(t, entries, 1)
+		e := entries[0]
+		assert.Equal(t, []any{asyncflow.AuditRefused, 409, "conflict", id}, []any{e.Outcome, e.Status, e.Code, e.Object})
+	}
+}
+
 // Reading and submitting cost no entry.
 func TestOtherCallsAreNotAudited(t *testing.T) {
 	b := setup(t)
