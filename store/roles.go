@@ -102,6 +102,19 @@ func (r *roles) asBase(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// as gives the rest of a transaction the role of a tenant, or ("") the base role.
+func (r *roles) as(ctx context.Context, tx pgx.Tx, tenant string) error {
+	if tenant == "" {
+		return r.asBase(ctx, tx)
+	}
+	role, err := r.of(ctx, tenant)
+	if err != nil || role == "" {
+		return err
+	}
+	_, err = tx.Exec(ctx, setRole, role)
+	return err
+}
+
 // roleError says what is wrong where a role could not be taken.
 func roleError(err error) error {
 	var pg *pgconn.PgError

@@ -42,6 +42,7 @@ func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.Task
 		if stored, created, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil && dry {
 			return errDry
 		}
+		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
 	if sqlState(err) == "42P07" || sqlState(err) == "23505" { // another has just created it: change that one
@@ -285,15 +286,10 @@ func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 }
 
 // change runs do in a transaction that also marks the tenant's configuration as
-// changed, reads it again here, and tells the other nodes.
+// changed and writes the act of the context, reads the configuration again here, and
+// tells the other nodes.
 func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
-		if err := do(tx); err != nil {
-			return err
-		}
-		if err := s.roles.asBase(ctx, tx); err != nil {
-			return err
-		}
+	err := s.actingThen(ctx, tenant, do, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`, tenant); err != nil {
 			return err
 		}

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	fiberrecover "github.com/gofiber/fiber/v2/middleware/recover"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
@@ -36,6 +36,8 @@ type Config struct {
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
+	// TrustedProxies are those whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: nothing does.
 	Metrics http.Handler
 	// Streams bounds the event streams.
@@ -65,6 +67,7 @@ type Server struct {
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
 	streams  atomic.Int32 // that are open
+	denied   *deniedCalls
 }
 
 // New returns a server that is not listening yet.
@@ -87,6 +90,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, contract: c}
+	s.denied = newDeniedCalls(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{
 		AppName:               "asyncflow",
@@ -103,24 +107,24 @@ func New(cfg Config) (*Server, error) {
 		JSONDecoder:           api.Decode,
 		JSONEncoder:           encode,
 	})
-	s.app.Use(fiberrecover.New(fiberrecover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.app.Use(s.begin)
 	s.app.Use(s.admit)
 	RegisterHandlers(s.app, NewStrictHandler(s, nil))
 	return s, nil
 }
 
 // Serve answers requests on a listener until Shutdown.
-func (s *Server) Serve(l net.Listener) error { return s.app.Listener(l) }
+func (s *Server) Serve(l net.Listener) error {
+	go s.denied.run(s.stopping)
+	return s.app.Listener(l)
+}
 
 // Shutdown takes no new requests, has waiting calls answer, and waits for the
 // others up to a time.
 func (s *Server) Shutdown(timeout time.Duration) error {
 	s.stop()
+	defer s.denied.flush(true)
 	return s.app.ShutdownWithTimeout(timeout)
-}
-
-func (s *Server) logPanic(c *fiber.Ctx, e any) {
-	s.log.Error("panic in a request", "method", c.Method(), "path", c.Path(), "panic", e)
 }
 
 // encode writes JSON for programs and people: without escapes for HTML.

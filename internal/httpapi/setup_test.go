@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type bundle struct {
 	keys   *callbacks.Keys
 	issuer *auth.Issuer
 	token  string // of tenant acme, with all scopes but admin
+	stop   func() // stops the server before the end of the test
 }
 
 const maxContext = 1000
@@ -82,13 +84,16 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		require.NoError(t, server.Shutdown(5*time.Second))
 		require.NoError(t, <-served)
+	})
+	t.Cleanup(func() {
+		stop()
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, stop: stop}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
 	return b
 }
