@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,6 +63,25 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	require.False(t, a.Written())
 	_, err = b.TaskType(t.Context(), tenant, "pipe")
 	require.NoError(t, err, "it is still there")
+}
+
+// What an operator changes for a tenant is in the audit of what belongs to none, and is one
+// with the change too.
+func TestActOfAnOperator(t *testing.T) {
+	b := setup(t)
+	a := store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root", Action: "task_type.put", Status: 200})
+	ctx := store.WithAct(t.Context(), a)
+	_, _, err := b.PutTaskType(ctx, tenant, twoStages())
+	require.NoError(t, err)
+	require.True(t, a.Written())
+	require.Empty(t, b.audit(tenant))
+	require.Len(t, b.audit(""), 1)
+	a = store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root", Action: "schedule.delete", Status: 204})
+	ctx = store.WithAct(t.Context(), a)
+	_, _, err = b.PutSchedule(ctx, tenant, asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)})
+	require.NoError(t, err)
+	require.True(t, a.Written())
+	require.Len(t, b.audit(""), 2)
 }
 
 // An answer that was lost doesn't make two entries of one call.

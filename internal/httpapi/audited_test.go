@@ -116,7 +116,7 @@ func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 		for method, op := range item.Operations() {
 			name, _ := op.Extensions["x-scope"].(string)
 			scope := auth.Scope(name)
-			if op.Security != nil && (*op.Security)[0]["adminToken"] != nil {
+			if op.Security != nil && slices.ContainsFunc(*op.Security, func(r openapi3.SecurityRequirement) bool { return r["adminToken"] != nil }) {
 				scope = auth.ScopeAdmin
 			}
 			submits := op.OperationID == "submitTask" || op.OperationID == "submitTasks"
