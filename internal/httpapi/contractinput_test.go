@@ -382,7 +382,11 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 		}
 		if s.Pattern != "" {
 			add("not of the pattern", "No-Good", "must")
-			add("too long for the pattern", strings.Repeat("a", 41), "40")
+			longest := 40
+			if s.MaxLength != nil {
+				longest = int(*s.MaxLength)
+			}
+			add("too long for the pattern", strings.Repeat("a", longest+1), strconv.Itoa(longest))
 		}
 		if len(s.Enum) > 0 {
 			add("none of the words", "lost", fmt.Sprint(s.Enum[0]))
