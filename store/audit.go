@@ -79,7 +79,7 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 			if !s.Catalog.HasTenant(a.Schema) { // it is gone
 				a.Schema = ""
 			}
-			if err := s.roles.as(ctx, tx, a.Schema); err != nil {
+			if err := s.roles.asAny(ctx, tx, a.Schema); err != nil {
 				return err
 			}
 			var there bool

@@ -102,17 +102,22 @@ func (r *roles) asBase(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// as gives the rest of a transaction the role of a tenant, or ("") the base role.
-func (r *roles) as(ctx context.Context, tx pgx.Tx, tenant string) error {
-	if tenant == "" {
-		return r.asBase(ctx, tx)
-	}
+// asTenant gives the rest of a transaction a tenant's role.
+func (r *roles) asTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	role, err := r.of(ctx, tenant)
 	if err != nil || role == "" {
 		return err
 	}
 	_, err = tx.Exec(ctx, setRole, role)
-	return err
+	return roleError(err)
+}
+
+// asAny is asTenant or, without a tenant, asBase.
+func (r *roles) asAny(ctx context.Context, tx pgx.Tx, tenant string) error {
+	if tenant == "" {
+		return r.asBase(ctx, tx)
+	}
+	return r.asTenant(ctx, tx, tenant)
 }
 
 // roleError says what is wrong where a role could not be taken.
