@@ -125,7 +125,7 @@ func (c *claims) principal(kind Kind) (Principal, error) {
 	if !validSubject(c.Subject) {
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}
-	p := Principal{Kind: kind, Issuer: c.Issuer, Subject: c.Subject, ExpiresAt: c.ExpiresAt.UTC()}
+	p := Principal{Kind: kind, Issuer: c.Issuer, Subject: c.Subject, TokenID: asyncflow.AuditText(c.ID, asyncflow.MaxAuditText), ExpiresAt: c.ExpiresAt.UTC()}
 	if c.IssuedAt != nil {
 		p.IssuedAt = c.IssuedAt.UTC()
 	}

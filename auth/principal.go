@@ -28,6 +28,7 @@ type Principal struct {
 	Tenant    string    // the tenant it acts for; empty for an operator, never else
 	Issuer    string    // who vouches for it: the claim iss
 	Subject   string    // who it is, for the audit; empty if the token doesn't say
+	TokenID   string    // the token's jti, cut to 255 bytes; empty if it has none
 	Scopes    Scopes    // what it may do; of an operator, admin alone
 	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token doesn't say
 	ExpiresAt time.Time // when its token expires, in UTC, without any leeway

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,7 @@ func problemError(r *http.Response, body []byte) *Error {
 		e.Problem.Detail = plainDetail(r, body)
 	}
 	e.Problem.Status = r.StatusCode
+	e.Problem.RequestId = cmp.Or(e.Problem.RequestId, r.Header.Get("X-Request-Id"))
 	return e
 }
 

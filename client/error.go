@@ -41,6 +41,10 @@ func (e *Error) Detail() string {
 	return e.Problem.Title
 }
 
+// RequestID returns the id under which the server knows the call, to be told to whoever
+// runs it; "" if the answer has none.
+func (e *Error) RequestID() string { return e.Problem.RequestId }
+
 // Unwrap returns the same error in the words of the domain.
 func (e *Error) Unwrap() error {
 	known := &asyncflow.Error{Code: asyncflow.Code(e.Problem.Code), Fields: e.Problem.Errors, RetryAfter: e.RetryAfter}

@@ -16,6 +16,10 @@ type (
 	Attempt       = api.Attempt
 	AttemptList   = api.AttemptList
 
+	AuditEntry   = api.AuditEntry
+	AuditList    = api.AuditList
+	AuditOutcome = api.AuditOutcome
+
 	TaskType     = api.TaskType
 	TaskTypeSpec = api.TaskTypeSpec
 	TaskTypeList = api.TaskTypeList

@@ -18,6 +18,8 @@ type Config struct {
 	// Schedules are cron specs by job, in UTC, or Off; a job that isn't named has its
 	// own.
 	Schedules map[string]string
+	// AuditRetention is how long the job forget keeps the audit; 0: for ever.
+	AuditRetention time.Duration
 
 	Log *slog.Logger
 }
@@ -27,6 +29,7 @@ type Governor struct {
 	store *store.Store
 	log   *slog.Logger
 	jobs  []Job
+	audit time.Duration // AuditRetention
 
 	attention *attention
 	folded    sync.Map // of tenant to store.Unfolded, where a fold found nothing to do
@@ -67,7 +70,7 @@ func New(s *store.Store, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{store: s, log: cfg.Log, attention: newAttention(s)}
+	g := &Governor{store: s, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s)}
 	g.jobs = g.standardJobs()
 	return g, schedule(g.jobs, cfg.Schedules)
 }

@@ -121,19 +121,38 @@ func each(tenants []string, step func(tenant string) (int, error)) (int, error) 
 }
 
 // forget deletes the rows of nodes that are gone, of operations and episodes of alerts
-// that ended long ago, and old minutes of endpoints.
+// that ended long ago, old minutes of endpoints, and what the audit no longer keeps.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	g.attention.tidy(g.store.Catalog.Tenants())
 	sum, err := g.store.ForgetNodes(ctx)
-	errs := []error{err}
+	audit, err2 := g.forgetAudit(ctx, "")
+	sum += audit
+	errs := []error{err, err2}
 	for tenant := range g.store.Catalog.Tenants() {
-		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes} {
+		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes, g.forgetAudit} {
 			n, err := forget(ctx, tenant)
 			sum += n
 			errs = append(errs, err)
 		}
 	}
 	return sum, errors.Join(errs...)
+}
+
+// forgetAudit deletes what the audit of a tenant (or of those that belong to none) no longer
+// keeps.
+func (g *Governor) forgetAudit(ctx context.Context, tenant string) (int, error) {
+	if g.audit == 0 {
+		return 0, nil
+	}
+	return untilDone(func() (int, error) { return g.store.ForgetAudit(ctx, tenant, g.audit) })
+}
+
+// lookForgetAudit counts it.
+func (g *Governor) lookForgetAudit(ctx context.Context, tenant string) (int, error) {
+	if g.audit == 0 {
+		return 0, nil
+	}
+	return g.store.LookForgetAudit(ctx, tenant, g.audit)
 }
 
 // eachType calls do for each type of each tenant that is worth a look, and adds up. One

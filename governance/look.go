@@ -43,13 +43,15 @@ func (g *Governor) lookFold(ctx context.Context) ([]store.Due, error) {
 
 func (g *Governor) lookForget(ctx context.Context) ([]store.Due, error) {
 	nodes, err := g.store.LookForgetNodes(ctx)
+	audit, err1 := g.lookForgetAudit(ctx, "")
 	due, err2 := g.lookTenants(func(tenant string) ([]store.Due, error) {
 		due, err := g.store.LookForgetOperations(ctx, tenant)
 		n, err2 := g.store.LookForgetEpisodes(ctx, tenant)
 		minutes, err3 := g.store.LookForgetMinutes(ctx, tenant)
-		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}, store.Due{Tenant: tenant, Rows: minutes}), errors.Join(err, err2, err3)
+		entries, err4 := g.lookForgetAudit(ctx, tenant)
+		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}, store.Due{Tenant: tenant, Rows: minutes + entries}), errors.Join(err, err2, err3, err4)
 	})
-	return without0(append([]store.Due{{Rows: nodes}}, due...)), errors.Join(err, err2)
+	return without0(append([]store.Due{{Rows: nodes + audit}}, due...)), errors.Join(err, err1, err2)
 }
 
 // lookTypes looks at each type of each tenant.

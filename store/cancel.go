@@ -24,15 +24,18 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 	for range cancelTries {
 		var cancelled []asyncflow.Settlement
 		err := s.following(ctx, t, func(t *Type) error {
-			return pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) (err error) {
+			return s.acting(ctx, t.Tenant, func(tx pgx.Tx) (err error) {
 				if t, err = rollsNow(ctx, tx, t); err != nil {
 					return err
 				}
 				cancelled, err = cancelAll(ctx, tx, t, []int64{id.Number}, reason, s.Clock.Now())
+				if err == nil && len(cancelled) == 0 {
+					return errSame
+				}
 				return err
 			})
 		})
-		if err != nil {
+		if err != nil && err != errSame {
 			return Task{}, wrap(err, "Cancel(%q, %s)", tenant, id)
 		}
 		task, err := s.Task(ctx, tenant, id)

@@ -135,6 +135,12 @@ func (s *Store) suspended(tenant string) bool {
 	return ok && t.Suspended
 }
 
+// HasTenant tells whether this node knows a tenant.
+func (c *Catalog) HasTenant(slug string) bool {
+	_, ok := c.Tenant(slug)
+	return ok
+}
+
 // Types returns all task types of all tenants.
 func (c *Catalog) Types() iter.Seq[*Type] {
 	return func(yield func(*Type) bool) {

@@ -46,7 +46,7 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 // puts it where it belongs after the patch.
 func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p asyncflow.Patch) (changed bool, err error) {
 	ts := &tokens{}
-	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
+	err = s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
 		t, err := rollsNow(ctx, tx, t)
 		if err != nil {
 			return err

@@ -181,3 +181,9 @@ func (s *Store) explain(ctx context.Context, tenant, sql string, args ...any) (p
 	})
 	return plan, err
 }
+
+// InsertAudit exposes insertAudit.
+var InsertAudit = insertAudit
+
+// ForgetWritten has an act look as after a commit whose answer was lost.
+func (a *Act) ForgetWritten() { a.written = false }

@@ -18,6 +18,7 @@ import (
 // governance asks of many tenants in one statement (see ofTenants), which is when there
 // is something to do for one, and nothing of what it is.
 var surveyed = map[string]string{
+	"audit":            "id, at",
 	"idempotency_keys": "expires_at",
 	"operations":       "id, type, state, next_at",
 	"schedules":        "paused_at, next_at",
@@ -72,6 +73,7 @@ func (f *fence) base(ctx context.Context) error {
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA asyncflow TO `+role+`;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA asyncflow TO `+role+`;
 		REVOKE INSERT, UPDATE, DELETE ON asyncflow.fence, asyncflow.migrations FROM `+role+`;
+		REVOKE UPDATE ON asyncflow.audit FROM `+role+`;
 		UPDATE asyncflow.fence SET base_role = prefix WHERE base_role IS DISTINCT FROM prefix`)
 	return wrap(err, "grant the schema asyncflow to %s", f.prefix)
 }
@@ -125,7 +127,7 @@ func (f *fence) give(ctx context.Context, table, role string) (err error) {
 }
 
 // migrate gives a tenant's schema to its role, brings it to the newest version as that
-// role, and grants what is surveyed of it.
+// role, and grants what others may do in it.
 func (f *fence) migrate(ctx context.Context, url, tenant string) (MigrationStatus, error) {
 	if err := f.own(ctx, tenant); err != nil {
 		return MigrationStatus{}, err
@@ -145,15 +147,19 @@ func (f *fence) enter(ctx context.Context, tenant string) error {
 	return wrap(err, "enter the role of %q", tenant)
 }
 
-// grant lets the base role read what is surveyed.
+// grant lets the base role read what is surveyed. It takes the right to delete from the
+// audit away from the tenant's role, under which all calls are served, and gives it to the base
+// role, for ForgetAudit.
 func (f *fence) grant(ctx context.Context, tenant string) error {
 	role, schema, base := quote(f.roleOf(tenant)), quote(schemaOf(tenant)), quote(f.prefix)
 	grants := []string{`GRANT USAGE ON SCHEMA ` + schema + ` TO ` + base}
 	for _, table := range slices.Sorted(maps.Keys(surveyed)) {
 		grants = append(grants, `GRANT SELECT (`+surveyed[table]+`) ON `+schema+`.`+table+` TO `+base)
 	}
+	audit := schema + `.audit`
+	grants = append(grants, `GRANT DELETE ON `+audit+` TO `+base, `REVOKE UPDATE, DELETE, TRUNCATE ON `+audit+` FROM `+role)
 	_, err := f.conn.Exec(ctx, `BEGIN; SET LOCAL ROLE `+role+`; `+strings.Join(grants, "; ")+`; COMMIT`)
-	return wrap(err, "grant what is surveyed of %s", schema)
+	return wrap(err, "grant what the base role may do in %s", schema)
 }
 
 // need makes roles that are not there, and has our user be a member of each.

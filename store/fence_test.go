@@ -52,6 +52,7 @@ type calls struct {
 // withoutSQL are the methods that run no statement of a tenant.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"VacuumType",                                                                                                    // Postgres skips what is another's, with a warning
+	"ForgetAudit",                                                                                                   // it is done under the base role
 	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant", "Tenant", "TenantPage"} // the operator's, of the schema asyncflow
 
 // special are the arguments after the tenant where their types say too little.
@@ -71,11 +72,16 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, store.Progress{Percent: 1},
 		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)},
 		store.DueOperation{Tenant: tenant, Type: "pipe", ID: anyUUID, At: time.Now()},
+		store.AuditFilter{Tenant: tenant, Limit: 1}, denied(tenant), []*store.Act{denied(tenant)},
 		asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
 	} {
 		c.types[reflect.TypeOf(arg)] = arg
 	}
 	return c
+}
+
+func denied(tenant string) *store.Act {
+	return store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: time.Now(), Tenant: tenant, Action: "x.y", Outcome: asyncflow.AuditDenied})
 }
 
 func changed() asyncflow.TaskType {
@@ -85,12 +91,14 @@ func changed() asyncflow.TaskType {
 }
 
 // ofATenant tells whether a method is about a tenant: it takes its name, a type of its,
-// or an operation of its.
+// an operation of its, or something of its audit.
 func ofATenant(m reflect.Method) bool {
 	for i := 1; i < m.Type.NumIn(); i++ {
 		in := m.Type.In(i)
 		switch {
 		case in == reflect.TypeFor[*store.Type](), in == reflect.TypeFor[store.DueOperation]():
+			return true
+		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.Act](), in == reflect.TypeFor[[]*store.Act]():
 			return true
 		case i <= 2 && in.Kind() == reflect.String:
 			return true
@@ -247,12 +255,15 @@ func TestRolesMayLittle(t *testing.T) {
 		`CREATE TABLE tenant_other.x (i int)`, `CREATE TABLE asyncflow.x (i int)`, `CREATE TABLE public.x (i int)`, `CREATE SCHEMA x`, `CREATE ROLE x`, `SET ROLE ` + other, `SET ROLE ` + b.BaseRole(),
 		`DROP SCHEMA tenant_other CASCADE`, `ALTER TABLE tenant_other.tallies RENAME TO x`, `GRANT USAGE ON SCHEMA tenant_other TO public`,
 		`SELECT 'tenant_other.tallies'::regclass`,
+		`DELETE FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `SELECT FROM tenant_other.audit`, `SELECT FROM asyncflow.audit`,
 	} {
 		refused(acme, sql)
 	}
 	for _, sql := range []string{
 		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_pipe_1`, `SELECT key FROM tenant_acme.idempotency_keys`, `SELECT filter FROM tenant_acme.operations`,
 		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`, `SELECT secret FROM tenant_acme.endpoints`, `CREATE TABLE tenant_acme.x (i int)`,
+		`SELECT subject FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `TRUNCATE asyncflow.audit`,
+		`INSERT INTO tenant_acme.audit (id, at, origin, action, outcome) VALUES (gen_random_uuid(), now(), 'api', 'a.b', 'done')`,
 		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.migrations`, `CREATE TABLE asyncflow.x (i int)`,
 	} {
 		refused(b.BaseRole(), sql)

@@ -39,10 +39,13 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	_, err = s.of(tenant).Exec(ctx, `INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position, next_at, created_at, finished_at)
-		VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
-		o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total, o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
-	return err
+	return s.acting(ctx, tenant, func(tx pgx.Tx) error {
+		ActOf(ctx).noteOperation(o)
+		_, err := tx.Exec(ctx, `INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position, next_at, created_at, finished_at)
+			VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
+			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total, o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
+		return err
+	})
 }
 
 // OperationsKept is how long operations that have ended are kept.
@@ -71,9 +74,15 @@ func (s *Store) Operation(ctx context.Context, tenant, id string) (Operation, er
 // StopOperation stops an operation and returns it. It waits for a step under way:
 // afterwards no task is touched by it. One that has ended is returned as it is.
 func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
-	_, err := s.of(tenant).Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
-		WHERE id = $1::uuid AND state = 'running'`, id, s.Clock.Now())
-	if err != nil {
+	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
+			WHERE id = $1::uuid AND state = 'running'`, id, s.Clock.Now())
+		if err == nil && tag.RowsAffected() == 0 { // it has ended, or there is none
+			return errSame
+		}
+		return err
+	})
+	if err != nil && err != errSame {
 		return Operation{}, wrap(err, "StopOperation(%q, %q)", tenant, id)
 	}
 	return s.Operation(ctx, tenant, id)

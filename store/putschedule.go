@@ -30,10 +30,11 @@ func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncfl
 	if _, err := timetable.New(schedule, now); err != nil {
 		return stored, false, err
 	}
-	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
 		if stored, created, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil && dry {
 			return errDry
 		}
+		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
 	if sqlState(err) == "23505" { // another has just created it: change that one

@@ -28,7 +28,7 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 	var ts *tokens
 	err = s.following(ctx, t, func(t *Type) error {
 		ts = &tokens{}
-		return pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
+		return s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
 			_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
 			if err == nil {
 				err = refused[id.Number]

@@ -112,6 +112,14 @@ func (r *roles) asTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	return roleError(err)
 }
 
+// asAny is asTenant or, without a tenant, asBase.
+func (r *roles) asAny(ctx context.Context, tx pgx.Tx, tenant string) error {
+	if tenant == "" {
+		return r.asBase(ctx, tx)
+	}
+	return r.asTenant(ctx, tx, tenant)
+}
+
 // roleError says what is wrong where a role could not be taken.
 func roleError(err error) error {
 	var pg *pgconn.PgError

@@ -62,28 +62,34 @@ func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedu
 // DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
 // are stay.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
-	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = unknownSchedule(name)
-	}
+	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
+		if err == nil && tag.RowsAffected() == 0 {
+			return unknownSchedule(name)
+		}
+		return err
+	})
 	return wrap(err, "DeleteSchedule(%q, %q)", tenant, name)
 }
 
 // PauseSchedule lets the ticks of a schedule pass without tasks, and returns it. No task
 // of a tick is submitted after that. One that is paused already keeps its time.
-func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
-	_, err := s.of(tenant).Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now())
-	if err != nil {
-		return StoredSchedule{}, wrap(err, "PauseSchedule(%q, %q)", tenant, name)
-	}
-	return s.Schedule(ctx, tenant, name)
+func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
+	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now()); err != nil {
+			return err
+		}
+		stored, err = readSchedule(ctx, tx, tenant, name, "")
+		return err
+	})
+	return stored, wrap(err, "PauseSchedule(%q, %q)", tenant, name)
 }
 
 // ResumeSchedule has a paused schedule go on with its next tick, and returns it. The
 // ticks that have passed meanwhile stay without tasks, whatever its catch-up policy. One
 // that is not paused is left as it is.
 func (s *Store) ResumeSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
-	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil || stored.PausedAt.IsZero() {
 			return err
 		}

@@ -69,6 +69,7 @@ func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.Task
 		if err == nil && dry {
 			return errDry
 		}
+		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
 	if sqlState(err) == "42P07" || sqlState(err) == "23505" { // another has just created it: change that one
@@ -312,29 +313,20 @@ func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 }
 
 // change runs do in a transaction that also marks the tenant's configuration as
-// changed, reads it again here, and tells the other nodes.
+// changed and writes the act of the context, reads the configuration again here, and
+// tells the other nodes.
 func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	return s.changeBy(ctx, s.of(tenant), tenant, do)
+	return s.changeBy(ctx, tenant, tenant, do)
 }
 
 // changeBase is change for what stands in the schema asyncflow.
 func (s *Store) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	return s.changeBy(ctx, s.base, tenant, do)
+	return s.changeBy(ctx, "", tenant, do)
 }
 
-// beginner is a database.
-type beginner interface {
-	Begin(context.Context) (pgx.Tx, error)
-}
-
-func (s *Store) changeBy(ctx context.Context, db beginner, tenant string, do func(pgx.Tx) error) error {
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if err := do(tx); err != nil {
-			return err
-		}
-		if err := s.roles.asBase(ctx, tx); err != nil {
-			return err
-		}
+// changeBy is change in a transaction of a tenant's, or of nobody's.
+func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
+	err := s.actingThen(ctx, whose, do, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`, tenant); err != nil {
 			return err
 		}

@@ -25,6 +25,21 @@ func (s *Store) of(tenant string) tenantDB { return tenantDB{s.base, s.roles, te
 // hot is of over the connections that submit, lease and settle.
 func (s *Store) hot(tenant string) tenantDB { return tenantDB{s.hotPool, s.roles, tenant} }
 
+// database is the database for the work of a tenant, or for what belongs to none.
+type database interface {
+	querier
+	execer
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// anyOf returns the database for a tenant's work, or ("") for what belongs to none.
+func (s *Store) anyOf(tenant string) database {
+	if tenant == "" {
+		return s.base
+	}
+	return s.of(tenant)
+}
+
 // Begin begins a transaction.
 func (db tenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	role, err := db.roles.of(ctx, db.tenant)

@@ -189,10 +189,16 @@ func (s *Store) Release(ctx context.Context, tenant, taskType, key string) (int,
 	if err != nil {
 		return 0, err
 	}
-	tag, err := s.of(t.Tenant).Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`), t.Name, key)
+	n := 0
+	err = s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`), t.Name, key)
+		n = int(tag.RowsAffected())
+		ActOf(ctx).Note("released", n)
+		return err
+	})
 	if err != nil {
 		return 0, wrap(err, "Release(%q, %q)", tenant, taskType)
 	}
 	s.unholds.add(t.Key(), key)
-	return int(tag.RowsAffected()), nil
+	return n, nil
 }

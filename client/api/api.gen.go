@@ -125,6 +125,48 @@ func (e AttemptOutcome) Valid() bool {
 	}
 }
 
+// Defines values for AuditEntryOrigin.
+const (
+	AuditFromAPI AuditEntryOrigin = "api"
+	AuditFromCLI AuditEntryOrigin = "cli"
+)
+
+// Valid indicates whether the value is a known member of the AuditEntryOrigin enum.
+func (e AuditEntryOrigin) Valid() bool {
+	switch e {
+	case AuditFromAPI:
+		return true
+	case AuditFromCLI:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AuditOutcome.
+const (
+	AuditDenied  AuditOutcome = "denied"
+	AuditDone    AuditOutcome = "done"
+	AuditFailed  AuditOutcome = "failed"
+	AuditRefused AuditOutcome = "refused"
+)
+
+// Valid indicates whether the value is a known member of the AuditOutcome enum.
+func (e AuditOutcome) Valid() bool {
+	switch e {
+	case AuditDenied:
+		return true
+	case AuditDone:
+		return true
+	case AuditFailed:
+		return true
+	case AuditRefused:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BulkCancellationStatus.
 const (
 	BulkCancellationStatusPending BulkCancellationStatus = "pending"
@@ -375,6 +417,95 @@ type AttemptOutcome string
 type AttemptList struct {
 	Data []Attempt `json:"data"`
 }
+
+// AuditClaim What a token said that was not accepted. Anybody can write such a token.
+type AuditClaim struct {
+	Issuer  string `json:"issuer,omitempty,omitzero"`
+	Subject string `json:"subject,omitempty,omitzero"`
+	Tenant  string `json:"tenant,omitempty,omitzero"`
+	TokenId string `json:"token_id,omitempty,omitzero"`
+}
+
+// AuditEntry defines model for AuditEntry.
+type AuditEntry struct {
+	// Action What was asked for, such as task_type.put; any: several things, in the row of a flood.
+	//
+	// Example: task_type.put
+	Action string `json:"action"`
+
+	// Address Of the caller: of the connection, or as told by a trusted proxy.
+	Address string `json:"address,omitempty,omitzero"`
+
+	// At When it was written; of several calls, when the first was made.
+	At time.Time `json:"at"`
+
+	// Calls How many calls it stands for.
+	Calls int64 `json:"calls"`
+
+	// Claimed What a token said that was not accepted. Anybody can write such a token.
+	Claimed AuditClaim `json:"claimed,omitempty,omitzero"`
+
+	// Code That of the problem document.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Detail More, such as the version that was made, or why it was denied. Never secrets, contexts or outputs.
+	Detail map[string]interface{} `json:"detail,omitempty,omitzero"`
+	Id     string                 `json:"id"`
+
+	// Issuer The iss of the token.
+	Issuer string `json:"issuer,omitempty,omitzero"`
+
+	// LastAt Of several calls: when the last was made.
+	LastAt time.Time `json:"last_at,omitempty,omitzero"`
+
+	// Object Its name or id.
+	Object string `json:"object,omitempty,omitzero"`
+
+	// ObjectType Example: task_type
+	ObjectType string `json:"object_type,omitempty,omitzero"`
+
+	// Origin cli: the command line, straight in the database.
+	Origin AuditEntryOrigin `json:"origin"`
+
+	// Outcome done: 2xx. denied: 401 or 403. refused: any other 4xx. failed: 5xx.
+	Outcome AuditOutcome `json:"outcome"`
+
+	// Proxy The address of the connection, where a trusted proxy told another.
+	Proxy string `json:"proxy,omitempty,omitzero"`
+
+	// RequestId The X-Request-Id of the answer; of several calls, the first one's.
+	RequestId string `json:"request_id,omitempty,omitzero"`
+
+	// Scopes The scopes of the token, separated by spaces.
+	Scopes string `json:"scopes,omitempty,omitzero"`
+
+	// Status Of HTTP; left out for the command line.
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Subject Who it was: the sub of the token; of the command line, user@host. Proven by the token's signature, or left out.
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Tenant Of the caller; left out where it is not proven.
+	Tenant string `json:"tenant,omitempty,omitzero"`
+
+	// TokenId The jti of the token.
+	TokenId   string `json:"token_id,omitempty,omitzero"`
+	UserAgent string `json:"user_agent,omitempty,omitzero"`
+}
+
+// AuditEntryOrigin cli: the command line, straight in the database.
+type AuditEntryOrigin string
+
+// AuditList defines model for AuditList.
+type AuditList struct {
+	Data []AuditEntry `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+}
+
+// AuditOutcome done: 2xx. denied: 401 or 403. refused: any other 4xx. failed: 5xx.
+type AuditOutcome string
 
 // BatchResult One of the two.
 type BatchResult struct {
@@ -801,10 +932,13 @@ type Problem struct {
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
 	// Quota The quota that stands in the way, with quota_exceeded.
-	Quota  ExceededQuota `json:"quota,omitempty,omitzero"`
-	Status int           `json:"status"`
-	Title  string        `json:"title"`
-	Type   string        `json:"type"`
+	Quota ExceededQuota `json:"quota,omitempty,omitzero"`
+
+	// RequestId That of the answer's X-Request-Id, and of the node's log.
+	RequestId string `json:"request_id,omitempty,omitzero"`
+	Status    int    `json:"status"`
+	Title     string `json:"title"`
+	Type      string `json:"type"`
 }
 
 // Progress How far a worker is, as it said last.
@@ -1319,6 +1453,24 @@ type TenantPatch struct {
 	Suspended *bool `json:"suspended,omitempty"`
 }
 
+// AuditAction defines model for AuditAction.
+type AuditAction = string
+
+// AuditCursor defines model for AuditCursor.
+type AuditCursor = string
+
+// AuditLimit defines model for AuditLimit.
+type AuditLimit = int
+
+// AuditSince defines model for AuditSince.
+type AuditSince = time.Time
+
+// AuditSubject defines model for AuditSubject.
+type AuditSubject = string
+
+// AuditUntil defines model for AuditUntil.
+type AuditUntil = time.Time
+
 // OperationID defines model for OperationID.
 type OperationID = string
 
@@ -1339,6 +1491,54 @@ type TaskID = string
 //
 // Example: thumbnails
 type Type = Name
+
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Since Only entries of this time or later.
+	Since AuditSince `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Until Only entries before this time.
+	Until AuditUntil `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Action Only this action, such as task_type.put.
+	Action AuditAction `form:"action,omitempty" json:"action,omitempty,omitzero"`
+
+	// Subject Only calls by this subject, proven by its token.
+	Subject AuditSubject `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
+
+	// Outcome Only calls that ended so.
+	Outcome AuditOutcome `form:"outcome,omitempty" json:"outcome,omitempty,omitzero"`
+
+	// Limit The most entries of one page.
+	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListOperatorAuditParams defines parameters for ListOperatorAudit.
+type ListOperatorAuditParams struct {
+	// Since Only entries of this time or later.
+	Since AuditSince `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Until Only entries before this time.
+	Until AuditUntil `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Action Only this action, such as task_type.put.
+	Action AuditAction `form:"action,omitempty" json:"action,omitempty,omitzero"`
+
+	// Subject Only calls by this subject, proven by its token.
+	Subject AuditSubject `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
+
+	// Outcome Only calls that ended so.
+	Outcome AuditOutcome `form:"outcome,omitempty" json:"outcome,omitempty,omitzero"`
+
+	// Limit The most entries of one page.
+	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
 
 // ListEndpointsParams defines parameters for ListEndpoints.
 type ListEndpointsParams struct {
@@ -1613,6 +1813,22 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
 	PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAudit List who did what in the tenant, newest first
+	//
+	// Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
+	// (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+	//
+	// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListOperatorAudit List what belongs to no tenant, newest first
+	//
+	// Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
+	// tenant being known.
+	//
+	// Corresponds with GET /v1/audit/operator (the `ListOperatorAudit` operationId).
+	ListOperatorAudit(ctx context.Context, params *ListOperatorAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
@@ -2265,6 +2481,42 @@ func (c *Client) PutAlertsWithBody(ctx context.Context, contentType string, body
 // Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
 func (c *Client) PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutAlertsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListAudit List who did what in the tenant, newest first
+//
+// Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
+// (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+//
+// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListOperatorAudit List what belongs to no tenant, newest first
+//
+// Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
+// tenant being known.
+//
+// Corresponds with GET /v1/audit/operator (the `ListOperatorAudit` operationId).
+func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListOperatorAuditRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3627,6 +3879,202 @@ func NewPutAlertsRequestWithBody(server string, contentType string, body io.Read
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListAuditRequest constructs an http.Request for the ListAudit method
+func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/audit")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "action", params.Action, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "subject", params.Subject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outcome", params.Outcome, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListOperatorAuditRequest constructs an http.Request for the ListOperatorAudit method
+func NewListOperatorAuditRequest(server string, params *ListOperatorAuditParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/audit/operator")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "action", params.Action, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "subject", params.Subject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outcome", params.Outcome, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -5684,6 +6132,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
 	PutAlertsWithResponse(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAlertsResponse, error)
 
+	// ListAuditWithResponse List who did what in the tenant, newest first
+	//
+	// Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
+	// (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+
+	// ListOperatorAuditWithResponse List what belongs to no tenant, newest first
+	//
+	// Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
+	// tenant being known.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/audit/operator (the `ListOperatorAudit` operationId).
+	ListOperatorAuditWithResponse(ctx context.Context, params *ListOperatorAuditParams, reqEditors ...RequestEditorFn) (*ListOperatorAuditResponse, error)
+
 	// CompleteTaskWithBodyWithResponse Complete the stage of a delivery
 	//
 	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
@@ -6579,6 +7047,102 @@ func (r PutAlertsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutAlertsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListAuditResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAuditResponse) GetJSON200() *AuditList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListAuditResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAuditResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListOperatorAuditResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListOperatorAuditResponse) GetJSON200() *AuditList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListOperatorAuditResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListOperatorAuditResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListOperatorAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListOperatorAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListOperatorAuditResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8868,6 +9432,38 @@ func (c *ClientWithResponses) PutAlertsWithResponse(ctx context.Context, body Pu
 	return ParsePutAlertsResponse(rsp)
 }
 
+// ListAuditWithResponse List who did what in the tenant, newest first
+//
+// Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
+// (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error) {
+	rsp, err := c.ListAudit(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditResponse(rsp)
+}
+
+// ListOperatorAuditWithResponse List what belongs to no tenant, newest first
+//
+// Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
+// tenant being known.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/audit/operator (the `ListOperatorAudit` operationId).
+func (c *ClientWithResponses) ListOperatorAuditWithResponse(ctx context.Context, params *ListOperatorAuditParams, reqEditors ...RequestEditorFn) (*ListOperatorAuditResponse, error) {
+	rsp, err := c.ListOperatorAudit(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListOperatorAuditResponse(rsp)
+}
+
 // CompleteTaskWithBodyWithResponse Complete the stage of a delivery
 //
 // Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
@@ -10027,6 +10623,72 @@ func ParsePutAlertsResponse(rsp *http.Response) (*PutAlertsResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Alerts
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
+func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListOperatorAuditResponse parses an HTTP response from a ListOperatorAuditWithResponse call
+func ParseListOperatorAuditResponse(rsp *http.Response) (*ListOperatorAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListOperatorAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -42,8 +42,12 @@ func (f alertFlags) createTenant(ctx context.Context, database store.Config) err
 	if f.AlertURL == "" {
 		return nil
 	}
-	_, err := store.CreateTenant(ctx, database.URL, asyncflow.OperatorTenant, store.WithoutRoles(database.NoRoles))
-	return err
+	created, err := store.CreateTenant(ctx, database.URL, asyncflow.OperatorTenant, store.WithoutRoles(database.NoRoles))
+	if err != nil || !created {
+		return err
+	}
+	b := byHand{url: database.URL, action: "tenant.create", objectType: "tenant", object: asyncflow.OperatorTenant}
+	return b.do(ctx, func() error { return nil })
 }
 
 // setUp sets up the operator's alerts. What is so already is left as it is, and so are

@@ -20,6 +20,7 @@ type cli struct {
 
 	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up schedules: what submits a task again and again."`
 	Alerts     alertsCmd     `cmd:"" group:"Use:" help:"Be told when something is wrong."`
+	Audit      auditCmd      `cmd:"" group:"Use:" help:"See who did what, from where."`
 	Operations operationsCmd `cmd:"" group:"Use:" help:"See and stop what cancels or redrives many tasks."`
 
 	Healthcheck healthcheckCmd `cmd:"" group:"Other:" help:"Ask a server whether it can take requests."`

@@ -211,7 +211,7 @@ func (d *dev) node() nodeConfig {
 		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
 		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
-		governance: governance.Config{Schedules: d.schedules}, metrics: metricsOnAPI,
+		governance: governance.Config{Schedules: d.schedules, AuditRetention: asyncflow.DefaultAuditRetention}, metrics: metricsOnAPI,
 		api: httpapi.Config{Version: version, AllowHTTP: true},
 	}
 }

@@ -100,6 +100,8 @@ func explain(err error) string {
 		return connection.Error() + connectionHint(connection)
 	case errors.As(err, &answer) && answer.Status == 401:
 		return err.Error() + " (set --token or ASYNCFLOW_TOKEN; asyncflow token create makes one)"
+	case errors.As(err, &answer) && answer.Status >= 500 && answer.RequestID() != "":
+		return err.Error() + " (request " + printable(answer.RequestID()) + ")"
 	}
 	return err.Error()
 }

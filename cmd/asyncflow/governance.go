@@ -20,9 +20,9 @@ type governanceCmd struct {
 }
 
 // withGovernor opens the database for a command.
-func withGovernor(ctx context.Context, db databaseFlag, do func(*store.Store, *governance.Governor) error) error {
+func withGovernor(ctx context.Context, db databaseFlag, cfg governance.Config, do func(*store.Store, *governance.Governor) error) error {
 	return withStore(ctx, db, asyncflow.Quotas{}, func(s *store.Store) error {
-		g, err := governance.New(s, governance.Config{})
+		g, err := governance.New(s, cfg)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ Example:
 
 // Run shows the nodes and the jobs.
 func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
-	return withGovernor(ctx, c.databaseFlag, func(s *store.Store, _ *governance.Governor) error {
+	return withGovernor(ctx, c.databaseFlag, governance.Config{}, func(s *store.Store, _ *governance.Governor) error {
 		status, err := governance.ReadStatus(ctx, s)
 		if err != nil {
 			return err
@@ -89,6 +89,8 @@ type governanceRunCmd struct {
 	databaseFlag
 	Job    string `arg:"" help:"Its name: see asyncflow governance status."`
 	DryRun bool   `help:"Only count the rows that it would move, by type."`
+
+	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" help:"For the job forget: how long entries of the audit are kept. Without it they are left alone."`
 }
 
 // Help is shown by asyncflow governance run --help.
@@ -102,7 +104,13 @@ Example:
 
 // Run runs the job, or looks at what it would do.
 func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
-	return withGovernor(ctx, c.databaseFlag, func(_ *store.Store, gov *governance.Governor) error {
+	if c.AuditRetention != 0 {
+		if err := checkRetention(c.AuditRetention); err != nil {
+			return usageError(err)
+		}
+	}
+	cfg := governance.Config{AuditRetention: c.AuditRetention}
+	return withGovernor(ctx, c.databaseFlag, cfg, func(_ *store.Store, gov *governance.Governor) error {
 		job, err := gov.Job(c.Job)
 		if err != nil {
 			return usageError(err)
@@ -110,7 +118,13 @@ func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 		if c.DryRun {
 			return g.look(ctx, job)
 		}
-		run, err := gov.RunByHand(ctx, job)
+		b := byHand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name, detail: map[string]any{}}
+		var run store.JobRun
+		err = b.do(ctx, func() error {
+			run, err = gov.RunByHand(ctx, job)
+			b.detail["rows"] = run.Rows
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("%s moved %d rows and failed: %w", job.Name, run.Rows, err)
 		}

@@ -19,7 +19,7 @@ type migrateUpCmd struct{ databaseFlag }
 
 // Run migrates.
 func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
-	all, err := store.Migrate(ctx, c.DatabaseURL, c.option())
+	all, err := migrate(ctx, c.DatabaseURL, c.option())
 	if err != nil {
 		return err
 	}
@@ -31,6 +31,24 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 		}
 	}
 	return nil
+}
+
+// migrate brings every schema up to date. It has an entry in the audit if there was
+// something to do.
+func migrate(ctx context.Context, url string, roles store.Option) ([]store.MigrationStatus, error) {
+	all, err := store.Migrate(ctx, url, roles)
+	b := byHand{url: url, action: "schema.migrate", objectType: "schema", detail: map[string]any{}}
+	schemas := 0
+	for _, s := range all {
+		if s.Version < s.Latest {
+			schemas++
+		}
+	}
+	if err == nil && schemas == 0 {
+		return all, nil
+	}
+	b.detail["schemas"] = schemas
+	return all, b.do(ctx, func() error { return err })
 }
 
 type migrateStatusCmd struct{ databaseFlag }

@@ -33,6 +33,7 @@ type serveCmd struct {
 
 	Jobs   jobFlags   `embed:""`
 	Alerts alertFlags `embed:""`
+	Audit  auditFlags `embed:""`
 
 	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Quotas of tenants that have none of their own, such as pending_tasks=1000000. Several by commas."`
 
@@ -83,7 +84,7 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	address := "none"
 	c.DBRoles.warn(log)
 	if c.Migrate {
-		if _, err := store.Migrate(ctx, c.DatabaseURL, c.DBRoles.option()); err != nil {
+		if _, err := migrate(ctx, c.DatabaseURL, c.DBRoles.option()); err != nil {
 			return err
 		}
 	}
@@ -148,6 +149,13 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
+	if err := checkRetention(c.Audit.AuditRetention); err != nil {
+		return nodeConfig{}, err
+	}
+	proxies, err := c.Audit.proxies()
+	if err != nil {
+		return nodeConfig{}, err
+	}
 	var tokens *auth.Verifier
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
 		if tokens, err = c.Signing.verifier(env); err != nil {
@@ -160,8 +168,8 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
-		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts, metrics: c.Metrics,
-		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
+		governance: governance.Config{Schedules: schedules, AuditRetention: c.Audit.AuditRetention}, alerts: c.Alerts, metrics: c.Metrics,
+		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP, TrustedProxies: proxies},
 	}
 	if !c.Notify {
 		cfg.dispatcher.Poll = c.Poll

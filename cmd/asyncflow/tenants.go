@@ -39,7 +39,7 @@ type tenantsCreateCmd struct {
 
 // Run makes the tenant.
 func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
-	created, err := store.CreateTenant(ctx, c.DatabaseURL, c.Tenant, c.option())
+	created, err := createTenant(ctx, c.DatabaseURL, c.Tenant, c.option())
 	if err != nil {
 		return err
 	}
@@ -49,6 +49,17 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 		fmt.Fprintf(g.stdout, "tenant %s is there already\n", c.Tenant)
 	}
 	return nil
+}
+
+// createTenant makes a tenant, if there is none of that name.
+func createTenant(ctx context.Context, url, tenant string, roles store.Option) (created bool, err error) {
+	b := byHand{url: url, action: "tenant.create", objectType: "tenant", object: tenant, detail: map[string]any{}}
+	err = b.do(ctx, func() error {
+		created, err = store.CreateTenant(ctx, url, tenant, roles)
+		b.detail["created"] = created
+		return err
+	})
+	return created, err
 }
 
 type tenantsListCmd struct{ databaseFlag }

@@ -17,6 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 type principalKey struct{}
@@ -46,9 +47,21 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	if o == nil {
 		return s.unknownRoute(c)
 	}
-	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" { // a small body could become a huge one
-		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
+	var err error
+	if o.audited {
+		err = s.audited(c, o, values)
+	} else {
+		err = s.pass(c, o, values, nil)
 	}
+	if err != nil {
+		s.noteDenied(c, o, err)
+	}
+	return err
+}
+
+// pass is admit for a call whose operation is known. act, if there is one, is told who
+// calls.
+func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act *store.Act) error {
 	limit := requestTime
 	if o.id == "getTask" { // it may be asked to wait
 		limit += asyncflow.MaxWait
@@ -56,6 +69,10 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	ctx, cancel := context.WithTimeout(c.UserContext(), limit)
 	defer cancel()
 	ctx, err := s.identify(ctx, c, o, values)
+	if act != nil {
+		ctx = s.actBy(ctx, act, o)
+	}
+	c.SetUserContext(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,26 +93,27 @@ func (s *Server) unknownRoute(c *fiber.Ctx) error {
 	return fiber.ErrNotFound
 }
 
-// identify proves who calls, and that the call is within its scopes.
+// identify proves who calls, and that the call is within its scopes. The context has the
+// caller, once proven, also with an error.
 func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *operation, values map[string]string) (context.Context, error) {
 	if o.access == accessOpen {
 		return ctx, nil
 	}
 	token, err := auth.Bearer(c.Get(fiber.HeaderAuthorization))
 	if err != nil {
-		return nil, err
+		return ctx, err
 	}
 	if o.access == accessCompletion {
 		return s.identifyWorker(ctx, token, values["id"])
 	}
 	p, err := s.cfg.Verifier.Verify(ctx, token, time.Now())
 	if err != nil {
-		return nil, err
-	}
-	if err := o.allow(p); err != nil {
-		return nil, err
+		return ctx, err
 	}
 	ctx = context.WithValue(ctx, principalKey{}, p)
+	if err := o.allow(p); err != nil {
+		return ctx, err
+	}
 	if p.Kind == auth.KindOperator { // it acts for no tenant
 		return ctx, nil
 	}
@@ -118,7 +136,7 @@ func (o *operation) allow(p auth.Principal) error {
 func (s *Server) identifyWorker(ctx context.Context, token, rawID string) (context.Context, error) {
 	id, err := asyncflow.ParseTaskID(rawID)
 	if err != nil {
-		return nil, err
+		return ctx, err
 	}
 	completion, err := s.cfg.Keys.VerifyCompletion(token, id)
 	return context.WithValue(ctx, completionKey{}, completion), err
@@ -151,6 +169,9 @@ const tokenLeeway = 30 * time.Second
 
 // validate holds a request against the contract.
 func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) error {
+	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" { // a small body could become a huge one
+		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
+	}
 	if n := len(c.Body()); n > s.cfg.MaxBody {
 		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
 			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 )
 
@@ -26,6 +28,12 @@ type operation struct {
 	access   access
 	scopes   map[auth.Kind]auth.Scope // for accessToken: the kinds of tokens that it takes, each with the scope it must carry
 	bulk     bool                     // its body is checked task by task, not as a whole
+
+	action     string // its word in the audit
+	objectType string // what it is about
+	audited    bool   // each call has an entry in the audit, and not only one that is denied
+	status     int    // of the answer to a change; statusNew, if it made something new
+	statusNew  int
 }
 
 // access is how a caller proves who it is.
@@ -56,6 +64,7 @@ func loadContract(raw []byte) (*contract, error) {
 			if err := o.readAccess(doc, op); err != nil {
 				return nil, err
 			}
+			o.readAudit(op)
 			c.operations = append(c.operations, o)
 		}
 	}
@@ -141,6 +150,27 @@ func (o *operation) readScheme(scheme string, op *openapi3.Operation) error {
 		return fmt.Errorf("the security scheme %q is not known", scheme)
 	}
 	return nil
+}
+
+// readAudit reads how an operation stands in the audit: all that manages has an entry,
+// and all that changes something, but submits, which are the tasks' own story.
+func (o *operation) readAudit(op *openapi3.Operation) {
+	o.action, o.objectType = asyncflow.ActionOf(o.id)
+	manages := o.scopes[auth.KindTenant] == auth.ScopeManage || o.scopes[auth.KindOperator] != ""
+	o.audited = o.access == accessToken && (manages || o.route.Method != http.MethodGet && !o.bulk)
+	for name := range op.Responses.Map() {
+		if status, err := strconv.Atoi(name); err == nil {
+			o.status = max(o.status, status)
+		}
+	}
+	if o.status == http.StatusCreated && op.Responses.Value("200") != nil {
+		o.status, o.statusNew = http.StatusOK, http.StatusCreated
+	}
+}
+
+// aboveTenants tells whether an operation is for operators alone.
+func (o *operation) aboveTenants() bool {
+	return o.scopes[auth.KindOperator] != "" && o.scopes[auth.KindTenant] == ""
 }
 
 // find returns the operation of a request and the values of its path, or nil.

@@ -8,6 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // CreateEndpoint registers an endpoint. Its secret is in the answer to this call
@@ -24,6 +25,9 @@ func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObje
 		return nil, err
 	}
 	e.Secret = s.cfg.Keys.Seal(secret, e.ID)
+	store.ActOf(ctx).About(e.ID)
+	store.ActOf(ctx).Note("type", e.Type)
+	store.ActOf(ctx).Note("stage", e.Stage)
 	stored, err := s.cfg.Store.CreateEndpoint(ctx, principalOf(ctx).Tenant, e)
 	if err != nil {
 		return nil, err

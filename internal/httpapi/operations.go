@@ -20,7 +20,9 @@ func (s *Server) CancelTasks(ctx context.Context, r CancelTasksRequestObject) (C
 	if b.Reason != "" {
 		n.Reason = callbacks.Clean(b.Reason, callbacks.MaxErrorBytes)
 	}
+	store.ActOf(ctx).About(b.Type)
 	if b.DryRun {
+		store.ActOf(ctx).Note("dry_run", true)
 		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return CancelTasks200JSONResponse{Count: count}, err
 	}
@@ -33,7 +35,9 @@ func (s *Server) RedriveTasks(ctx context.Context, r RedriveTasksRequestObject) 
 	b := r.Body
 	n := store.NewOperation{Kind: store.RedriveTasks, FromStage: b.FromStage, Pace: float64(b.Pace),
 		Filter: store.Filter{Type: b.Type, Status: asyncflow.Status(b.Status), Stage: b.Stage, Error: b.Error, Since: b.Since, Until: b.Until}}
+	store.ActOf(ctx).About(b.Type)
 	if b.DryRun {
+		store.ActOf(ctx).Note("dry_run", true)
 		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return RedriveTasks200JSONResponse{Count: count}, err
 	}

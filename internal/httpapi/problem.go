@@ -79,8 +79,9 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 		p.Status, p.Title, p.Detail = web.Code, http.StatusText(web.Code), "this path doesn't take "+c.Method()
 	}
 	if p.Status >= 500 {
-		s.log.Error("request failed", "method", c.Method(), "path", c.Path(), "status", p.Status, "error", err)
+		s.logFailure(c, p.Status, err)
 	}
+	p.RequestId = requestID(c)
 	switch {
 	case p.Status == http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="asyncflow"`)

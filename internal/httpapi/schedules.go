@@ -46,6 +46,7 @@ func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (P
 	put := s.cfg.Store.PutSchedule
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckSchedule
+		store.ActOf(ctx).Note("dry_run", true)
 	}
 	stored, created, err := put(ctx, principalOf(ctx).Tenant, schedule)
 	if err != nil {
@@ -97,6 +98,7 @@ func (s *Server) TriggerSchedule(ctx context.Context, r TriggerScheduleRequestOb
 	if err != nil {
 		return nil, err
 	}
+	store.ActOf(ctx).Note("task", submitted.ID.String())
 	return TriggerSchedule201JSONResponse(submittedOut(submitted)), nil
 }
 

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	fiberrecover "github.com/gofiber/fiber/v2/middleware/recover"
 	"golang.org/x/time/rate"
 
 	"github.com/asyncflow/asyncflow"
@@ -39,6 +39,8 @@ type Config struct {
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
+	// TrustedProxies are those whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: nothing does.
 	Metrics http.Handler
 	// Streams bounds the event streams.
@@ -70,6 +72,7 @@ type Server struct {
 	streams  atomic.Int32 // that are open
 
 	throttles throttles
+	denied    *deniedCalls
 }
 
 // New returns a server that is not listening yet.
@@ -93,6 +96,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	c.keep(cfg.Surface)
 	s := &Server{cfg: cfg, log: cfg.Log, contract: c, throttles: throttles{tenants: map[string]*rate.Limiter{}}}
+	s.denied = newDeniedCalls(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{
 		AppName:               "asyncflow",
@@ -109,24 +113,24 @@ func New(cfg Config) (*Server, error) {
 		JSONDecoder:           api.Decode,
 		JSONEncoder:           encode,
 	})
-	s.app.Use(fiberrecover.New(fiberrecover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.app.Use(s.begin)
 	s.app.Use(s.admit)
 	RegisterHandlers(s.app, NewStrictHandler(s, nil))
 	return s, nil
 }
 
 // Serve answers requests on a listener until Shutdown.
-func (s *Server) Serve(l net.Listener) error { return s.app.Listener(l) }
+func (s *Server) Serve(l net.Listener) error {
+	go s.denied.run(s.stopping)
+	return s.app.Listener(l)
+}
 
 // Shutdown takes no new requests, has waiting calls answer, and waits for the
 // others up to a time.
 func (s *Server) Shutdown(timeout time.Duration) error {
 	s.stop()
+	defer s.denied.flush(true)
 	return s.app.ShutdownWithTimeout(timeout)
-}
-
-func (s *Server) logPanic(c *fiber.Ctx, e any) {
-	s.log.Error("panic in a request", "method", c.Method(), "path", c.Path(), "panic", e)
 }
 
 // encode writes JSON for programs and people: without escapes for HTML.

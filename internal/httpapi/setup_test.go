@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type bundle struct {
 	db     *pgx.Conn // to look and change from the side
 	keys   *callbacks.Keys
 	issuer *auth.Issuer
+	stop   func() // stops the server before the end of the test
 
 	verifier *auth.Verifier
 
@@ -93,13 +95,16 @@ func setupOn(t *testing.T, configureStore func(*store.Config), configure func(*h
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		require.NoError(t, server.Shutdown(5*time.Second))
 		require.NoError(t, <-served)
+	})
+	t.Cleanup(func() {
+		stop()
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier, stop: stop}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
 	return b
 }

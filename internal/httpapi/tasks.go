@@ -124,11 +124,22 @@ func (s *Server) PatchTask(ctx context.Context, r PatchTaskRequestObject) (Patch
 	if err != nil {
 		return nil, err
 	}
+	notePatch(ctx, p)
 	task, err := s.cfg.Store.Change(ctx, principalOf(ctx).Tenant, id, p)
 	if err != nil {
 		return nil, err
 	}
 	return PatchTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
+}
+
+// notePatch tells the audit what is to be changed.
+func notePatch(ctx context.Context, p asyncflow.Patch) {
+	if len(p.Priority) > 0 {
+		store.ActOf(ctx).Note("priority", p.Priority)
+	}
+	if !p.RunAt.IsZero() {
+		store.ActOf(ctx).Note("run_at", p.RunAt)
+	}
 }
 
 func patchIn(in TaskPatch, now time.Time) (asyncflow.Patch, error) {
@@ -160,6 +171,12 @@ func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (R
 		if err := asyncflow.CheckDocument("context", redrive.Context, s.maxContext(ctx)); err != nil {
 			return nil, err
 		}
+	}
+	if redrive.Stage != "" {
+		store.ActOf(ctx).Note("stage", redrive.Stage)
+	}
+	if redrive.Context != nil {
+		store.ActOf(ctx).Note("context", "edited")
 	}
 	task, err := s.cfg.Store.Redrive(ctx, principalOf(ctx).Tenant, id, redrive)
 	if err != nil {

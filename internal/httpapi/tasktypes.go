@@ -40,6 +40,7 @@ func (s *Server) PutTaskType(ctx context.Context, r PutTaskTypeRequestObject) (P
 	put := s.cfg.Store.PutTaskType
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckTaskType
+		store.ActOf(ctx).Note("dry_run", true)
 	}
 	stored, created, err := put(ctx, principalOf(ctx).Tenant, t)
 	switch {
@@ -98,6 +99,7 @@ func (s *Server) ResumeTaskType(ctx context.Context, r ResumeTaskTypeRequestObje
 
 // ReleaseFlowKey lets the tasks of a flow key go on after one has failed.
 func (s *Server) ReleaseFlowKey(ctx context.Context, r ReleaseFlowKeyRequestObject) (ReleaseFlowKeyResponseObject, error) {
+	store.ActOf(ctx).Note("flow_key", r.Body.FlowKey)
 	n, err := s.cfg.Store.Release(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// auditCmd is about the audit.
+type auditCmd struct {
+	List auditListCmd `cmd:"" help:"List who did what, newest first."`
+}
+
+type auditListCmd struct {
+	Since    moment `placeholder:"TIME" help:"Only what was at or after this time: RFC 3339, or a duration before now such as 1h."`
+	Until    moment `placeholder:"TIME" help:"Only what was before this time."`
+	Action   string `placeholder:"WORD" help:"Only this action, such as task_type.put."`
+	Subject  string `placeholder:"NAME" help:"Only what this subject did: the sub of its token."`
+	Outcome  string `enum:"done,refused,denied,failed," default:"" help:"Only what ended so: done, refused, denied or failed."`
+	Operator bool   `help:"What belongs to no tenant, such as calls that were denied to strangers, and the command line's work in the database. Needs an admin token."`
+	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
+	Cursor   string `help:"Go on where a list ended: its next_cursor."`
+	Follow   bool   `short:"f" help:"List the last ones, oldest first, and go on with what comes, until interrupted."`
+}
+
+// Help is shown by asyncflow audit list --help.
+func (c *auditListCmd) Help() string {
+	return `A subject in parentheses is what a token claimed that was not accepted. With --follow the list looks every 5 seconds and leaves
+out the reading of the audit itself; -o json writes one document a line then.
+
+Examples:
+
+    asyncflow audit list --since 24h --outcome denied
+    asyncflow audit list --action task_type.put --limit 0 -o json | jq -r '.data[] | [.at, .subject, .object] | @tsv'
+    asyncflow audit list --operator --follow`
+}
+
+// Run lists entries.
+func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
+	switch {
+	case c.Limit < 0:
+		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
+	case c.Follow && (c.Cursor != "" || !c.Until.IsZero()):
+		return usageError(asyncflow.InvalidField("--follow", "goes on without end: it can't be with --cursor or --until"))
+	case c.Follow:
+		return c.follow(ctx, g, followEvery)
+	}
+	entries, cursor, err := c.collect(ctx, g.client(), c.params(), c.Limit)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(entries, cursor))
+	}
+	rows := make([][]string, len(entries))
+	for i, e := range entries {
+		rows[i] = auditRow(e)
+	}
+	if err := g.printTable(auditHeader, rows); err != nil || cursor == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
+	return err
+}
+
+func (c *auditListCmd) params() client.AuditParams {
+	return client.AuditParams{Operator: c.Operator, Since: c.Since.Time, Until: c.Until.Time, Action: c.Action, Subject: c.Subject,
+		Outcome: client.AuditOutcome(c.Outcome), Cursor: c.Cursor}
+}
+
+// collect returns entries, limit at most (0: all), and the cursor of what follows them.
+func (c *auditListCmd) collect(ctx context.Context, api *client.Client, p client.AuditParams, limit int) (all []client.AuditEntry, cursor string, err error) {
+	for {
+		p.Limit = pageSize
+		if limit > 0 {
+			p.Limit = min(pageSize, limit-len(all))
+		}
+		page, err := api.Audit(ctx, p)
+		if err != nil {
+			return nil, "", err
+		}
+		all = append(all, page.Data...)
+		p.Cursor = page.NextCursor
+		if p.Cursor == "" || (limit > 0 && len(all) >= limit) {
+			return all, p.Cursor, nil
+		}
+	}
+}
+
+const (
+	followEvery = 5 * time.Second
+	// followBack is how far back each look goes: an entry has the time at which it was
+	// written, and is seen once that is committed; calls that were denied come later.
+	followBack = 90 * time.Second
+)
+
+// follow lists the last entries and then what comes, oldest first.
+func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Duration) error {
+	entries, _, err := c.collect(ctx, g.client(), c.params(), c.Limit)
+	seen := map[string]bool{}
+	last := c.Since.Time
+	for {
+		if err != nil {
+			return err
+		}
+		slices.Reverse(entries)
+		var fresh []client.AuditEntry
+		known := map[string]bool{}
+		for _, e := range entries {
+			known[e.Id] = true
+			if !seen[e.Id] && (c.Action != "" || !strings.HasSuffix(e.Action, "audit.list")) {
+				fresh = append(fresh, e)
+			}
+			if e.At.After(last) {
+				last = e.At
+			}
+		}
+		seen = known
+		if err := g.printFollowed(fresh); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+		p := c.params()
+		if back := last.Add(-followBack); !last.IsZero() && back.After(p.Since) {
+			p.Since = back
+		}
+		entries, _, err = c.collect(ctx, g.client(), p, 0)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// printFollowed prints entries below what was printed before.
+func (g *globals) printFollowed(entries []client.AuditEntry) error {
+	if g.output == "json" {
+		e := json.NewEncoder(g.stdout)
+		e.SetEscapeHTML(false)
+		for _, entry := range entries {
+			if err := e.Encode(entry); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(g.stdout, 16, 0, 2, ' ', 0)
+	for _, entry := range entries {
+		row := auditRow(entry)
+		for i := range row {
+			row[i] = cell(row[i])
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+const auditHeader = "AT SUBJECT ACTION OBJECT OUTCOME STATUS ADDRESS CALLS REQUEST"
+
+func auditRow(e client.AuditEntry) []string {
+	subject := e.Subject
+	if subject == "" && e.Claimed.Subject != "" {
+		subject = "(" + e.Claimed.Subject + ")"
+	}
+	if e.Tenant != "" {
+		subject += "@" + e.Tenant
+	}
+	if e.Origin == "cli" {
+		subject = e.Subject
+	}
+	status := ""
+	if e.Status != 0 {
+		status = number(int64(e.Status))
+	}
+	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address, number(e.Calls), e.RequestId}
+}
