@@ -45,6 +45,15 @@ bench-short: ## Measure for a few seconds, to see that it works
 bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes long, and some 20 GB
 	$(GO) run ./bench history --sizes 0,1000000,10000000 --plots docs/performance
 
+bench-rolls: ## Measure what rolls cost submits
+	$(GO) run ./bench rolls
+
+bench-held: ## Measure what tasks cost the others that their flow key holds back
+	$(GO) run ./bench held
+
+bench-noisy: ## Measure what a noisy tenant costs a quiet one
+	$(GO) run ./bench noisy
+
 bench-snapshot: ## Measure leases while a transaction is open for 5 minutes
 	$(GO) run ./bench snapshot --plots docs/performance
 
@@ -66,4 +75,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls lint generate bench bench-short bench-history bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model rolls lint generate bench bench-short bench-history bench-rolls bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

@@ -10,6 +10,8 @@
 //
 // Other things are measured by themselves, each by the name of its mode:
 //
+//	go run ./bench held       what do tasks cost the others that their flow key holds back?
+//	go run ./bench noisy      what does a tenant cost the others that floods, to an endpoint that hangs?
 //	go run ./bench history    do a million finished tasks slow new ones, gets and lists?
 //	go run ./bench rolls      do submits take longer while tables roll?
 //	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?

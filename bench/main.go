@@ -18,8 +18,10 @@ func main() {
 
 // modes are what can be measured beside the figures of a round, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
+	"held":      runHeld,
 	"history":   runHistory,
 	"idle":      runIdle,
+	"noisy":     runNoisy,
 	"rolls":     runRolls,
 	"snapshot":  runSnapshot,
 	"sustained": runSustained,

@@ -19,6 +19,7 @@ const workerMode = "worker"
 // Paths of the worker.
 const (
 	deliveryPath = "/deliver"  // where tasks are delivered
+	hangPath     = "/hang"     // never answers
 	rawPath      = "/raw"      // reads the body, answers 200, does nothing else
 	countPath    = "/count"    // the counts so far
 	arrivalsPath = "/arrivals" // ?from=&to= the arrival times of these tasks
@@ -34,6 +35,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 	w := &worker{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+deliveryPath, w.deliver)
+	mux.HandleFunc("POST "+hangPath, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("POST "+rawPath, w.raw)
 	mux.HandleFunc("GET "+countPath, w.count)
 	mux.HandleFunc("GET "+arrivalsPath, w.arrivalTimes)

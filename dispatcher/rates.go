@@ -15,6 +15,7 @@ type rates struct {
 
 	mu      sync.Mutex
 	buckets map[rateKey]*bucket
+	most    int // buckets, until some are looked for that can go
 }
 
 // rateKey names what has a rate: a tenant, an endpoint, a type, or a flow key of a type.
@@ -25,13 +26,14 @@ type bucket struct {
 	waiting bool // somebody is told when it has a token
 }
 
-// maxBuckets bounds how many are kept; those that are full can be made again.
+// maxBuckets is how many are kept before those are dropped that are full, as they can be
+// made again.
 const maxBuckets = 20_000
 
 const burstTime = 100 * time.Millisecond
 
 func newRates(nodes func() int) *rates {
-	return &rates{nodes: nodes, buckets: map[rateKey]*bucket{}}
+	return &rates{nodes: nodes, buckets: map[rateKey]*bucket{}, most: maxBuckets}
 }
 
 // bucket returns the bucket of a key. r.mu is held.
@@ -41,7 +43,7 @@ func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
 	b := r.buckets[key]
 	switch {
 	case b == nil:
-		if len(r.buckets) >= maxBuckets {
+		if len(r.buckets) >= r.most {
 			r.tidy(now)
 		}
 		b = &bucket{Limiter: rate.NewLimiter(rate.Limit(share), burst)}
@@ -60,6 +62,7 @@ func (r *rates) tidy(now time.Time) {
 			delete(r.buckets, key)
 		}
 	}
+	r.most = max(maxBuckets, 2*len(r.buckets)) // else each new one would look through all
 }
 
 // look returns how many tokens there are, and when there is one.
