@@ -48,6 +48,9 @@ bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes long, a
 bench-rolls: ## Measure what rolls cost submits
 	$(GO) run ./bench rolls
 
+bench-promote: ## Measure what happens when a million delayed tasks are due at once
+	$(GO) run ./bench promote
+
 bench-held: ## Measure what tasks cost the others that their flow key holds back
 	$(GO) run ./bench held
 
@@ -75,4 +78,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls lint generate bench bench-short bench-history bench-rolls bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model rolls lint generate bench bench-short bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

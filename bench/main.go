@@ -22,6 +22,7 @@ var modes = map[string]func(context.Context, []string) error{
 	"history":   runHistory,
 	"idle":      runIdle,
 	"noisy":     runNoisy,
+	"promote":   runPromote,
 	"rolls":     runRolls,
 	"snapshot":  runSnapshot,
 	"sustained": runSustained,
