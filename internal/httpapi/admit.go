@@ -127,6 +127,9 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
 			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
 	}
+	if n := asyncflow.Depth(c.Body()); n > maxBodyDepth {
+		return asyncflow.InvalidField("body", "is nested %d deep; the limit is %d", n, maxBodyDepth)
+	}
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return asyncflow.InvalidField("Content-Type", "must be application/json")
 	}
