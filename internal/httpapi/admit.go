@@ -42,6 +42,10 @@ const requestTime = 30 * time.Second
 // admit lets a request pass to its handler when its caller may make it and it
 // keeps to the contract. What the contract doesn't know reaches no handler.
 func (s *Server) admit(c *fiber.Ctx) error {
+	if err := checkFraming(&c.Request().Header); err != nil {
+		c.Context().SetConnectionClose() // what comes after it isn't read as a request
+		return err
+	}
 	o, values := s.contract.find(c.Method(), c.Path())
 	if o == nil {
 		return s.unknownRoute(c)
