@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,7 +53,9 @@ func TestGuardConnectsToNothing(t *testing.T) {
 	for i, address := range []string{"127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "127.0.0.1,::1"} {
 		name := fmt.Sprintf("n%d.example.com", i)
 		names.set(name, address)
-		o := r.Send(t.Context(), deliveryTo("http://"+name+":"+birds.port))
+		d := deliveryTo("http://" + name + ":" + birds.port)
+		d.Timeout = 2 * time.Second
+		o := r.Send(t.Context(), d)
 		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 		require.Contains(t, o.Error, refusedNetwork, address)
 		require.NotContains(t, o.Error, "127.", "which address it is, is nobody's business")
@@ -91,7 +94,9 @@ func TestRebinding(t *testing.T) {
 			sender, _, fence := fenced(t, Config{Egress: asyncflow.Egress{AllowHTTP: true}, Resolver: names.resolver()})
 			names.set("rebind.example.com", c.turns...)
 			for i, want := range c.passed {
-				o := sender.Send(t.Context(), deliveryTo("http://rebind.example.com:"+birds.port))
+				d := deliveryTo("http://rebind.example.com:" + birds.port)
+				d.Timeout = 2 * time.Second // the canary doesn't answer
+				o := sender.Send(t.Context(), d)
 				require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 				require.Equal(t, i+1, names.asked("rebind.example.com"), "it is resolved once for each delivery")
 				if want == "" {
