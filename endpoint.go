@@ -1,8 +1,8 @@
 package asyncflow
 
 import (
+	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -22,9 +22,9 @@ type Endpoint struct {
 // MaxURLLength bounds an endpoint's URL, in bytes.
 const MaxURLLength = 2048
 
-// Validate checks an endpoint: its names, and an absolute https URL (http too
-// when the operator allows it) without user, fragment or template.
-func (e Endpoint) Validate(allowHTTP bool) error {
+// Validate checks an endpoint: its names, and an absolute URL that the operator's
+// policy has nothing against, without user, fragment or template.
+func (e Endpoint) Validate(egress Egress) error {
 	var out problems
 	if err := CheckName(e.Type); err != nil {
 		out.add("type", "%v", err)
@@ -32,36 +32,37 @@ func (e Endpoint) Validate(allowHTTP bool) error {
 	if err := CheckName(e.Stage); err != nil {
 		out.add("stage", "%v", err)
 	}
-	checkURL(&out, e.URL, allowHTTP)
+	if why := checkURL(e.URL, egress); why != "" {
+		out.add("url", "%s", why)
+	}
 	return out.err()
 }
 
-func checkURL(out *problems, raw string, allowHTTP bool) {
+// checkURL tells what is wrong with a URL; "" if nothing is.
+func checkURL(raw string, egress Egress) string {
 	u, err := url.Parse(raw)
 	switch {
 	case raw == "":
-		out.add("url", "is required")
+		return "is required"
 	case len(raw) > MaxURLLength:
-		out.add("url", "is %d bytes long; the limit is %d", len(raw), MaxURLLength)
+		return fmt.Sprintf("is %d bytes long; the limit is %d", len(raw), MaxURLLength)
 	case err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		out.add("url", "must be an absolute https URL such as https://worker.example.com/resize")
-	case strings.ContainsAny(raw, " \t"):
-		out.add("url", "must not hold spaces")
+		return "must be an absolute https URL such as https://worker.example.com/resize"
+	case strings.ContainsFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || c == '\\' }):
+		return "must be ASCII, without spaces and backslashes: percent-encode them, and write international names in Punycode, as xn--…"
 	case !validPort(u):
-		out.add("url", "has the port %q; it must be 1 to 65535", u.Port())
-	case u.Scheme == "http" && !allowHTTP:
-		out.add("url", "must be https: plain http is off (the operator's --allow-http)")
+		return fmt.Sprintf("has the port %q; it must be 1 to 65535", u.Port())
 	case u.User != nil:
-		out.add("url", "must not hold a user or a password")
-	case u.Fragment != "":
-		out.add("url", "must not hold a fragment")
+		return "must not hold a user or a password"
+	case strings.Contains(raw, "#"):
+		return "must not hold a fragment"
 	}
+	return egress.Refuses(u)
 }
 
 func validPort(u *url.URL) bool {
 	if u.Port() == "" {
 		return !strings.HasSuffix(u.Host, ":")
 	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	return err == nil && port > 0
+	return parsePort(u.Port()) > 0
 }

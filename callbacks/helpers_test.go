@@ -59,7 +59,7 @@ type rig struct {
 
 // setup returns a Sender that may reach loopback; change may alter its Config.
 func setup(t *testing.T, change ...func(*Config)) *rig {
-	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, AllowPrivate: true}
+	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, Egress: asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -3,12 +3,12 @@ package callbacks
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"code.dny.dev/ssrf"
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/asyncflow/asyncflow"
@@ -25,9 +25,10 @@ type Config struct {
 	MaxOutput int
 	// Connections bounds the idle connections kept for each host; 0: 256.
 	Connections int
-	// AllowPrivate lets deliveries go to loopback, private and other special
-	// networks.
-	AllowPrivate bool
+	// Egress is the operator's policy for where deliveries may go.
+	Egress asyncflow.Egress
+	// Resolver resolves the names of endpoints; nil: as the system does.
+	Resolver *net.Resolver
 }
 
 // Sender sends deliveries. It is safe for concurrent use.
@@ -80,6 +81,9 @@ func (s *Sender) exchange(ctx context.Context, d asyncflow.Delivery) asyncflow.O
 	if err != nil {
 		return failed(err)
 	}
+	if why := s.cfg.Egress.Refuses(req.URL); why != "" { // the policy may be newer than the endpoint
+		return failed(errors.New("the endpoint's URL " + why))
+	}
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return failed(reason(ctx, err, d.Timeout))
@@ -100,8 +104,10 @@ func failed(err error) asyncflow.Outcome {
 // reason says in plain words why there was no answer.
 func reason(ctx context.Context, err error, timeout time.Duration) error {
 	switch {
-	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork), errors.Is(err, ssrf.ErrProhibitedPort):
-		return errors.New("the endpoint's address is in a network that deliveries must not reach (the operator's --allow-private-networks)") // which one is nobody's business
+	case errors.Is(err, errPrivate):
+		return errPrivate
+	case errors.Is(err, errRule):
+		return errRule
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errors.New("no answer within " + timeout.String())
 	case ctx.Err() != nil:

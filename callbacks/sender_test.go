@@ -210,5 +210,5 @@ func TestSenderDefaults(t *testing.T) {
 	require.Equal(t, asyncflow.DefaultMaxContext, s.cfg.MaxOutput)
 	transport := s.client.HTTPClient.Transport.(onlyRoundTrips).rt.(*http.Transport)
 	require.Equal(t, 256, transport.MaxIdleConnsPerHost)
-	require.False(t, s.cfg.AllowPrivate)
+	require.Equal(t, asyncflow.Egress{}, s.cfg.Egress)
 }

@@ -1,11 +1,8 @@
 package callbacks
 
 import (
-	"net"
 	"net/http"
 	"time"
-
-	"code.dny.dev/ssrf"
 )
 
 const (
@@ -18,13 +15,9 @@ const (
 // the way (a small body could become a huge one), and the address that is really
 // dialled is checked.
 func newTransport(cfg Config) http.RoundTripper {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	if !cfg.AllowPrivate {
-		dialer.Control = ssrf.New(ssrf.WithAnyPort()).Safe
-	}
 	return onlyRoundTrips{&http.Transport{
 		Proxy:                  nil,
-		DialContext:            dialer.DialContext,
+		DialContext:            newGuard(cfg).DialContext,
 		TLSHandshakeTimeout:    dialTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           4 * cfg.Connections,

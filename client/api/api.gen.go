@@ -650,7 +650,7 @@ type NewEndpoint struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Url An absolute https URL; http too where the operator allows it.
+	// Url An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
 	//
 	// Example: https://worker.example.com/inspect
 	Url string `json:"url"`

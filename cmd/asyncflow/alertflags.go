@@ -18,12 +18,12 @@ type alertFlags struct {
 }
 
 // check tells which flag is wrong.
-func (f alertFlags) check(allowHTTP bool) error {
+func (f alertFlags) check(egress asyncflow.Egress) error {
 	if f.AlertURL == "" {
 		return nil
 	}
 	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: f.AlertURL}
-	if err := rename("--alert-url", e.Validate(allowHTTP)); err != nil {
+	if err := rename("--alert-url", e.Validate(egress)); err != nil {
 		return err
 	}
 	return rename("ASYNCFLOW_ALERT_SECRET", callbacks.CheckSecret(f.AlertSecret))

@@ -202,14 +202,17 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	return err
 }
 
+// devEgress lets deliveries go to whatever is on the developer's machine.
+var devEgress = asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}
+
 func (d *dev) node() nodeConfig {
 	return nodeConfig{
 		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
 		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
-		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
+		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
 		governance: governance.Config{Schedules: d.schedules}, metrics: metricsOnAPI,
-		api: httpapi.Config{Version: version, AllowHTTP: true},
+		api: httpapi.Config{Version: version, Egress: devEgress},
 	}
 }
 

@@ -30,8 +30,10 @@ type serveCmd struct {
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
 	Signing jwtFlags `embed:""`
 
-	Jobs   jobFlags   `embed:""`
-	Alerts alertFlags `embed:""`
+	Jobs   jobFlags    `embed:""`
+	Alerts alertFlags  `embed:""`
+	Egress egressFlags `embed:""`
+	Limits limitFlags  `embed:""`
 
 	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
 	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
@@ -104,6 +106,9 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	return runNode(ctx, cfg, func() {
 		log.Info("asyncflow is ready", "version", version, "node", cfg.store.Node, "roles", strings.Join(cfg.roles, ","),
 			"listen", address, "public_url", cfg.callbacks.PublicURL)
+		if len(c.Egress.EgressAllow)+len(c.Egress.EgressDeny) > 0 {
+			log.Info("the operator's rules for deliveries", "allow", strings.Join(c.Egress.EgressAllow, ","), "deny", strings.Join(c.Egress.EgressDeny, ","))
+		}
 		if c.AllowPrivate || c.AllowHTTP {
 			log.Warn("deliveries are less guarded than by default", "allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
 		}
@@ -123,6 +128,9 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if err := c.checkNumbers(); err != nil {
 		return nodeConfig{}, err
 	}
+	if err := c.Limits.check(); err != nil {
+		return nodeConfig{}, err
+	}
 	public, err := c.publicURL()
 	if err != nil {
 		return nodeConfig{}, err
@@ -131,7 +139,11 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
-	if err := c.Alerts.check(c.AllowHTTP); err != nil {
+	egress, err := c.Egress.policy(c.AllowHTTP, c.AllowPrivate)
+	if err != nil {
+		return nodeConfig{}, err
+	}
+	if err := c.Alerts.check(egress); err != nil {
 		return nodeConfig{}, err
 	}
 	var tokens *auth.Verifier
@@ -144,10 +156,10 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 		roles: c.Roles, secret: []byte(c.Secret), tokens: tokens, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), Log: log},
-		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
+		callbacks:  callbacks.Config{PublicURL: public, Version: version, Egress: egress},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
 		governance: governance.Config{Schedules: schedules}, alerts: c.Alerts, metrics: c.Metrics,
-		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP},
+		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, Egress: egress, Connections: c.Limits.connections()},
 	}
 	if !c.Notify {
 		cfg.dispatcher.Poll = c.Poll

@@ -15,7 +15,7 @@ import (
 func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAlertsResponseObject, error) {
 	tenant := principalOf(ctx).Tenant
 	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: r.Body.Url}
-	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
+	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
 	if err := r.Body.Rules.Validate(); err != nil {

@@ -14,7 +14,7 @@ import (
 // and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
 	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url}
-	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
+	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
 	secret := r.Body.Secret

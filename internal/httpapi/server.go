@@ -31,8 +31,9 @@ type Config struct {
 	MaxBody int
 	// MaxContext bounds the context of one task in bytes; 0: 256 KiB.
 	MaxContext int
-	// AllowHTTP lets endpoints be registered with plain http URLs.
-	AllowHTTP bool
+	// Egress is the operator's policy for where deliveries may go: an endpoint that it is
+	// against isn't registered.
+	Egress asyncflow.Egress
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
@@ -40,21 +41,15 @@ type Config struct {
 	Metrics http.Handler
 	// Streams bounds the event streams.
 	Streams StreamConfig
+	// Connections bounds the connections.
+	Connections ConnectionConfig
 
 	Log *slog.Logger
 }
 
-// Timeouts of a connection, unless configured. A write includes the longest wait for
+// writeTimeout is that of an answer, unless configured. It includes the longest wait for
 // a final state.
-const (
-	readTimeout  = 30 * time.Second
-	writeTimeout = asyncflow.MaxWait + 30*time.Second
-	idleTimeout  = 2 * time.Minute
-)
-
-// bodyHeadroom is how far over the limit a body is still read, so that its sender
-// hears of the limit. A larger one has its connection closed under it.
-const bodyHeadroom = 16 << 20
+const writeTimeout = asyncflow.MaxWait + 30*time.Second
 
 // Server is the HTTP API of a node.
 type Server struct {
@@ -79,6 +74,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.WriteTimeout = writeTimeout
 	}
 	cfg.Streams = cfg.Streams.withDefaults()
+	cfg.Connections = cfg.Connections.withDefaults()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -95,10 +91,10 @@ func New(cfg Config) (*Server, error) {
 		StrictRouting:         true,
 		Immutable:             true, // strings of a request outlive its handler
 		BodyLimit:             cfg.MaxBody + bodyHeadroom,
-		ReadTimeout:           readTimeout,
+		ReadTimeout:           cfg.Connections.ReadTimeout,
 		WriteTimeout:          cfg.WriteTimeout,
-		IdleTimeout:           idleTimeout,
-		ReadBufferSize:        16 << 10, // bounds the header
+		IdleTimeout:           cfg.Connections.IdleTimeout,
+		ReadBufferSize:        headerLimit,
 		ErrorHandler:          s.writeError,
 		JSONDecoder:           api.Decode,
 		JSONEncoder:           encode,
@@ -106,11 +102,14 @@ func New(cfg Config) (*Server, error) {
 	s.app.Use(fiberrecover.New(fiberrecover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.app.Use(s.admit)
 	RegisterHandlers(s.app, NewStrictHandler(s, nil))
+	s.harden(s.app.Server())
 	return s, nil
 }
 
 // Serve answers requests on a listener until Shutdown.
-func (s *Server) Serve(l net.Listener) error { return s.app.Listener(l) }
+func (s *Server) Serve(l net.Listener) error {
+	return s.app.Listener(newDoor(l, s.cfg.Connections, s.log))
+}
 
 // Shutdown takes no new requests, has waiting calls answer, and waits for the
 // others up to a time.
