@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"time"
@@ -13,11 +14,12 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// newTransport returns the one transport of a node's deliveries: connections are
-// kept and shared, no proxy is taken from the environment, nothing is unpacked on
-// the way (a small body could become a huge one), and the address that is really
-// dialled is checked.
-func newTransport(cfg Config) http.RoundTripper {
+// newTransport returns the transport of a node's deliveries to endpoints without
+// certificates of their own, or (config not nil) with some: connections are kept and
+// shared, no proxy is taken from the environment, nothing is unpacked on the way (a
+// small body could become a huge one), and the address that is really dialled is
+// checked.
+func newTransport(cfg Config, config *tls.Config) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	if !cfg.AllowPrivate {
 		dialer.Control = ssrf.New(ssrf.WithAnyPort()).Safe
@@ -25,6 +27,7 @@ func newTransport(cfg Config) http.RoundTripper {
 	return onlyRoundTrips{&http.Transport{
 		Proxy:                  nil,
 		DialContext:            dialer.DialContext,
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    dialTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           4 * cfg.Connections,

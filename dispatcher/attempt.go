@@ -46,17 +46,17 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 	}
 }
 
-// delivery returns what is to be sent, to one of the stage's endpoints. It is not
-// ok when there is none.
+// delivery returns what is to be sent, to one of the stage's endpoints by their weights.
+// It is not ok when none gets any.
 func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.Lease) (asyncflow.Delivery, bool) {
-	endpoints := t.Endpoints(l.Stage)
-	if len(endpoints) == 0 {
+	endpoint, ok := asyncflow.Choose(t.Endpoints(l.Stage), rand.Float64())
+	if !ok {
 		return asyncflow.Delivery{}, false
 	}
 	now := d.store.Clock.Now()
 	return asyncflow.Delivery{
 		Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
-		Endpoint: endpoints[rand.IntN(len(endpoints))],
+		Endpoint: endpoint,
 		Timeout:  min(stage.Timeout.Std(), l.Until.Sub(now)),
 		Deadline: now.Add(stage.MaxProcessingTime.Std()),
 	}, true

@@ -21,8 +21,11 @@ type Type struct {
 	tables    *tables
 }
 
-// Endpoints returns the endpoints of a stage.
+// Endpoints returns the endpoints of a stage, also those that get no deliveries.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
+
+// Serves tells whether a stage has an endpoint that gets deliveries.
+func (t *Type) Serves(stage string) bool { return asyncflow.Serves(t.endpoints[stage]) }
 
 // EndpointURL returns the URL of an endpoint by its id, "" when there is none.
 func (t *Type) EndpointURL(id string) string {

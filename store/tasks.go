@@ -145,7 +145,7 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 		return asyncflow.WaitRetry
 	case task.OrderTime.After(now):
 		return asyncflow.WaitDelay
-	case len(t.Endpoints(task.Stage)) == 0:
+	case !t.Serves(task.Stage):
 		return asyncflow.WaitEndpoint
 	}
 	return asyncflow.WaitCapacity
