@@ -73,6 +73,22 @@ func (e *Endpoint) MoveTo(url string, challenge bool) {
 	e.VerifiedAt, e.VerificationError = time.Time{}, ""
 }
 
+// Judge takes in how a challenge of a URL went at a time: failure says why it wasn't
+// echoed, "" that it was. A failure takes nothing away from an endpoint that gets
+// deliveries; where nothing has to be proven any more, it gets them from now on.
+func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
+	if e.URL != url { // it has moved meanwhile
+		return
+	}
+	e.VerificationError = failure
+	switch {
+	case failure == "":
+		e.VerifiedAt = at
+	case !required:
+		e.Challenged = false
+	}
+}
+
 // SameOrigin tells whether two URLs have the same scheme, host and port.
 func SameOrigin(a, b string) bool {
 	u, err := url.Parse(a)

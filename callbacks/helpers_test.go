@@ -89,13 +89,13 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// sealed returns the secret of endpoint e1 as it is stored.
-func sealed(secret string) []byte {
+// sealed returns a secret of endpoint e1 as it is stored.
+func sealed(secret string) asyncflow.SigningSecret {
 	keys, err := NewKeys([]byte(nodeSecret))
 	if err != nil {
 		panic(err)
 	}
-	return keys.Seal(secret, "e1")
+	return asyncflow.SigningSecret{ID: "s1", Kind: asyncflow.SecretHMAC, Sealed: keys.Seal(secret, "e1")}
 }
 
 // deliveryTo returns a delivery to a URL.
@@ -107,7 +107,7 @@ func deliveryTo(url string) asyncflow.Delivery {
 			ID: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Stage: "resize", Attempt: 2,
 			Context: json.RawMessage(`{"image":"harbour.jpg"}`),
 		},
-		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secret: sealed(testSecret)},
+		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
 		MaxAttempts: 5,
 		At:          at,
 		Timeout:     ample,

@@ -51,7 +51,7 @@ func TestOpenWithAnotherSecret(t *testing.T) {
 	t.Parallel()
 	sealed := testKeys(t, nodeSecret).Seal(testSecret, "e1")
 	_, err := testKeys(t, strings.ToUpper(nodeSecret)).Open(sealed, "e1")
-	require.EqualError(t, err, "ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes share one")
+	require.EqualError(t, err, "ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
 }
 
 func TestRandomBytes(t *testing.T) {

@@ -125,7 +125,7 @@ func TestBadAlertFlags(t *testing.T) {
 	for want, set := range map[string][2]string{
 		"asyncflow: --alert-url must be an absolute https URL":        {"ops", testWebhook},
 		"asyncflow: --alert-url must be https":                        {"http://ops.example.com", testWebhook},
-		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_":    {"https://ops.example.com", ""},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_ or whsk_":    {"https://ops.example.com", ""},
 		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64": {"https://ops.example.com", "whsec_%"},
 	} {
 		env["ASYNCFLOW_ALERT_URL"], env["ASYNCFLOW_ALERT_SECRET"] = set[0], set[1]

@@ -3,35 +3,60 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
 // endpointsCmd is about endpoints.
 type endpointsCmd struct {
 	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
+	Update endpointsUpdateCmd `cmd:"" help:"Change an endpoint's URL, weight, headers, auth or certificates."`
+	Verify endpointsVerifyCmd `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
+	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret, and for a while with the old one too."`
 	List   endpointsListCmd   `cmd:"" help:"List the endpoints."`
 	Get    endpointsGetCmd    `cmd:"" help:"Show an endpoint."`
 	Delete endpointsDeleteCmd `cmd:"" help:"Delete an endpoint."`
 }
 
 type endpointsCreateCmd struct {
-	Type     string `required:"" help:"Task type."`
-	Stage    string `required:"" help:"Stage of the task type."`
-	Endpoint string `arg:"" name:"endpoint-url" help:"URL that deliveries are sent to (--url is the server's)."`
-	Secret   string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, one is made and shown this once."`
+	Type       string `required:"" help:"Task type."`
+	Stage      string `required:"" help:"Stage of the task type."`
+	Endpoint   string `arg:"" name:"endpoint-url" help:"URL that deliveries are sent to (--url is the server's)."`
+	Weight     *int   `placeholder:"N" help:"Its share beside the stage's other endpoints, 0 to 100. Default: 1."`
+	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Left out, one is made and shown this once."`
+	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"What is made: hmac, or ed25519 with a public key for the worker. Default: hmac."`
+	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls; - is standard input."`
 }
 
 // Help is shown by asyncflow endpoints create --help.
 func (c *endpointsCreateCmd) Help() string {
-	return `Example:
+	return `Unless the operator has turned that off, the endpoint is challenged at once. A worker that doesn't know the secret
+yet fails that; give it the secret, and then: asyncflow endpoints verify.
 
-    asyncflow endpoints create --type thumbnails --stage inspect https://worker.example.com/inspect`
+Example:
+
+    asyncflow endpoints create --type thumbnails --stage inspect https://worker.example.com/inspect
+
+and with a file, in which ${NAME} stands for that environment variable:
+
+    headers: {X-Api-Key: "${API_KEY}"}
+    auth: {kind: oauth2, token_url: https://login.example.com/token, client_id: asyncflow, client_secret: "${CLIENT_SECRET}"}
+    tls: {ca: "${CA_PEM}"}`
 }
 
 // Run registers an endpoint.
 func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
-	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Secret: c.Secret})
+	settings, err := readSettings(c.File, g.env)
+	if err != nil {
+		return err
+	}
+	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Weight: c.Weight,
+		Secret: c.Secret, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), Tls: orNothing(settings.Tls)})
 	if err != nil {
 		return err
 	}
@@ -53,9 +78,9 @@ func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, e := range list {
-		rows[i] = []string{e.Id, e.Type, e.Stage, e.Url, timeText(e.CreatedAt)}
+		rows[i] = []string{e.Id, e.Type, e.Stage, e.Url, strconv.Itoa(e.Weight), string(e.Verification), timeText(e.CreatedAt)}
 	}
-	return g.printTable("ID TYPE STAGE URL CREATED", rows)
+	return g.printTable("ID TYPE STAGE URL WEIGHT VERIFICATION CREATED", rows)
 }
 
 type endpointsGetCmd struct {
@@ -87,7 +112,39 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	if g.output == "json" {
 		return g.printJSON(e)
 	}
-	return g.printFields("id", e.Id, "type", e.Type, "stage", e.Stage, "url", e.Url, "created", timeText(e.CreatedAt), "secret", e.Secret)
+	pairs := []string{"id", e.Id, "type", e.Type, "stage", e.Stage, "url", e.Url, "weight", strconv.Itoa(e.Weight), "created", timeText(e.CreatedAt),
+		"verification", string(e.Verification), "verified", timeText(e.VerifiedAt), "not verified because", e.VerificationError, "secret", e.Secret}
+	for _, s := range e.Secrets {
+		pairs = append(pairs, "signs with", secretLine(s))
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		pairs = append(pairs, "header", name+": "+e.Headers[name])
+	}
+	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.Tls))...)
+}
+
+// secretLine says in a line what a secret is and until when it signs.
+func secretLine(s client.EndpointSecret) string {
+	line := string(s.Kind)
+	if s.PublicKey != "" {
+		line += " " + s.PublicKey
+	}
+	if !s.ExpiresAt.IsZero() {
+		line += " until " + timeText(s.ExpiresAt)
+	}
+	return line
+}
+
+// tlsLine names the certificates there are.
+func tlsLine(t client.EndpointTLS) string {
+	var parts []string
+	if t.CA != "" {
+		parts = append(parts, "authorities of its own")
+	}
+	if t.Certificate != "" {
+		parts = append(parts, "a client certificate")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // printDeleted says that something is gone; the API's own answer is empty.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -10,27 +11,58 @@ import (
 	. "github.com/asyncflow/asyncflow/client/api"
 )
 
-// CreateEndpoint registers an endpoint. Its secret is in the answer to this call
-// and nowhere else.
+// CreateEndpoint registers an endpoint, and challenges it unless that is off. Its
+// secret is in the answer to this call and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
-	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url}
+	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url,
+		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints}
+	if r.Body.Weight != nil {
+		e.Weight = *r.Body.Weight
+	}
 	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
 		return nil, err
 	}
-	secret := r.Body.Secret
-	if secret == "" {
-		secret = callbacks.NewSecret()
-	} else if err := callbacks.CheckSecret(secret); err != nil {
+	o := asyncflow.Outbound{Headers: r.Body.Headers, Auth: r.Body.Auth, TLS: r.Body.Tls}
+	if err := s.setOutbound(&e, o, s.cfg.AllowHTTP); err != nil {
 		return nil, err
 	}
-	e.Secret = s.cfg.Keys.Seal(secret, e.ID)
-	stored, err := s.cfg.Store.CreateEndpoint(ctx, principalOf(ctx).Tenant, e)
+	secret, kept, err := s.newSecret(e.ID, r.Body.Secret, r.Body.SecretKind, "secret_kind")
 	if err != nil {
 		return nil, err
 	}
-	out := endpointOut(stored)
+	e.Secrets = []asyncflow.SigningSecret{kept}
+	tenant := principalOf(ctx).Tenant
+	stored, err := s.cfg.Store.CreateEndpoint(ctx, tenant, e)
+	if err == nil && s.cfg.VerifyEndpoints {
+		stored, err = s.challenge(ctx, tenant, stored)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(stored)
 	out.Secret = secret
-	return CreateEndpoint201JSONResponse(out), nil
+	return CreateEndpoint201JSONResponse(out), err
+}
+
+// newSecret returns a signing secret as it is shown and as it is kept: the one that is
+// given, or one of a kind that is made. A private key is never shown.
+func (s *Server) newSecret(endpoint, given string, kind asyncflow.SecretKind, field string) (shown string, kept asyncflow.SigningSecret, err error) {
+	secret := given
+	if secret == "" {
+		if secret, err = callbacks.NewSecretOf(kind); err != nil {
+			return "", kept, err
+		}
+	}
+	if kept, err = s.cfg.Keys.SigningSecret(secret, endpoint, s.cfg.Store.Clock.Now()); err != nil {
+		return "", kept, err
+	}
+	if kind != "" && kind != kept.Kind {
+		return "", kept, asyncflow.InvalidField(field, "is %s, but the secret is of the kind %s", kind, kept.Kind)
+	}
+	if kept.Kind != asyncflow.SecretHMAC {
+		return "", kept, nil
+	}
+	return secret, kept, nil
 }
 
 // ListEndpoints lists the tenant's endpoints.
@@ -41,7 +73,9 @@ func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject
 	}
 	data := make([]Endpoint, len(endpoints))
 	for i, e := range endpoints {
-		data[i] = endpointOut(e)
+		if data[i], err = s.endpointOut(e); err != nil {
+			return nil, err
+		}
 	}
 	return ListEndpoints200JSONResponse{Data: data}, nil
 }
@@ -56,7 +90,8 @@ func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (G
 	if err != nil {
 		return nil, err
 	}
-	return GetEndpoint200JSONResponse(endpointOut(e)), nil
+	out, err := s.endpointOut(e)
+	return GetEndpoint200JSONResponse(out), err
 }
 
 // DeleteEndpoint deletes an endpoint.
@@ -80,6 +115,35 @@ func endpointID(raw string) (string, error) {
 	return id.String(), nil
 }
 
-func endpointOut(e asyncflow.Endpoint) Endpoint {
-	return Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, CreatedAt: e.CreatedAt}
+// endpointOut returns an endpoint as it may be seen.
+func (s *Server) endpointOut(e asyncflow.Endpoint) (Endpoint, error) {
+	o, err := s.cfg.Keys.OpenOutbound(e)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	o = o.Masked()
+	now := s.cfg.Store.Clock.Now()
+	out := Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, Weight: e.Weight, Secrets: secretsOut(e, now), OldSecretSignsUntil: e.OldSecretSignsUntil(now),
+		Headers: o.Headers, Auth: o.Auth, Tls: o.TLS, Verification: verificationOf(e), VerifiedAt: e.VerifiedAt, VerificationError: e.VerificationError,
+		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt}
+	return out, nil
+}
+
+func secretsOut(e asyncflow.Endpoint, now time.Time) []EndpointSecret {
+	active := e.ActiveSecrets(now)
+	out := make([]EndpointSecret, len(active))
+	for i, s := range active {
+		out[i] = EndpointSecret{Id: s.ID, Kind: s.Kind, PublicKey: s.PublicKey, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
+	}
+	return out
+}
+
+func verificationOf(e asyncflow.Endpoint) EndpointVerification {
+	switch {
+	case !e.VerifiedAt.IsZero():
+		return Verified
+	case e.Challenged:
+		return Unverified
+	}
+	return Unneeded
 }

@@ -33,6 +33,11 @@ type Config struct {
 	MaxContext int
 	// AllowHTTP lets endpoints be registered with plain http URLs.
 	AllowHTTP bool
+	// Sender challenges endpoints; nil: one that is guarded like the deliveries of a
+	// node that allows nothing.
+	Sender *callbacks.Sender
+	// VerifyEndpoints has endpoints prove whose they are before they get deliveries.
+	VerifyEndpoints bool
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
@@ -79,6 +84,9 @@ func New(cfg Config) (*Server, error) {
 		cfg.WriteTimeout = writeTimeout
 	}
 	cfg.Streams = cfg.Streams.withDefaults()
+	if cfg.Sender == nil {
+		cfg.Sender = callbacks.NewSender(callbacks.Config{Version: cfg.Version}, cfg.Keys)
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
