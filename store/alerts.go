@@ -88,23 +88,17 @@ func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time)
 // Alerts returns a tenant's alerts; CodeNotFound when it has none.
 func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	var a Alerts
-	var id string
 	var rules []byte
-	err := s.pool.QueryRow(ctx, `SELECT endpoint::text, rules, updated_at FROM `+alertsOf(tenant)).Scan(&id, &rules, &a.UpdatedAt)
-	if err == pgx.ErrNoRows {
+	row := s.pool.QueryRow(ctx, `SELECT `+endpointColumns(tenant)+`, a.rules, a.updated_at
+		FROM `+alertsOf(tenant)+` a JOIN `+endpointsOf(tenant)+` e ON e.id = a.endpoint`)
+	var err error
+	if a.Endpoint, err = scanEndpointAnd(row, &rules, &a.UpdatedAt); err == pgx.ErrNoRows {
 		return a, noAlerts()
 	}
 	if err == nil {
 		err = json.Unmarshal(rules, &a.Rules)
 	}
-	if err != nil {
-		return a, wrap(err, "Alerts(%q)", tenant)
-	}
-	a.Endpoint, err = s.Endpoint(ctx, tenant, id)
-	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound && err != nil { // deleted since
-		return a, noAlerts()
-	}
-	return a, err
+	return a, wrap(err, "Alerts(%q)", tenant)
 }
 
 func noAlerts() error {

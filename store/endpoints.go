@@ -54,19 +54,27 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 	return nil
 }
 
-// selectEndpoints begins a statement that reads endpoints.
-func selectEndpoints(tenant string) string {
-	return `SELECT e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at, e.verification_error, e.created_at, e.updated_at,
+// endpointColumns are what scanEndpoint reads, of endpoints as e.
+func endpointColumns(tenant string) string {
+	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at, e.verification_error, e.created_at, e.updated_at,
 		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind, 'Sealed', encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
 			'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at) ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
-		 FROM ` + endpointSecretsOf(tenant) + ` s WHERE s.endpoint = e.id)
-		FROM ` + endpointsOf(tenant) + ` e `
+		 FROM ` + endpointSecretsOf(tenant) + ` s WHERE s.endpoint = e.id)`
 }
 
-func scanEndpoint(row pgx.CollectableRow) (e asyncflow.Endpoint, err error) {
+// selectEndpoints begins a statement that reads endpoints.
+func selectEndpoints(tenant string) string {
+	return `SELECT ` + endpointColumns(tenant) + ` FROM ` + endpointsOf(tenant) + ` e `
+}
+
+func scanEndpoint(row pgx.CollectableRow) (asyncflow.Endpoint, error) { return scanEndpointAnd(row) }
+
+// scanEndpointAnd scans an endpoint and what was selected after it.
+func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error) {
 	var verified *time.Time
 	var secrets []byte
-	err = row.Scan(&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound, &e.Challenged, &verified, &e.VerificationError, &e.CreatedAt, &e.UpdatedAt, &secrets)
+	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound, &e.Challenged, &verified, &e.VerificationError,
+		&e.CreatedAt, &e.UpdatedAt, &secrets}, more...)...)
 	if err == nil && secrets != nil {
 		err = json.Unmarshal(secrets, &e.Secrets)
 	}

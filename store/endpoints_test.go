@@ -31,6 +31,7 @@ func sealedWith(k byte, n int) []byte { return append(bytes.Repeat([]byte{k}, 12
 
 func TestEndpointIsKept(t *testing.T) {
 	b := setup(t)
+	b.put(twoStages())
 	at := b.Clock.Now().Truncate(time.Microsecond)
 	made := asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 7, Outbound: []byte{0, 1, 2}, Challenged: true,
 		Secrets: []asyncflow.SigningSecret{
@@ -96,6 +97,7 @@ func TestEndpointIsKept(t *testing.T) {
 // before has left.
 func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 	b := setup(t)
+	b.put(twoStages())
 	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1})
 	require.NoError(t, err)
 	var changes sync.WaitGroup
@@ -120,6 +122,7 @@ func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 // rotated; what can't be doesn't keep the rest from it.
 func TestReseal(t *testing.T) {
 	b := setup(t)
+	b.put(twoStages())
 	const n = 230
 	for i := range n {
 		e := asyncflow.Endpoint{ID: endpointID(i), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1,
@@ -193,6 +196,7 @@ func TestReseal(t *testing.T) {
 
 func TestForgetSecrets(t *testing.T) {
 	b := setup(t)
+	b.put(twoStages())
 	now := b.Clock.Now()
 	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1,
 		Secrets: []asyncflow.SigningSecret{
