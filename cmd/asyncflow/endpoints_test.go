@@ -290,3 +290,19 @@ func TestEndpointCommands(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 0, e.Weight)
 }
+
+// A document may have all that the API takes of an endpoint.
+func TestDocumentEndpointSettings(t *testing.T) {
+	t.Parallel()
+	doc, err := parseDocument([]byte(`endpoints:
+  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, secret_kind: ed25519, headers: {X-Key: "${KEY}"},
+     auth: {kind: oauth2, token_url: "https://l.example.com/", client_id: me, client_secret: "${KEY}", scopes: [a]}, tls: {ca: "${KEY}"}}
+  - {type: pipe, stage: only, url: "https://v.example.com/"}
+`), func(name string) (string, bool) { return "swordfish", name == "KEY" })
+	require.NoError(t, err)
+	zero := 0
+	assert.Equal(t, client.NewEndpoint{Type: "pipe", Stage: "only", Url: "https://w.example.com/", Weight: &zero, SecretKind: "ed25519",
+		Headers: map[string]string{"X-Key": "swordfish"}, Tls: client.EndpointTLS{CA: "swordfish"},
+		Auth: client.EndpointAuth{Kind: "oauth2", TokenURL: "https://l.example.com/", ClientID: "me", ClientSecret: "swordfish", Scopes: []string{"a"}}}, doc.Endpoints[0])
+	assert.Nil(t, doc.Endpoints[1].Weight)
+}
