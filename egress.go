@@ -27,6 +27,9 @@ type Egress struct {
 	Allow []EgressRule
 }
 
+// Anywhere is the policy that has nothing against a URL but how it is written.
+var Anywhere = Egress{AllowHTTP: true, AllowPrivate: true}
+
 // Permits tells whether a connection for a host may be opened to an address. special
 // tells whether the address is of a special network: not of the public internet.
 func (e Egress) Permits(host string, to netip.AddrPort, special bool) bool {

@@ -1,8 +1,13 @@
 package asyncflow_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -105,4 +110,98 @@ func TestEndpointNames(t *testing.T) {
 	requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, "type must start with a lower-case letter"+
 		"; stage is 41 characters long; the limit is 40"+
 		"; url must be an absolute https URL such as https://worker.example.com/resize")
+}
+
+func TestEndpointWeight(t *testing.T) {
+	t.Parallel()
+	for weight, want := range map[int]string{0: "", 1: "", 100: "", -1: "weight is -1; it must be 0 to 100", 101: "weight is 101; it must be 0 to 100"} {
+		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize", URL: "https://worker.example.com", Weight: weight}
+		requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, want)
+	}
+}
+
+// Endpoints are picked as often as their weights say, and those that get nothing never.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	endpoints := []asyncflow.Endpoint{
+		{ID: "drained", Weight: 0},
+		{ID: "one", Weight: 1},
+		{ID: "unproven", Weight: 100, Challenged: true},
+		{ID: "three", Weight: 3, Challenged: true, VerifiedAt: now},
+		{ID: "six", Weight: 6},
+		{ID: "last, drained", Weight: 0},
+	}
+	const n = 1000
+	count := map[string]int{}
+	for i := range n {
+		e, ok := asyncflow.Choose(endpoints, float64(i)/n)
+		require.True(t, ok)
+		count[e.ID]++
+	}
+	require.Equal(t, map[string]int{"one": n / 10, "three": n * 3 / 10, "six": n * 6 / 10}, count)
+	e, ok := asyncflow.Choose(endpoints, math.Nextafter(1, 0))
+	require.True(t, ok)
+	require.Equal(t, "six", e.ID)
+
+	for _, none := range [][]asyncflow.Endpoint{nil, {endpoints[0]}, {endpoints[0], endpoints[2]}} {
+		_, ok := asyncflow.Choose(none, 0.5)
+		require.False(t, ok)
+		require.False(t, asyncflow.Serves(none))
+	}
+	require.True(t, asyncflow.Serves(endpoints))
+}
+
+func TestChooseIsFair(t *testing.T) {
+	t.Parallel()
+	endpoints := []asyncflow.Endpoint{{ID: "a", Weight: 20}, {ID: "b", Weight: 80}}
+	const n = 100_000
+	random, a := rand.New(rand.NewPCG(1, 2)), 0
+	for range n {
+		if e, _ := asyncflow.Choose(endpoints, random.Float64()); e.ID == "a" {
+			a++
+		}
+	}
+	require.InDelta(t, n/5, a, n/100)
+}
+
+func TestMoveToAndJudge(t *testing.T) {
+	t.Parallel()
+	const url, other = "https://worker.example.com/", "https://other.example.com/"
+	e := asyncflow.Endpoint{URL: "https://before.example.com/", Challenged: true, VerifiedAt: now, VerificationError: "old"}
+	require.True(t, e.Proven())
+	e.MoveTo(url, true)
+	require.Equal(t, asyncflow.Endpoint{URL: url, Challenged: true}, e, "nothing of what was proven of another URL is left")
+	require.False(t, e.Proven())
+
+	e.Judge(other, "", now, true)
+	require.False(t, e.Proven(), "another URL was challenged")
+	e.Judge(url, "no answer", now, true)
+	require.False(t, e.Proven())
+	require.Equal(t, "no answer", e.VerificationError)
+	e.Judge(url, "", now, true)
+	require.True(t, e.Proven())
+	require.Equal(t, now, e.VerifiedAt)
+	require.Empty(t, e.VerificationError)
+	e.Judge(url, "no answer", now.Add(time.Hour), true)
+	require.True(t, e.Proven(), "a failure takes nothing away")
+	require.Equal(t, now, e.VerifiedAt)
+
+	e.MoveTo(other, true)
+	e.Judge(other, "no answer", now, false)
+	require.True(t, e.Proven(), "nothing has to be proven any more")
+	unneeded := asyncflow.Endpoint{URL: url}
+	unneeded.Judge(url, "no answer", now, true)
+	require.True(t, unneeded.Proven(), "nor did it have to")
+}
+
+func TestSameOrigin(t *testing.T) {
+	t.Parallel()
+	const a = "https://worker.example.com/resize"
+	for b, same := range map[string]bool{
+		a: true, "https://worker.example.com/other?x=1": true, "https://WORKER.example.com:443/": true, "HTTPS://worker.example.com": true,
+		"http://worker.example.com/resize": false, "https://worker.example.com:8443/resize": false, "https://example.com/resize": false,
+		"https://worker.example.com.evil.example/": false, "%": false,
+	} {
+		require.Equal(t, same, asyncflow.SameOrigin(a, b), b)
+	}
 }

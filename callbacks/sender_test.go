@@ -83,7 +83,7 @@ func TestSendWithoutRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
 	badSecret := deliveryTo(w.url)
-	badSecret.Endpoint.Secret = sealed("whsec_!secret!")
+	badSecret.Endpoint.Secrets[0] = sealed("whsec_!secret!")
 	badURL := deliveryTo("http://127.0.0.1:http/")
 	for _, d := range []asyncflow.Delivery{badSecret, badURL} {
 		o := setup(t).Send(t.Context(), d)

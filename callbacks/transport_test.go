@@ -93,6 +93,6 @@ func TestTLSWrongName(t *testing.T) {
 // go-retryablehttp closes idle connections after each failure, if it can.
 func TestTransportCannotBeEmptied(t *testing.T) {
 	t.Parallel()
-	_, can := newTransport(Config{}).(interface{ CloseIdleConnections() })
+	_, can := newTransport(Config{}, nil).(interface{ CloseIdleConnections() })
 	require.False(t, can)
 }

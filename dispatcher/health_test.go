@@ -96,7 +96,7 @@ func TestEndpointGone(t *testing.T) {
 	tasks := n.submit(t, 1)
 	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
 	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)
-	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000009", Type: "pipe", Stage: "first", URL: "http://worker/other", Secret: []byte("s")})
+	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000009", Type: "pipe", Stage: "first", URL: "http://worker/other", Weight: 1})
 	require.NoError(t, err)
 	n.await(t, append(tasks, n.submit(t, 10)...), asyncflow.StatusSucceeded)
 }

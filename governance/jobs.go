@@ -66,7 +66,7 @@ func served(t *store.Type, held []string, now time.Time) (served []string) {
 		return nil
 	}
 	for _, stage := range held {
-		if place, _ := t.Place(stage, 1); len(t.Endpoints(place)) > 0 {
+		if place, _ := t.Place(stage, 1); t.Serves(place) {
 			served = append(served, stage)
 		}
 	}
@@ -121,13 +121,13 @@ func each(tenants []string, step func(tenant string) (int, error)) (int, error) 
 }
 
 // forget deletes the rows of nodes that are gone, of operations and episodes of alerts
-// that ended long ago, and old minutes of endpoints.
+// that ended long ago, old minutes of endpoints, and signing secrets that sign no more.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	g.attention.tidy(g.store.Catalog.Tenants())
 	sum, err := g.store.ForgetNodes(ctx)
 	errs := []error{err}
 	for tenant := range g.store.Catalog.Tenants() {
-		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes} {
+		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes, g.store.ForgetSecrets} {
 			n, err := forget(ctx, tenant)
 			sum += n
 			errs = append(errs, err)

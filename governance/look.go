@@ -47,7 +47,9 @@ func (g *Governor) lookForget(ctx context.Context) ([]store.Due, error) {
 		due, err := g.store.LookForgetOperations(ctx, tenant)
 		n, err2 := g.store.LookForgetEpisodes(ctx, tenant)
 		minutes, err3 := g.store.LookForgetMinutes(ctx, tenant)
-		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}, store.Due{Tenant: tenant, Rows: minutes}), errors.Join(err, err2, err3)
+		secrets, err4 := g.store.LookForgetSecrets(ctx, tenant)
+		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}, store.Due{Tenant: tenant, Rows: minutes + secrets}),
+			errors.Join(err, err2, err3, err4)
 	})
 	return without0(append([]store.Due{{Rows: nodes}}, due...)), errors.Join(err, err2)
 }

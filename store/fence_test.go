@@ -58,14 +58,15 @@ var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID}, "StopOperation": {anyUUID},
 	"TellEpisode": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
 	"SealRoll":    {0}, "LeaseGuarded": {0}, "SetHealth": {anyUUID},
+	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
 	c := &calls{b: b, tenant: tenant, types: map[reflect.Type]any{}}
 	for _, arg := range []any{t, l, l.ID, 1, time.Now(), time.Second, []string{"pipe"}, changed(), store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
 		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, []asyncflow.NewTask{newTask(`1`)}, [2]asyncflow.NewTask{newTask(`1`), newTask(`2`)},
-		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/", Secret: []byte{1}},
-		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/", Secret: []byte{1}}},
+		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/", Weight: 1},
+		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/", Weight: 1}},
 		asyncflow.Patch{Priority: asyncflow.Priority{}, RunAt: time.Now().Add(time.Hour)}, store.Redrive{}, []asyncflow.AlertReading{{Alert: "backlog", Subject: "pipe", Value: 2, Limit: 1}},
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, store.Progress{Percent: 1},
 		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)},
@@ -115,7 +116,7 @@ func (c *calls) each(check func(name string, err error)) int {
 
 // call calls one method and returns its error, or that which it gave to a function.
 func (c *calls) call(m reflect.Method, f reflect.Value) error {
-	told := make(chan []reflect.Value, 1)
+	told := make(chan []reflect.Value, 10)
 	rest := special[m.Name]
 	tenantGiven := false
 	var in []reflect.Value

@@ -55,8 +55,7 @@ func (f alertFlags) setUp(ctx context.Context, s *store.Store, keys *callbacks.K
 	a, err := s.Alerts(ctx, asyncflow.OperatorTenant)
 	switch {
 	case err == nil:
-		secret, err := keys.Open(a.Endpoint.Secret, a.Endpoint.ID)
-		if err == nil && secret == f.AlertSecret && a.Endpoint.URL == f.AlertURL {
+		if a.Endpoint.URL == f.AlertURL && signsWith(a.Endpoint, f.AlertSecret, keys) {
 			return nil
 		}
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
@@ -64,7 +63,20 @@ func (f alertFlags) setUp(ctx context.Context, s *store.Store, keys *callbacks.K
 	default:
 		return err
 	}
-	a.Endpoint.URL, a.Endpoint.Secret = f.AlertURL, keys.Seal(f.AlertSecret, a.Endpoint.ID)
+	secret, err := keys.SigningSecret(f.AlertSecret, a.Endpoint.ID, s.Clock.Now())
+	if err != nil {
+		return err
+	}
+	a.Endpoint.URL, a.Endpoint.Secrets, a.Endpoint.Challenged = f.AlertURL, []asyncflow.SigningSecret{secret}, false // the operator knows whose it is
 	_, err = s.PutAlerts(ctx, asyncflow.OperatorTenant, a)
 	return err
+}
+
+// signsWith tells whether an endpoint's newest secret is this one.
+func signsWith(e asyncflow.Endpoint, secret string, keys *callbacks.Keys) bool {
+	if len(e.Secrets) == 0 {
+		return false
+	}
+	kept, err := keys.Open(e.Secrets[0].Sealed, e.ID)
+	return err == nil && kept == secret
 }

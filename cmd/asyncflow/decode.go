@@ -36,6 +36,11 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 	if tree == nil { // a key without a value: as if it weren't there
 		return
 	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.New(into.Type().Elem()))
+		d.value(path, tree, into.Elem())
+		return
+	}
 	text, isText := tree.(string)
 	replaced := false
 	if isText {

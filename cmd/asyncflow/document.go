@@ -110,7 +110,8 @@ func (doc document) check() []client.FieldError {
 	}
 	for i, e := range doc.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)
-		problems = append(problems, below(path, asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.Url}.Validate(anywhere))...)
+		problems = append(problems, below(path, asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.Url, Weight: orNothing(e.Weight),
+			Limits: asyncflow.Limits{MaxInFlight: e.MaxInFlight, Rate: e.Rate}}.Validate(asyncflow.Anywhere))...)
 		if known, here := stages[e.Type]; here && e.Stage != "" && !slices.Contains(known, e.Stage) {
 			problems = append(problems, client.FieldError{Field: path + ".stage", Message: fmt.Sprintf("is %q; the stages of %s are %s", e.Stage, e.Type, strings.Join(known, ", "))})
 		}
@@ -120,9 +121,6 @@ func (doc document) check() []client.FieldError {
 	}
 	return append(problems, doc.checkSchedules()...)
 }
-
-// anywhere is the policy that has nothing against a URL but how it is written.
-var anywhere = asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}
 
 func (t typeEntry) taskType() asyncflow.TaskType {
 	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval,

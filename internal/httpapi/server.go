@@ -34,6 +34,10 @@ type Config struct {
 	// Egress is the operator's policy for where deliveries may go: an endpoint that it is
 	// against isn't registered.
 	Egress asyncflow.Egress
+	// Sender challenges endpoints; nil: one that is guarded by Egress.
+	Sender *callbacks.Sender
+	// VerifyEndpoints has endpoints prove whose they are before they get deliveries.
+	VerifyEndpoints bool
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
 	// part of it. 0: the longest wait for a final state and 30 s.
 	WriteTimeout time.Duration
@@ -75,6 +79,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Streams = cfg.Streams.withDefaults()
 	cfg.Connections = cfg.Connections.withDefaults()
+	if cfg.Sender == nil {
+		cfg.Sender = callbacks.NewSender(callbacks.Config{Version: cfg.Version, Egress: cfg.Egress}, cfg.Keys)
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
