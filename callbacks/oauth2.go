@@ -143,7 +143,7 @@ func (t *tokens) ask(g grant) (accessToken, error) {
 	asked := time.Now()
 	token, err := config.Token(ctx)
 	if err != nil {
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %w", tokenReason(ctx, err))
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, err)) // not wrapped: it is not the endpoint itself
 	}
 	if !strings.EqualFold(token.Type(), "Bearer") {
 		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -184,8 +185,11 @@ func TestRoutesAreGuarded(t *testing.T) {
 	t.Parallel()
 	servers := newAuthority(t, "servers")
 	w := newWorker(t, reply(200, ""), func(s *httptest.Server) { s.TLS = servers.server() })
-	r := setup(t, func(c *Config) { c.AllowPrivate = false })
-	o := r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem}}))
-	require.Contains(t, o.Error, "a network that deliveries must not reach")
+	names := newNameServer(t)
+	names.set("worker.example.com", "127.0.0.1")
+	r := setup(t, func(c *Config) { c.Egress, c.Resolver = asyncflow.Egress{}, names.resolver() })
+	url := strings.Replace(w.url, "127.0.0.1", "worker.example.com", 1)
+	o := r.Send(t.Context(), deliveryWith(t, url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem}}))
+	require.Contains(t, o.Error, refusedNetwork)
 	require.Zero(t, w.connections.Load())
 }
