@@ -93,6 +93,11 @@ func TestEndpointGone(t *testing.T) {
 		}
 		return done
 	})
+	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 100 // else they may be over before its health is written
+	}, 10*time.Second, time.Millisecond)
 	tasks := n.submit(t, 1)
 	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
 	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)

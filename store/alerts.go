@@ -28,7 +28,7 @@ func alertType() asyncflow.TaskType {
 
 // PutAlerts makes or changes a tenant's alerts: their endpoint, of which ID, URL, Secrets
 // and Challenged count, and their rules. No secrets: those there are stay. Where the URL
-// stays, so does what was proven of it. It makes the task type too, if there is none.
+// stays, so does what was proven of it and how it does. It makes the task type too, if there is none.
 func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
 	rules, err := json.Marshal(a.Rules)
 	if err != nil {
@@ -44,6 +44,8 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 			sql  string
 			args []any
 		}{
+			{`DELETE FROM ` + healthOf(tenant) + ` h USING ` + schema + `.endpoints e WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
+				[]any{a.Endpoint.ID, a.Endpoint.URL}},
 			{`DELETE FROM ` + schema + `.endpoints WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts) AND id <> $1::uuid`, []any{a.Endpoint.ID}},
 			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at, updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
 				ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,

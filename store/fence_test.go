@@ -248,7 +248,7 @@ func TestRolesMayLittle(t *testing.T) {
 	}
 	for _, sql := range []string{
 		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_pipe_1`, `SELECT key FROM tenant_acme.idempotency_keys`, `SELECT filter FROM tenant_acme.operations`,
-		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`, `SELECT secret FROM tenant_acme.endpoints`, `CREATE TABLE tenant_acme.x (i int)`,
+		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`, `SELECT outbound FROM tenant_acme.endpoints`, `SELECT sealed FROM tenant_acme.endpoint_secrets`, `CREATE TABLE tenant_acme.x (i int)`,
 		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.migrations`, `CREATE TABLE asyncflow.x (i int)`,
 	} {
 		refused(b.BaseRole(), sql)

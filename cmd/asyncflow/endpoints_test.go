@@ -279,7 +279,19 @@ func TestEndpointCommands(t *testing.T) {
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=1h", "--secret="+testWebhook), "until")
 	assert.Contains(t, run(0, "endpoints", "verify", id), "verified")
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"), "ed25519 whpk_")
-	run(0, "endpoints", "update", id, "--weight=0")
+	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s")
+	assert.Contains(t, out, "5 in flight, 100/s")
+	assert.Contains(t, run(0, "endpoints", "list"), "5 in flight, 100/s")
+	assert.NotContains(t, run(0, "endpoints", "update", id, "--max-in-flight=0", "--rate="), "in flight")
+	assert.Contains(t, run(2, "endpoints", "update", id, "--rate=5"), "rate must")
+	assert.Contains(t, run(2, "endpoints", "create", "--type=pipe", "--stage="+stage, "--rate=5/d", w.URL), "--rate must be a rate such as")
+	out = run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=0", "--max-in-flight=7", "--rate=10/h", "-o", "json", w.URL)
+	var made client.Endpoint
+	require.NoError(t, json.Unmarshal([]byte(out), &made))
+	assert.Equal(t, 7, made.MaxInFlight)
+	assert.Equal(t, asyncflow.Rate{Count: 10, Per: time.Hour}, made.Rate)
+	assert.Contains(t, run(0, "endpoints", "enable", made.Id), "closed")
+	run(0, "endpoints", "delete", made.Id)
 	require.NoError(t, os.WriteFile(settings, []byte("headers: {}\nauth: {kind: none}\n"), 0o600))
 	out = run(0, "endpoints", "update", id, "-f", settings)
 	assert.NotContains(t, out, "X-Api-Key")
@@ -291,17 +303,75 @@ func TestEndpointCommands(t *testing.T) {
 	assert.Equal(t, 0, e.Weight)
 }
 
+// A node tells of an endpoint that is down, and of the tasks that wait for it; of one that
+// says that it is gone, until it is enabled.
+func TestHealthOfEndpoints(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	c := p.client()
+	var back atomic.Bool
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, _ delivery) {
+		if !back.Load() {
+			rw.WriteHeader(http.StatusGone)
+		}
+	})
+	spec := oneStage()
+	spec.Stages[0].Retry.MaxAttempts = 1000
+	_, err := c.PutTaskType(t.Context(), "pipe", spec)
+	require.NoError(t, err)
+	dead, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", Url: closedURL(t)})
+	require.NoError(t, err)
+	assert.Equal(t, client.EndpointHealth{State: asyncflow.HealthClosed}, dead.Health)
+	ids := submitMany(t, c, 30)
+	waits := func() bool {
+		task, err := c.Get(t.Context(), ids[29])
+		require.NoError(t, err)
+		return string(task.WaitsFor) == string(asyncflow.WaitUnhealthy)
+	}
+	require.Eventually(t, func() bool {
+		e, err := c.Endpoint(t.Context(), dead.Id)
+		require.NoError(t, err)
+		if e.Health.State != asyncflow.HealthOpen || e.Health.Attempts < asyncflow.FailuresToOpen || !waits() {
+			return false
+		}
+		assert.Contains(t, e.Health.Reason, "connection refused")
+		assert.True(t, e.Health.Until.After(e.Health.Since))
+		assert.Equal(t, e.Health.Attempts, e.Health.Failures)
+		return true
+	}, 30*time.Second, 20*time.Millisecond, p.said())
+	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.Id)
+	require.Equal(t, 0, code, errs)
+	assert.Contains(t, out, "connection refused")
+
+	gone, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", Url: w.URL, Secret: testWebhook})
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteEndpoint(t.Context(), dead.Id))
+	require.Eventually(t, func() bool {
+		e, err := c.Endpoint(t.Context(), gone.Id)
+		require.NoError(t, err)
+		return e.Health.State == asyncflow.HealthDisabled && waits()
+	}, 30*time.Second, 20*time.Millisecond, p.said())
+	n := len(w.deliveries())
+	back.Store(true)
+	require.Never(t, func() bool { return len(w.deliveries()) > n }, 2*asyncflow.RampStep, 100*time.Millisecond)
+	enabled, err := c.EnableEndpoint(t.Context(), gone.Id)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.HealthClosed, enabled.Health.State)
+	awaitAll(t, c, ids, 60*time.Second)
+}
+
 // A document may have all that the API takes of an endpoint.
 func TestDocumentEndpointSettings(t *testing.T) {
 	t.Parallel()
 	doc, err := parseDocument([]byte(`endpoints:
-  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, secret_kind: ed25519, headers: {X-Key: "${KEY}"},
+  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, max_in_flight: 3, rate: 5/m, secret_kind: ed25519, headers: {X-Key: "${KEY}"},
      auth: {kind: oauth2, token_url: "https://l.example.com/", client_id: me, client_secret: "${KEY}", scopes: [a]}, tls: {ca: "${KEY}"}}
   - {type: pipe, stage: only, url: "https://v.example.com/"}
 `), func(name string) (string, bool) { return "swordfish", name == "KEY" })
 	require.NoError(t, err)
 	zero := 0
 	assert.Equal(t, client.NewEndpoint{Type: "pipe", Stage: "only", Url: "https://w.example.com/", Weight: &zero, SecretKind: "ed25519",
+		MaxInFlight: 3, Rate: asyncflow.Rate{Count: 5, Per: time.Minute},
 		Headers: map[string]string{"X-Key": "swordfish"}, Tls: client.EndpointTLS{CA: "swordfish"},
 		Auth: client.EndpointAuth{Kind: "oauth2", TokenURL: "https://l.example.com/", ClientID: "me", ClientSecret: "swordfish", Scopes: []string{"a"}}}, doc.Endpoints[0])
 	assert.Nil(t, doc.Endpoints[1].Weight)

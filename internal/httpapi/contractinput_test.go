@@ -382,7 +382,11 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 		}
 		if s.Pattern != "" {
 			add("not of the pattern", "No-Good", "must")
-			add("too long for the pattern", strings.Repeat("a", 41), "40")
+			most := 40
+			if s.MaxLength != nil {
+				most = int(*s.MaxLength)
+			}
+			add("too long for the pattern", strings.Repeat("a", most+1), strconv.Itoa(most))
 		}
 		if len(s.Enum) > 0 {
 			add("none of the words", "lost", fmt.Sprint(s.Enum[0]))

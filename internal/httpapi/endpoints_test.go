@@ -172,7 +172,7 @@ func TestUnchallengedEndpoints(t *testing.T) {
 	_, err = b.store.ChangeEndpoint(t.Context(), "acme", e.Id, func(e *asyncflow.Endpoint) error { e.URL = "https://127.0.0.1:1/"; return nil })
 	require.NoError(t, err)
 	e = read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+e.Id+"/verify", ""))
-	assert.Contains(t, e.VerificationError, "a network that deliveries must not reach")
+	assert.Contains(t, e.VerificationError, "the endpoint's URL must name its host")
 	require.True(t, b.serves(), "challenges have been turned off since")
 }
 
@@ -299,4 +299,92 @@ func TestAlertsAreChallenged(t *testing.T) {
 	a := b.call("PUT", "/v1/alerts", body("http://127.0.0.1:2/"))
 	assert.Equal(t, 400, a.status)
 	assert.Equal(t, "url", a.problem.Errors[0].Field)
+}
+
+// An endpoint's limits are given, changed, shown and taken away.
+func TestEndpointLimits(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	e := b.createEndpoint(`"url":"https://w.example.com/x","max_in_flight":5,"rate":"100/s"`)
+	assert.Equal(t, 5, e.MaxInFlight)
+	assert.Equal(t, asyncflow.Rate{Count: 100, Per: time.Second}, e.Rate)
+	stored := func() asyncflow.Limits {
+		pipe, err := b.store.Catalog.Type("acme", "pipe")
+		require.NoError(t, err)
+		return pipe.Endpoints("first")[0].Limits
+	}
+	assert.Equal(t, asyncflow.Limits{MaxInFlight: 5, Rate: asyncflow.Rate{Count: 100, Per: time.Second}}, stored())
+	b.patchEndpoint(e.Id, `{"weight":2}`)
+	assert.Equal(t, 5, stored().MaxInFlight, "what is left out stays")
+	b.patchEndpoint(e.Id, `{"max_in_flight":1000000}`)
+	e = b.patchEndpoint(e.Id, `{"rate":"7/h"}`)
+	assert.Equal(t, 1000000, e.MaxInFlight)
+	assert.Equal(t, asyncflow.Rate{Count: 7, Per: time.Hour}, e.Rate)
+	for _, body := range []string{`{"max_in_flight":-1}`, `{"max_in_flight":1000001}`, `{"max_in_flight":null}`, `{"max_in_flight":1.5}`} {
+		assert.Equal(t, "max_in_flight", b.call("PATCH", "/v1/endpoints/"+e.Id, body).problem.Errors[0].Field, body)
+	}
+	for _, body := range []string{`{"rate":"7"}`, `{"rate":"0/s"}`, `{"rate":"1000001/s"}`, `{"rate":"1/d"}`, `{"rate":null}`} {
+		assert.Equal(t, "rate", b.call("PATCH", "/v1/endpoints/"+e.Id, body).problem.Errors[0].Field, body)
+	}
+	e = b.patchEndpoint(e.Id, `{"max_in_flight":0,"rate":""}`)
+	assert.Zero(t, e.MaxInFlight)
+	assert.Zero(t, e.Rate)
+	assert.Zero(t, stored())
+	got := b.call("GET", "/v1/endpoints/"+e.Id, "")
+	assert.NotContains(t, string(got.body), "max_in_flight")
+	assert.NotContains(t, string(got.body), `"rate"`)
+}
+
+// An endpoint shows how it is doing; whoever manages it may take it for well.
+func TestEndpointHealth(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	e := b.createEndpoint(`"url":"https://w.example.com/x"`)
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, e.Health)
+	path := "/v1/endpoints/" + e.Id
+	health := func() api.EndpointHealth {
+		t.Helper()
+		one := read[api.Endpoint](b, 200, b.call("GET", path, ""))
+		list := read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints", ""))
+		assert.Equal(t, []api.Endpoint{one}, list.Data)
+		return one.Health
+	}
+	set := func(h asyncflow.Health) {
+		t.Helper()
+		now, err := b.store.Endpoint(t.Context(), "acme", e.Id)
+		require.NoError(t, err)
+		ok, err := b.store.SetHealth(t.Context(), "acme", e.Id, now.Health, h)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	now := b.store.Clock.Now().Truncate(time.Microsecond)
+	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Hour), Pause: time.Hour, Reason: "connection refused"})
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Hour), Reason: "connection refused"}, health())
+	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-time.Hour), Until: now.Add(-time.Minute), Pause: time.Hour, Reason: "connection refused"})
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthHalfOpen, Since: now.Add(-time.Minute), Reason: "connection refused"}, health())
+	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now.Add(time.Second), Reason: "410 Gone"})
+	assert.Equal(t, asyncflow.HealthDisabled, health().State)
+	b.patchEndpoint(e.Id, `{"weight":3}`)
+	assert.Equal(t, asyncflow.HealthDisabled, health().State, "a change of something else says nothing of it")
+
+	_, err := b.db.Exec(t.Context(), `INSERT INTO tenant_acme.endpoint_minutes (endpoint, at, attempts, failures)
+		VALUES ($1, date_trunc('minute', now()), 12, 10), ($1, now() - interval '30 min', 7, 7)`, e.Id)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{12, 10}, []int64{health().Attempts, health().Failures})
+	b.call("DELETE", path, "")
+	assert.Equal(t, 404, b.call("POST", path+"/enable", "").status)
+
+	e = b.createEndpoint(`"url":"https://w.example.com/x"`)
+	path = "/v1/endpoints/" + e.Id
+	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now, Reason: "410 Gone"})
+	enabled := read[api.Endpoint](b, 200, b.call("POST", path+"/enable", ""))
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, enabled.Health)
+	assert.Equal(t, enabled.Health, health())
+	assert.Equal(t, enabled, read[api.Endpoint](b, 200, b.call("POST", path+"/enable", "")), "to one that is closed it does nothing")
+	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now, Reason: "410 Gone"})
+	moved := b.patchEndpoint(e.Id, `{"url":"https://w2.example.com/x"}`)
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, moved.Health, "how another URL did says nothing of it")
+	for _, path := range []string{"/v1/endpoints/no/enable", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000001/enable"} {
+		assert.Equal(t, 404, b.call("POST", path, "").status)
+	}
 }
