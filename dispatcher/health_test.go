@@ -48,6 +48,17 @@ func (b *bundle) exec(sql string) {
 	}
 }
 
+// allowAttempts lets tasks have more attempts: else they may be over before the health of
+// an endpoint is written.
+func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
+	t.Helper()
+	b.exec(fmt.Sprintf(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":%d')::json`, most))
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Stages[0].Retry.MaxAttempts == most
+	}, 10*time.Second, time.Millisecond)
+}
+
 // An endpoint that is down gets nothing for a while: its tasks wait, and lose no
 // attempts. Then one at a time tries it, and when that goes well all of them come back.
 func TestEndpointDown(t *testing.T) {
@@ -95,11 +106,7 @@ func TestEndpointGone(t *testing.T) {
 		}
 		return done
 	})
-	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
-	require.Eventually(t, func() bool {
-		pipe, err := n.Catalog.Type(tenant, "pipe")
-		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 100 // else they may be over before its health is written
-	}, 10*time.Second, time.Millisecond)
+	n.allowAttempts(t, b, 100)
 	tasks := n.submit(t, 1)
 	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
 	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)
@@ -121,7 +128,7 @@ func TestSlowDown(t *testing.T) {
 		}
 		return done
 	})
-	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
+	n.allowAttempts(t, b, 100)
 	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded)
 	assert.GreaterOrEqual(t, time.Duration(asked.Load()), 2*time.Second)
 }
@@ -158,7 +165,7 @@ func TestWeightsAndHealth(t *testing.T) {
 	drained := add(1, asyncflow.Endpoint{})
 	unproven := add(2, asyncflow.Endpoint{Weight: 100, Challenged: true})
 	n.await(t, n.submit(t, 20), asyncflow.StatusSucceeded)
-	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
+	n.allowAttempts(t, b, 100)
 	gone.Store(true)
 	held := n.submit(t, 5)
 	n.waitsFor(t, held[4].ID, asyncflow.WaitUnhealthy)
