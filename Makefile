@@ -2,6 +2,7 @@
 
 VERSION ?= dev
 GO ?= go
+FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
 
@@ -26,6 +27,12 @@ model: ## Hold the store against a simple model for 1,000 random sequences
 
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
 	$(GO) test -count=1 -v -run '^TestRollsUnderLoad$$' ./cmd/asyncflow -rolls 1m
+
+fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer
+	.ci/fuzz $(FUZZTIME)
+
+fuzz-short: ## Run every fuzz target for a second, as CI does
+	.ci/fuzz 1s
 
 lint: ## Check the format, vet, staticcheck and openapi.yaml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
@@ -78,4 +85,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls lint generate bench bench-short bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate bench bench-short bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

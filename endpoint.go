@@ -1,30 +1,110 @@
 package asyncflow
 
 import (
+	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // Endpoint is a worker's URL registered for a stage of a task type.
 type Endpoint struct {
-	ID        string // a UUID
-	Type      string
-	Stage     string
-	URL       string
-	Secret    []byte // the signing secret, sealed (see callbacks.Keys)
+	ID       string // a UUID
+	Type     string
+	Stage    string
+	URL      string
+	Weight   int             // its share of the stage's deliveries, beside the weights of the others; 0: it gets no new ones
+	Secrets  []SigningSecret // what deliveries are signed with, the newest first
+	Outbound []byte          // an Outbound, sealed (see callbacks.Keys); nil: none
+
+	Challenged        bool      // it gets no deliveries until it has proven whose it is
+	VerifiedAt        time.Time // when its URL echoed a challenge; zero: never
+	VerificationError string    // why it didn't when it was last challenged
+
 	CreatedAt time.Time
+	UpdatedAt time.Time
 	Limits    Limits
 	Health    Health
 }
 
-// MaxURLLength bounds an endpoint's URL, in bytes.
-const MaxURLLength = 2048
+// Bounds of an endpoint.
+const (
+	MaxURLLength  = 2048 // bytes
+	MaxWeight     = 100
+	DefaultWeight = 1
+)
 
-// Validate checks an endpoint: its names, and an absolute https URL (http too
-// when the operator allows it) without user, fragment or template.
-func (e Endpoint) Validate(allowHTTP bool) error {
+// Proven tells whether the endpoint may be delivered to: it has echoed a challenge, or
+// never had to.
+func (e Endpoint) Proven() bool { return !e.Challenged || !e.VerifiedAt.IsZero() }
+
+// share returns the endpoint's part of new deliveries.
+func (e *Endpoint) share() int {
+	if !e.Proven() {
+		return 0
+	}
+	return e.Weight
+}
+
+// Serves tells whether the endpoint gets new deliveries, if it is well.
+func (e *Endpoint) Serves() bool { return e.share() > 0 }
+
+// Serves tells whether any of a stage's endpoints gets new deliveries.
+func Serves(endpoints []Endpoint) bool {
+	_, ok := Choose(endpoints, 0)
+	return ok
+}
+
+// Choose picks the endpoint of a delivery by the weights of those that get any: random
+// is a number, 0 ≤ random < 1. It is not ok when none does.
+func Choose(endpoints []Endpoint, random float64) (Endpoint, bool) {
+	var sum int
+	for i := range endpoints {
+		sum += endpoints[i].share()
+	}
+	at := int(random * float64(sum))
+	for i := range endpoints {
+		if at -= endpoints[i].share(); at < 0 {
+			return endpoints[i], true
+		}
+	}
+	return Endpoint{}, false
+}
+
+// MoveTo gives the endpoint another URL. What was proven of the old one, and how it did,
+// says nothing of it; challenge tells whether it has to be proven.
+func (e *Endpoint) MoveTo(url string, challenge bool) {
+	e.URL, e.Challenged = url, challenge
+	e.VerifiedAt, e.VerificationError = time.Time{}, ""
+	e.Health = Health{}
+}
+
+// Judge takes in how a challenge of a URL went at a time: failure says why it wasn't
+// echoed, "" that it was. A failure takes nothing away from an endpoint that gets
+// deliveries; where nothing has to be proven any more, it gets them from now on.
+func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
+	if e.URL != url { // it has moved meanwhile
+		return
+	}
+	e.VerificationError = failure
+	switch {
+	case failure == "":
+		e.VerifiedAt = at
+	case !required:
+		e.Challenged = false
+	}
+}
+
+// SameOrigin tells whether two URLs have the same scheme, host and port.
+func SameOrigin(a, b string) bool {
+	u, err := url.Parse(a)
+	v, err2 := url.Parse(b)
+	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
+}
+
+// Validate checks an endpoint: its names, its weight and limits, and an absolute URL that
+// the operator's policy has nothing against, without user, fragment or template.
+func (e Endpoint) Validate(egress Egress) error {
 	var out problems
 	if err := CheckName(e.Type); err != nil {
 		out.add("type", "%v", err)
@@ -32,36 +112,41 @@ func (e Endpoint) Validate(allowHTTP bool) error {
 	if err := CheckName(e.Stage); err != nil {
 		out.add("stage", "%v", err)
 	}
-	checkURL(&out, e.URL, allowHTTP)
+	if why := checkURL(e.URL, egress); why != "" {
+		out.add("url", "%s", why)
+	}
+	if e.Weight < 0 || e.Weight > MaxWeight {
+		out.add("weight", "is %d; it must be 0 to %d", e.Weight, MaxWeight)
+	}
+	e.Limits.checkLimits("", &out)
 	return out.err()
 }
 
-func checkURL(out *problems, raw string, allowHTTP bool) {
+// checkURL tells what is wrong with a URL; "" if nothing is.
+func checkURL(raw string, egress Egress) string {
 	u, err := url.Parse(raw)
 	switch {
 	case raw == "":
-		out.add("url", "is required")
+		return "is required"
 	case len(raw) > MaxURLLength:
-		out.add("url", "is %d bytes long; the limit is %d", len(raw), MaxURLLength)
+		return fmt.Sprintf("is %d bytes long; the limit is %d", len(raw), MaxURLLength)
 	case err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		out.add("url", "must be an absolute https URL such as https://worker.example.com/resize")
-	case strings.ContainsAny(raw, " \t"):
-		out.add("url", "must not hold spaces")
+		return "must be an absolute https URL such as https://worker.example.com/resize"
+	case strings.ContainsFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || c == '\\' }):
+		return "must be ASCII, without spaces and backslashes: percent-encode them, and write international names in Punycode, as xn--…"
 	case !validPort(u):
-		out.add("url", "has the port %q; it must be 1 to 65535", u.Port())
-	case u.Scheme == "http" && !allowHTTP:
-		out.add("url", "must be https: plain http is off (the operator's --allow-http)")
+		return fmt.Sprintf("has the port %q; it must be 1 to 65535", u.Port())
 	case u.User != nil:
-		out.add("url", "must not hold a user or a password")
-	case u.Fragment != "":
-		out.add("url", "must not hold a fragment")
+		return "must not hold a user or a password"
+	case strings.Contains(raw, "#"):
+		return "must not hold a fragment"
 	}
+	return egress.Refuses(u)
 }
 
 func validPort(u *url.URL) bool {
 	if u.Port() == "" {
 		return !strings.HasSuffix(u.Host, ":")
 	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	return err == nil && port > 0
+	return parsePort(u.Port()) > 0
 }

@@ -103,6 +103,24 @@ func TestVersions(t *testing.T) {
 	require.Equal(t, contract.Info.Version, newest[1])
 }
 
+// SECURITY.md names tests that exist.
+func TestSecurityNamesTests(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	walkFiles(t, func(path string, text []byte) {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text, -1) {
+				known[string(m[1])] = true
+			}
+		}
+	})
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readText(t, "SECURITY.md"), -1)
+	require.Greater(t, len(named), 50)
+	for _, m := range named {
+		require.Contains(t, known, m[1])
+	}
+}
+
 // The documents name make targets that exist.
 func TestMakeTargets(t *testing.T) {
 	t.Parallel()
@@ -384,7 +402,7 @@ func eachTag(t *testing.T, dir string, do func(file, owner, field string, tag re
 
 // documents returns the pages whose links are checked.
 func documents(t *testing.T) []string {
-	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
 	err := filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".md") {
 			pages = append(pages, filepath.ToSlash(path))

@@ -141,7 +141,7 @@ func CheckJSON(doc []byte) error {
 		return fmt.Errorf("is required")
 	case !utf8.Valid(doc):
 		return fmt.Errorf("is not valid UTF-8")
-	case depth(doc) > MaxContextDepth:
+	case Depth(doc) > MaxContextDepth:
 		return fmt.Errorf("is nested more than %d deep", MaxContextDepth)
 	case !json.Valid(doc):
 		return fmt.Errorf("is not valid JSON")
@@ -149,8 +149,8 @@ func CheckJSON(doc []byte) error {
 	return nil
 }
 
-// depth returns how deep a JSON document is nested.
-func depth(doc []byte) int {
+// Depth returns how deep a JSON document is nested.
+func Depth(doc []byte) int {
 	deepest, now, inString := 0, 0, false
 	for i := 0; i < len(doc); i++ {
 		switch c := doc[i]; {

@@ -59,7 +59,7 @@ type rig struct {
 
 // setup returns a Sender that may reach loopback; change may alter its Config.
 func setup(t *testing.T, change ...func(*Config)) *rig {
-	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, AllowPrivate: true}
+	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, Egress: asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -89,13 +89,13 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// sealed returns the secret of endpoint e1 as it is stored.
-func sealed(secret string) []byte {
+// sealed returns a secret of endpoint e1 as it is stored.
+func sealed(secret string) asyncflow.SigningSecret {
 	keys, err := NewKeys([]byte(nodeSecret))
 	if err != nil {
 		panic(err)
 	}
-	return keys.Seal(secret, "e1")
+	return asyncflow.SigningSecret{ID: "s1", Kind: asyncflow.SecretHMAC, Sealed: keys.Seal(secret, "e1")}
 }
 
 // deliveryTo returns a delivery to a URL.
@@ -107,7 +107,7 @@ func deliveryTo(url string) asyncflow.Delivery {
 			ID: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Stage: "resize", Attempt: 2,
 			Context: json.RawMessage(`{"image":"harbour.jpg"}`),
 		},
-		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secret: sealed(testSecret)},
+		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
 		MaxAttempts: 5,
 		At:          at,
 		Timeout:     ample,
@@ -125,6 +125,7 @@ type received struct {
 type worker struct {
 	url         string
 	connections atomic.Int64
+	secret      string
 
 	mu       sync.Mutex
 	requests []received
@@ -146,7 +147,12 @@ func (w *worker) all() []received {
 // newWorker starts a worker that answers with handle, which finds the request
 // already read and kept; each of its deliveries must verify.
 func newWorker(t *testing.T, handle http.HandlerFunc, change ...func(*httptest.Server)) *worker {
-	w := &worker{}
+	return newWorkerOf(t, testSecret, handle, change...)
+}
+
+// newWorkerOf starts a worker with another secret.
+func newWorkerOf(t *testing.T, secret string, handle http.HandlerFunc, change ...func(*httptest.Server)) *worker {
+	w := &worker{secret: secret}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.keep(r)
 		handle(rw, r)
@@ -176,11 +182,11 @@ func newWorker(t *testing.T, handle http.HandlerFunc, change ...func(*httptest.S
 
 // requireSigned verifies what came in as a worker would, with the official library.
 func (w *worker) requireSigned(t *testing.T) {
-	verifier, err := standardwebhooks.NewWebhook(testSecret)
+	verifier, err := standardwebhooks.NewWebhook(w.secret)
 	require.NoError(t, err)
 	for _, r := range w.all() {
 		require.NoError(t, verifier.Verify(r.body, r.Header))
-		changed := bytes.Replace(r.body, []byte("attempt"), []byte("Attempt"), 1)
+		changed := append(bytes.Clone(r.body), 0x20)
 		require.Error(t, verifier.Verify(changed, r.Header))
 	}
 }
@@ -190,7 +196,7 @@ func (w *worker) requireSigned(t *testing.T) {
 func newRawWorker(t *testing.T, answer func(net.Conn)) *worker {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &worker{url: "http://" + listener.Addr().String()}
+	w := &worker{secret: testSecret, url: "http://" + listener.Addr().String()}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {

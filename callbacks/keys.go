@@ -1,64 +1,131 @@
 package callbacks
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// MinSecretBytes is the least length of the node secret.
-const MinSecretBytes = 32
+const (
+	// MinSecretBytes is the least length of the node secret.
+	MinSecretBytes = 32
+	// MaxOldSecrets is how many other node secrets are read beside it.
+	MaxOldSecrets = 5
+)
 
 // Keys are what a node derives from its secret: a key for completion tokens and
-// one that seals the secrets of endpoints. All nodes of a database share them.
-type Keys struct {
+// one that seals the secrets of endpoints. All nodes of a database share them. While
+// the secret is being changed there are several: the first makes, all are read.
+type Keys struct{ all []key }
+
+type key struct {
+	id    [keyIDBytes]byte
 	token []byte
 	seal  cipher.AEAD
 }
 
+// A seal begins with a mark and the id of its key. Those of earlier versions have
+// neither.
+const (
+	sealMark   = "afs2"
+	keyIDBytes = 8
+)
+
 // NewKeys derives the keys from a secret of at least 32 bytes (HKDF-SHA-256,
-// RFC 5869).
-func NewKeys(secret []byte) (*Keys, error) {
-	if len(secret) < MinSecretBytes {
-		return nil, asyncflow.InvalidField("secret", "is %d bytes; it must be at least %d", len(secret), MinSecretBytes)
+// RFC 5869). What was made with the others is read, too.
+func NewKeys(secret []byte, others ...[]byte) (*Keys, error) {
+	if len(others) > MaxOldSecrets {
+		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS", "has %d secrets; the limit is %d", len(others), MaxOldSecrets)
 	}
-	token, err := hkdf.Key(sha256.New, secret, nil, "asyncflow completion token v1", 32)
-	if err != nil {
-		return nil, fmt.Errorf("NewKeys: %w", err)
+	k := &Keys{}
+	for i, s := range slices.Concat([][]byte{secret}, others) {
+		if len(s) < MinSecretBytes {
+			field := "secret"
+			if i > 0 {
+				field = "ASYNCFLOW_OLD_SECRETS"
+			}
+			return nil, asyncflow.InvalidField(field, "is %d bytes; it must be at least %d", len(s), MinSecretBytes)
+		}
+		one, err := newKey(s)
+		if err != nil {
+			return nil, fmt.Errorf("NewKeys: %w", err)
+		}
+		k.all = append(k.all, one)
 	}
-	sealKey, err := hkdf.Key(sha256.New, secret, nil, "asyncflow endpoint secret v1", 32)
+	return k, nil
+}
+
+func newKey(secret []byte) (k key, err error) {
+	derive := func(label string, n int) []byte {
+		if err != nil {
+			return nil
+		}
+		var out []byte
+		out, err = hkdf.Key(sha256.New, secret, nil, label, n)
+		return out
+	}
+	k.token = derive("asyncflow completion token v1", 32)
+	sealKey := derive("asyncflow endpoint secret v1", 32)
+	copy(k.id[:], derive("asyncflow key id v1", keyIDBytes))
 	if err != nil {
-		return nil, fmt.Errorf("NewKeys: %w", err)
+		return k, err
 	}
 	block, err := aes.NewCipher(sealKey)
 	if err != nil {
-		return nil, fmt.Errorf("NewKeys: %w", err)
+		return k, err
 	}
-	seal, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return nil, fmt.Errorf("NewKeys: %w", err)
-	}
-	return &Keys{token: token, seal: seal}, nil
+	k.seal, err = cipher.NewGCMWithRandomNonce(block)
+	return k, err
 }
 
-// Seal encrypts an endpoint's secret for the place where it is stored (AES-256-GCM).
+// Seal encrypts a secret of an endpoint for the place where it is stored (AES-256-GCM).
 // context, such as the endpoint's id, ties the result to that place.
 func (k *Keys) Seal(secret, context string) []byte {
-	return k.seal.Seal(nil, nil, []byte(secret), []byte(context))
+	return k.all[0].seal.Seal(k.SealedBy(), nil, []byte(secret), []byte(context))
 }
+
+// SealedBy returns what every seal made with the first secret begins with.
+func (k *Keys) SealedBy() []byte {
+	return slices.Concat([]byte(sealMark), k.all[0].id[:])
+}
+
+// ID returns the id of the key that seals, for people: it tells nothing of the secret.
+func (k *Keys) ID() string { return hex.EncodeToString(k.all[0].id[:]) }
 
 // Open decrypts what Seal made with the same context.
 func (k *Keys) Open(sealed []byte, context string) (string, error) {
-	secret, err := k.seal.Open(nil, nil, sealed, []byte(context))
-	if err != nil {
-		return "", asyncflow.InvalidField("ASYNCFLOW_SECRET", "is not the one that the secret of endpoint %s was sealed with: all nodes share one", context)
+	if one, ok := k.keyOf(sealed); ok {
+		if secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context)); err == nil {
+			return string(secret), nil
+		}
 	}
-	return string(secret), nil
+	for _, one := range k.all { // of a version before there were ids
+		if secret, err := one.seal.Open(nil, nil, sealed, []byte(context)); err == nil {
+			return string(secret), nil
+		}
+	}
+	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET", "is not the one that the secret of endpoint %s was sealed with: all nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS", context)
+}
+
+// keyOf returns the key that a seal says it was made with.
+func (k *Keys) keyOf(sealed []byte) (key, bool) {
+	id, ok := bytes.CutPrefix(sealed, []byte(sealMark))
+	if !ok {
+		return key{}, false
+	}
+	i := slices.IndexFunc(k.all, func(one key) bool { return bytes.HasPrefix(id, one.id[:]) })
+	if i < 0 {
+		return key{}, false
+	}
+	return k.all[i], true
 }
 
 // RandomBytes returns n bytes fit for keys.

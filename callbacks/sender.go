@@ -3,13 +3,14 @@ package callbacks
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"code.dny.dev/ssrf"
 	"github.com/hashicorp/go-retryablehttp"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -25,18 +26,22 @@ type Config struct {
 	MaxOutput int
 	// Connections bounds the idle connections kept for each host; 0: 256.
 	Connections int
-	// AllowPrivate lets deliveries go to loopback, private and other special
-	// networks.
-	AllowPrivate bool
+	// Egress is the operator's policy for where deliveries may go.
+	Egress asyncflow.Egress
+	// Resolver resolves the names of endpoints; nil: as the system does.
+	Resolver *net.Resolver
 }
 
-// Sender sends deliveries. It is safe for concurrent use.
+// Sender sends deliveries and challenges. It is safe for concurrent use.
 type Sender struct {
-	cfg     Config
-	keys    *Keys
-	client  *retryablehttp.Client
-	signers sync.Map // of sealed secret to signer
-	known   atomic.Int64
+	cfg      Config
+	keys     *Keys
+	client   *retryablehttp.Client
+	signers  sync.Map // of sealed secret to signer
+	known    atomic.Int64
+	settings *lru.Cache[string, *settings] // of endpoints that have any, by their seals
+	routes   *routes
+	tokens   *tokens
 }
 
 // NewSender returns a Sender.
@@ -47,22 +52,23 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	if cfg.Connections == 0 {
 		cfg.Connections = 256
 	}
-	return &Sender{cfg: cfg, keys: keys, client: newClient(cfg)}
+	routes := newRoutes(cfg)
+	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
+		settings: newLRU[*settings](maxSettings, nil), routes: routes, tokens: newTokens(routes)}
 }
 
 // newClient returns a client that sends each request once: every attempt must be
 // recorded, so trying again is the store's business.
-func newClient(cfg Config) *retryablehttp.Client {
+func newClient(transport http.RoundTripper) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
 	c.RetryMax = 0
 	c.Logger = nil
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // a 503 keeps its body and Retry-After
-	c.HTTPClient = &http.Client{
-		Transport:     newTransport(cfg),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	c.HTTPClient = &http.Client{Transport: transport, CheckRedirect: noRedirects}
 	return c
 }
+
+func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Send makes one attempt and returns what came of it. It ends within the
 // delivery's timeout, or when ctx does.
@@ -76,11 +82,19 @@ func (s *Sender) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outco
 }
 
 func (s *Sender) exchange(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-	req, err := s.request(ctx, d)
+	set, err := s.settingsOf(d.Endpoint)
 	if err != nil {
 		return failed(err)
 	}
-	resp, err := s.client.Do(req)
+	o := s.deliver(ctx, d, set)
+	o.Error = set.scrub(o.Error, s.tokens)
+	return o
+}
+
+func (s *Sender) deliver(ctx context.Context, d asyncflow.Delivery, set *settings) asyncflow.Outcome {
+	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	body := envelope(d, s.cfg.PublicURL, token)
+	resp, err := s.post(ctx, d.Endpoint, set, deliveryID(d.Lease), d.At, body)
 	if err != nil {
 		return failed(reason(ctx, err, d.Timeout))
 	}
@@ -100,8 +114,10 @@ func failed(err error) asyncflow.Outcome {
 // reason says in plain words why there was no answer.
 func reason(ctx context.Context, err error, timeout time.Duration) error {
 	switch {
-	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork), errors.Is(err, ssrf.ErrProhibitedPort):
-		return errors.New("the endpoint's address is in a network that deliveries must not reach (the operator's --allow-private-networks)") // which one is nobody's business
+	case errors.Is(err, errPrivate):
+		return errPrivate
+	case errors.Is(err, errRule):
+		return errRule
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errors.New("no answer within " + timeout.String())
 	case ctx.Err() != nil:
@@ -110,21 +126,37 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 	return err
 }
 
-// request returns the signed request of a delivery.
-func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryablehttp.Request, error) {
-	sign, err := s.signerFor(d.Endpoint)
+// post sends a signed body to an endpoint, with its settings; nil: it has none. One
+// that is answered with 401 has its next request log in anew.
+func (s *Sender) post(ctx context.Context, e asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, e.URL, body)
 	if err != nil {
 		return nil, err
 	}
-	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
-	body := envelope(d, s.cfg.PublicURL, token)
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint.URL, body)
-	if err != nil {
-		return nil, err
+	if why := s.cfg.Egress.Refuses(req.URL); why != "" { // the policy may be newer than the endpoint
+		return nil, errors.New("the endpoint's URL " + why)
 	}
 	req.Header["Content-Type"] = contentType
 	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
-	return req, sign.sign(req.Header, deliveryID(d.Lease), d.At, body)
+	if err := s.sign(req.Header, e, id, at, body); err != nil {
+		return nil, err
+	}
+	if set == nil {
+		return s.client.Do(req)
+	}
+	login, err := set.apply(ctx, req.Header, s.tokens)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.routes.to(set.tls)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		login.refused()
+	}
+	return resp, err
 }
 
 // lateReports is how long after the deadline of an attempt its token still verifies,
@@ -133,27 +165,3 @@ func (s *Sender) request(ctx context.Context, d asyncflow.Delivery) (*retryableh
 const lateReports = time.Hour
 
 var contentType = []string{"application/json"}
-
-// signerFor returns the signer of an endpoint. It is kept: opening a secret costs
-// about as much as signing with it.
-func (s *Sender) signerFor(e asyncflow.Endpoint) (signer, error) {
-	if known, ok := s.signers.Load(string(e.Secret)); ok {
-		return known.(signer), nil
-	}
-	secret, err := s.keys.Open(e.Secret, e.ID)
-	if err != nil {
-		return signer{}, err
-	}
-	made, err := newSigner(secret)
-	if err != nil {
-		return made, err
-	}
-	if s.known.Add(1)%maxSigners == 0 { // secrets that were rotated away must not pile up
-		s.signers.Clear()
-	}
-	s.signers.Store(string(e.Secret), made)
-	return made, nil
-}
-
-// maxSigners bounds how many secrets' signers are kept.
-const maxSigners = 10000

@@ -83,7 +83,7 @@ func TestSendWithoutRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
 	badSecret := deliveryTo(w.url)
-	badSecret.Endpoint.Secret = sealed("whsec_!secret!")
+	badSecret.Endpoint.Secrets[0] = sealed("whsec_!secret!")
 	badURL := deliveryTo("http://127.0.0.1:http/")
 	for _, d := range []asyncflow.Delivery{badSecret, badURL} {
 		o := setup(t).Send(t.Context(), d)
@@ -210,5 +210,5 @@ func TestSenderDefaults(t *testing.T) {
 	require.Equal(t, asyncflow.DefaultMaxContext, s.cfg.MaxOutput)
 	transport := s.client.HTTPClient.Transport.(onlyRoundTrips).rt.(*http.Transport)
 	require.Equal(t, 256, transport.MaxIdleConnsPerHost)
-	require.False(t, s.cfg.AllowPrivate)
+	require.Equal(t, asyncflow.Egress{}, s.cfg.Egress)
 }

@@ -17,10 +17,10 @@ import (
 // The test vector that Standard Webhooks publishes.
 func TestSignTestVector(t *testing.T) {
 	t.Parallel()
-	s, err := newSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	require.NoError(t, err)
+	s := NewSender(Config{}, testKeys(t, nodeSecret))
+	e := deliveryTo("").Endpoint
 	h := http.Header{}
-	require.NoError(t, s.sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999), []byte(`{"test": 2432232314}`)))
+	require.NoError(t, s.sign(h, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999), []byte(`{"test": 2432232314}`)))
 	require.Equal(t, http.Header{
 		"Webhook-Id":        {"msg_p5jXN8AQM9LWM0D4loKWxJek"},
 		"Webhook-Timestamp": {"1614265330"},
@@ -31,12 +31,12 @@ func TestSignTestVector(t *testing.T) {
 // The signature covers id, timestamp and body, and depends on the secret.
 func TestSignatureCovers(t *testing.T) {
 	t.Parallel()
-	s, err := newSigner(testSecret)
-	require.NoError(t, err)
+	s := NewSender(Config{}, testKeys(t, nodeSecret))
+	e := deliveryTo("").Endpoint
 	at := time.Now()
 	signed := func() http.Header {
 		h := http.Header{}
-		require.NoError(t, s.sign(h, "thumbnails.1.42.3", at, []byte("body")))
+		require.NoError(t, s.sign(h, e, "thumbnails.1.42.3", at, []byte("body")))
 		return h
 	}
 	verify := func(secret, body string, h http.Header) error {
@@ -79,10 +79,13 @@ func TestCheckSecret(t *testing.T) {
 		of(64):                          "",
 		of(23):                          "secret holds 23 bytes; it must be 24 to 64",
 		of(65):                          "secret holds 65 bytes; it must be 24 to 64",
-		"":                              "secret must start with whsec_",
-		strings.TrimPrefix(of(32), "w"): "secret must start with whsec_",
-		"WHSEC_" + of(32)[6:]:           "secret must start with whsec_",
-		"whsk_" + of(32)[6:]:            "secret must start with whsec_",
+		"":                              "secret must start with whsec_ or whsk_",
+		strings.TrimPrefix(of(32), "w"): "secret must start with whsec_ or whsk_",
+		"WHSEC_" + of(32)[6:]:           "secret must start with whsec_ or whsk_",
+		"whsk_" + of(33)[6:]:            "secret holds 33 bytes; an ed25519 key has 32, or 64 with its public key",
+		"whsk_" + of(64)[6:]:            "secret has a public key that is not its private key's",
+		"whsk_" + of(32)[6:]:            "",
+		"whsk_!":                        "secret must be whsk_ and base64",
 		"whsec_":                        "secret holds 0 bytes; it must be 24 to 64",
 		"whsec_!!!!":                    "secret must be whsec_ and base64",
 		strings.TrimRight(of(32), "="):  "secret must be whsec_ and base64",

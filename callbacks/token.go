@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,12 +30,12 @@ const tokenPrefix = "afc2"
 func (k *Keys) CompletionToken(c Completion) string {
 	claims := c.Tenant + " " + c.Task.String() + " " + strconv.Itoa(c.Seq) + " " + strconv.FormatInt(c.Expiry.Unix(), 10) + " " + c.Endpoint
 	signed := tokenPrefix + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
-	return signed + "." + k.mac(signed)
+	return signed + "." + k.all[0].mac(signed)
 }
 
 // mac returns the MAC as it is written: base64 has several spellings of the same
 // bytes, and only this one counts.
-func (k *Keys) mac(signed string) string {
+func (k key) mac(signed string) string {
 	h := hmac.New(sha256.New, k.token)
 	h.Write([]byte(signed))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
@@ -51,7 +52,7 @@ func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion
 	if i < 0 || !strings.HasPrefix(token, tokenPrefix+".") {
 		return refuse("is not one: send the delivery's callback.token as Authorization: Bearer …")
 	}
-	if !hmac.Equal([]byte(token[i+1:]), []byte(k.mac(token[:i]))) {
+	if !slices.ContainsFunc(k.all, func(one key) bool { return hmac.Equal([]byte(token[i+1:]), []byte(one.mac(token[:i]))) }) {
 		return refuse("doesn't verify")
 	}
 	c, ok := parseClaims(token[len(tokenPrefix)+1 : i])

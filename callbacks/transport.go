@@ -1,11 +1,9 @@
 package callbacks
 
 import (
-	"net"
+	"crypto/tls"
 	"net/http"
 	"time"
-
-	"code.dny.dev/ssrf"
 )
 
 const (
@@ -13,18 +11,16 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// newTransport returns the one transport of a node's deliveries: connections are
-// kept and shared, no proxy is taken from the environment, nothing is unpacked on
-// the way (a small body could become a huge one), and the address that is really
-// dialled is checked.
-func newTransport(cfg Config) http.RoundTripper {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	if !cfg.AllowPrivate {
-		dialer.Control = ssrf.New(ssrf.WithAnyPort()).Safe
-	}
+// newTransport returns the transport of a node's deliveries to endpoints without
+// certificates of their own, or (config not nil) with some: connections are kept and
+// shared, no proxy is taken from the environment, nothing is unpacked on the way (a
+// small body could become a huge one), and the address that is really dialled is
+// checked.
+func newTransport(cfg Config, config *tls.Config) http.RoundTripper {
 	return onlyRoundTrips{&http.Transport{
 		Proxy:                  nil,
-		DialContext:            dialer.DialContext,
+		DialContext:            newGuard(cfg).DialContext,
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    dialTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           4 * cfg.Connections,

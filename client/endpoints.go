@@ -17,6 +17,57 @@ func (c *Client) CreateEndpoint(ctx context.Context, e NewEndpoint) (Endpoint, e
 	})
 }
 
+// UpdateEndpoint changes what p has of an endpoint. One with another URL is challenged
+// again, which may take 10 s.
+func (c *Client) UpdateEndpoint(ctx context.Context, id string, p EndpointPatch) (Endpoint, error) {
+	body, err := encode(p)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if err := checkPart("id", id); err != nil {
+		return Endpoint{}, err
+	}
+	return call[Endpoint](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.UpdateEndpointWithBody(ctx, id, contentJSON, bytes.NewReader(body))
+	})
+}
+
+// VerifyEndpoint challenges an endpoint, which may take 10 s. The answer says how that
+// went: see its VerificationError.
+func (c *Client) VerifyEndpoint(ctx context.Context, id string) (Endpoint, error) {
+	if err := checkPart("id", id); err != nil {
+		return Endpoint{}, err
+	}
+	return call[Endpoint](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.VerifyEndpoint(ctx, id)
+	})
+}
+
+// EnableEndpoint has an endpoint get deliveries again that is disabled or open.
+func (c *Client) EnableEndpoint(ctx context.Context, id string) (Endpoint, error) {
+	if err := checkPart("id", id); err != nil {
+		return Endpoint{}, err
+	}
+	return call[Endpoint](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.EnableEndpoint(ctx, id)
+	})
+}
+
+// RotateEndpointSecret has deliveries to an endpoint signed with another secret. Only
+// this answer holds it.
+func (c *Client) RotateEndpointSecret(ctx context.Context, id string, r SecretRotation) (Endpoint, error) {
+	body, err := encode(r)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if err := checkPart("id", id); err != nil {
+		return Endpoint{}, err
+	}
+	return call[Endpoint](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RotateEndpointSecretWithBody(ctx, id, contentJSON, bytes.NewReader(body))
+	})
+}
+
 // Endpoints returns the endpoints by type, stage and age, without their
 // secrets; those of one task type unless taskType is empty.
 func (c *Client) Endpoints(ctx context.Context, taskType string) ([]Endpoint, error) {

@@ -25,9 +25,15 @@ type (
 	TaskTypeList = api.TaskTypeList
 	Stage        = api.Stage
 
-	NewEndpoint  = api.NewEndpoint
-	Endpoint     = api.Endpoint
-	EndpointList = api.EndpointList
+	NewEndpoint    = api.NewEndpoint
+	Endpoint       = api.Endpoint
+	EndpointList   = api.EndpointList
+	EndpointPatch  = api.EndpointPatch
+	EndpointSecret = api.EndpointSecret
+	EndpointHealth = api.EndpointHealth
+	EndpointAuth   = asyncflow.EndpointAuth
+	EndpointTLS    = asyncflow.EndpointTLS
+	SecretRotation = api.SecretRotation
 
 	// BulkCancellation and BulkRedrive say which tasks to cancel or redrive. Type is
 	// required; what is zero is left out. DryRun is set by the methods.

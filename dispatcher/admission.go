@@ -31,7 +31,9 @@ const plenty = 1 << 30
 // Room returns how many tasks of a stage may be admitted at most.
 func (a *admission) Room(stage string) (sum int) {
 	for _, e := range a.t.Endpoints(stage) {
-		sum += a.room(e)
+		if e.Serves() {
+			sum += a.room(e)
+		}
 	}
 	return sum
 }
@@ -76,15 +78,19 @@ func (a *admission) lookAt(at time.Time) {
 	}
 }
 
-// Admit picks an endpoint for the next task of a stage, or tells what keeps it.
+// Admit picks an endpoint for the next task of a stage by the weights of those that have
+// room, or tells what keeps it.
 func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	endpoints := a.t.Endpoints(stage)
-	if len(endpoints) == 0 {
+	if !asyncflow.Serves(endpoints) {
 		return "", asyncflow.WaitEndpoint
 	}
 	var free []asyncflow.Endpoint
 	reason := asyncflow.WaitUnhealthy
 	for _, e := range endpoints {
+		if !e.Serves() {
+			continue
+		}
 		if a.room(e) > 0 {
 			free = append(free, e)
 		}
@@ -92,10 +98,10 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 			reason = asyncflow.WaitLimit
 		}
 	}
-	if len(free) == 0 {
+	e, ok := asyncflow.Choose(free, rand.Float64())
+	if !ok {
 		return "", reason
 	}
-	e := free[rand.IntN(len(free))]
 	a.inFlight[e.ID]++
 	a.here[e.ID]++
 	if !e.Limits.Rate.IsZero() {

@@ -57,7 +57,7 @@ func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l
 }
 
 // delivery returns what is to be sent, to the endpoint that the lease is for or another
-// of the stage's; or what keeps it from being sent.
+// of the stage's by their weights; or what keeps it from being sent.
 func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.Lease) (asyncflow.Delivery, asyncflow.WaitReason) {
 	now := d.store.Clock.Now()
 	e, held := choose(t.Endpoints(l.Stage), l.Endpoint, now)
@@ -69,14 +69,15 @@ func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.
 	}, held
 }
 
-// choose picks an endpoint: the wanted one if it may have tasks, else any that may.
+// choose picks an endpoint: the wanted one if it may have tasks, else one that may, by
+// their weights.
 func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asyncflow.Endpoint, held asyncflow.WaitReason) {
-	if len(endpoints) == 0 {
+	if !asyncflow.Serves(endpoints) {
 		return e, asyncflow.WaitEndpoint
 	}
-	var well []asyncflow.Endpoint
+	well := make([]asyncflow.Endpoint, 0, len(endpoints))
 	for _, e := range endpoints {
-		if e.Health.Room(now) == 0 {
+		if !e.Serves() || e.Health.Room(now) == 0 {
 			continue
 		}
 		if e.ID == wanted {
@@ -84,10 +85,11 @@ func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asy
 		}
 		well = append(well, e)
 	}
-	if len(well) == 0 {
+	e, ok := asyncflow.Choose(well, rand.Float64())
+	if !ok {
 		return e, asyncflow.WaitUnhealthy
 	}
-	return well[rand.IntN(len(well))], ""
+	return e, ""
 }
 
 // accept keeps the lease of a task that was answered with 202 until its

@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"slices"
 	"sync"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -61,7 +63,7 @@ func (c *crowd) counts(t *store.Type) map[string]int {
 // many that its tasks are to be held back.
 func (d *Dispatcher) endpointRoom(t *store.Type, free int) int {
 	least := d.cfg.Concurrency
-	endpoints := t.AllEndpoints()
+	endpoints := slices.DeleteFunc(t.AllEndpoints(), func(e asyncflow.Endpoint) bool { return !e.Serves() })
 	if len(endpoints) < 2 {
 		return least
 	}

@@ -242,7 +242,7 @@ func (d *Dispatcher) latest(ctx context.Context, t *store.Type, leases []asyncfl
 	}
 	now := current()
 	for _, l := range leases {
-		if len(now.Endpoints(l.Stage)) > 0 {
+		if now.Serves(l.Stage) {
 			continue
 		}
 		if err := d.store.Catalog.Refresh(ctx); err != nil && ctx.Err() == nil {

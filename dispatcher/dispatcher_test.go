@@ -59,7 +59,7 @@ func prepare(ctx context.Context, url string) error {
 		return err
 	}
 	for i, stage := range []string{"first", "second"} {
-		e := asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i), Type: "pipe", Stage: stage, URL: "http://worker/" + stage, Secret: []byte("s")}
+		e := asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i), Type: "pipe", Stage: stage, URL: "http://worker/" + stage, Weight: 1}
 		if _, err := s.CreateEndpoint(ctx, tenant, e); err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package dispatcher_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +46,17 @@ func (b *bundle) exec(sql string) {
 		_, err = conn.Exec(b.t.Context(), sql)
 		require.NoError(b.t, err)
 	}
+}
+
+// allowAttempts lets tasks have more attempts: else they may be over before the health of
+// an endpoint is written.
+func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
+	t.Helper()
+	b.exec(fmt.Sprintf(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":%d')::json`, most))
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Stages[0].Retry.MaxAttempts == most
+	}, 10*time.Second, time.Millisecond)
 }
 
 // An endpoint that is down gets nothing for a while: its tasks wait, and lose no
@@ -93,11 +106,11 @@ func TestEndpointGone(t *testing.T) {
 		}
 		return done
 	})
-	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
+	n.allowAttempts(t, b, 100)
 	tasks := n.submit(t, 1)
 	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
 	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)
-	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000009", Type: "pipe", Stage: "first", URL: "http://worker/other", Secret: []byte("s")})
+	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000009", Type: "pipe", Stage: "first", URL: "http://worker/other", Weight: 1})
 	require.NoError(t, err)
 	n.await(t, append(tasks, n.submit(t, 10)...), asyncflow.StatusSucceeded)
 }
@@ -115,7 +128,65 @@ func TestSlowDown(t *testing.T) {
 		}
 		return done
 	})
-	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":100')::json`)
+	n.allowAttempts(t, b, 100)
 	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded)
 	assert.GreaterOrEqual(t, time.Duration(asked.Load()), 2*time.Second)
+}
+
+// Endpoints that get no deliveries count as none, whether the others are well or not; those
+// that do and are well get them by their weights.
+func TestWeightsAndHealth(t *testing.T) {
+	b := setup(t)
+	var gone atomic.Bool
+	var mu sync.Mutex
+	sent := map[string]int{}
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		if d.Lease.Stage == "second" {
+			return done
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sent[d.Endpoint.URL]++
+		if gone.Load() && d.Endpoint.URL == "http://worker/first" {
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+		}
+		return done
+	})
+	add := func(number int, e asyncflow.Endpoint) string {
+		e.ID, e.Type, e.Stage, e.URL = fmt.Sprintf("0190a6f0-0000-7000-8000-00000000010%d", number), "pipe", "first", fmt.Sprintf("http://worker/%d", number)
+		_, err := n.CreateEndpoint(t.Context(), tenant, e)
+		require.NoError(t, err)
+		return e.ID
+	}
+	change := func(id string, change func(*asyncflow.Endpoint)) {
+		_, err := n.ChangeEndpoint(t.Context(), tenant, id, func(e *asyncflow.Endpoint) error { change(e); return nil })
+		require.NoError(t, err)
+	}
+	drained := add(1, asyncflow.Endpoint{})
+	unproven := add(2, asyncflow.Endpoint{Weight: 100, Challenged: true})
+	n.await(t, n.submit(t, 20), asyncflow.StatusSucceeded)
+	n.allowAttempts(t, b, 100)
+	gone.Store(true)
+	held := n.submit(t, 5)
+	n.waitsFor(t, held[4].ID, asyncflow.WaitUnhealthy)
+	mu.Lock()
+	assert.Len(t, sent, 1)
+	clear(sent)
+	mu.Unlock()
+
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	first := pipe.Endpoints("first")[0].ID
+	change(first, func(e *asyncflow.Endpoint) { e.Weight = 0 })
+	later := n.submit(t, 1)
+	n.waitsFor(t, later[0].ID, asyncflow.WaitEndpoint)
+	change(unproven, func(e *asyncflow.Endpoint) { e.VerifiedAt, e.Weight = n.Clock.Now(), 9 })
+	change(drained, func(e *asyncflow.Endpoint) { e.Weight, e.Limits.MaxInFlight = 1, 50 })
+	n.await(t, append(held, later...), asyncflow.StatusSucceeded)
+	n.await(t, n.submit(t, 300), asyncflow.StatusSucceeded)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.NotContains(t, sent, "http://worker/first")
+	assert.Positive(t, sent["http://worker/1"])
+	assert.Greater(t, sent["http://worker/2"], 3*sent["http://worker/1"], "%v", sent)
 }

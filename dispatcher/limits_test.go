@@ -103,7 +103,7 @@ func TestOthersGoOn(t *testing.T) {
 	})
 	_, _, err := n.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: "other", Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
 	require.NoError(t, err)
-	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000008", Type: "other", Stage: "only", URL: "http://worker/other", Secret: []byte("s")})
+	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000008", Type: "other", Stage: "only", URL: "http://worker/other", Weight: 1})
 	require.NoError(t, err)
 	hanging := n.submit(t, 100)
 	require.Eventually(t, func() bool { return firsts.Load() == 100 }, 20*time.Second, time.Millisecond, "the stage before goes on")

@@ -23,7 +23,7 @@ const alertEndpoint = "0190a6f0-0000-7000-8000-000000000001"
 func (b *bundle) putAlerts(t *testing.T, tenant string, rules asyncflow.AlertRules) {
 	t.Helper()
 	_, err := b.PutAlerts(t.Context(), tenant, store.Alerts{Rules: rules,
-		Endpoint: asyncflow.Endpoint{ID: alertEndpoint, URL: "https://ops.example.com/x", Secret: []byte{1}}})
+		Endpoint: asyncflow.Endpoint{ID: alertEndpoint, URL: "https://ops.example.com/x"}})
 	require.NoError(t, err)
 }
 
@@ -207,7 +207,7 @@ func TestEndpointAlert(t *testing.T) {
 	b.putAlerts(t, tenant, asyncflow.AlertRules{EndpointFailureRate: 0.5, FailureAttempts: 10})
 	bad, good := uuid.NewString(), uuid.NewString()
 	for _, id := range []string{bad, good} {
-		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only", URL: "https://worker.example.com/", Secret: []byte{1}})
+		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only", URL: "https://worker.example.com/", Weight: 1})
 		require.NoError(t, err)
 	}
 	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() + m * interval '1 min', 5, CASE WHEN id = '`+bad+`' THEN 3 ELSE 0 END

@@ -66,7 +66,7 @@ func served(t *store.Type, held []string, now time.Time) (served []string) {
 		return nil
 	}
 	for _, stage := range held {
-		if place, _ := t.Place(stage, 1); len(t.Endpoints(place)) > 0 {
+		if place, _ := t.Place(stage, 1); t.Serves(place) {
 			served = append(served, stage)
 		}
 	}
@@ -121,7 +121,8 @@ func each(tenants []string, step func(tenant string) (int, error)) (int, error) 
 }
 
 // forget deletes the rows of nodes that are gone, of operations and episodes of alerts
-// that ended long ago, old minutes of endpoints, and what the audit no longer keeps.
+// that ended long ago, old minutes of endpoints, signing secrets that sign no more, and
+// what the audit no longer keeps.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	g.attention.tidy(g.store.Catalog.Tenants())
 	sum, err := g.store.ForgetNodes(ctx)
@@ -129,7 +130,7 @@ func (g *Governor) forget(ctx context.Context) (int, error) {
 	sum += audit
 	errs := []error{err, err2}
 	for tenant := range g.store.Catalog.Tenants() {
-		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes, g.forgetAudit} {
+		for _, forget := range []func(context.Context, string) (int, error){g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes, g.store.ForgetSecrets, g.forgetAudit} {
 			n, err := forget(ctx, tenant)
 			sum += n
 			errs = append(errs, err)

@@ -49,7 +49,9 @@ func (g *Governor) lookForget(ctx context.Context) ([]store.Due, error) {
 		n, err2 := g.store.LookForgetEpisodes(ctx, tenant)
 		minutes, err3 := g.store.LookForgetMinutes(ctx, tenant)
 		entries, err4 := g.lookForgetAudit(ctx, tenant)
-		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}, store.Due{Tenant: tenant, Rows: minutes + entries}), errors.Join(err, err2, err3, err4)
+		secrets, err5 := g.store.LookForgetSecrets(ctx, tenant)
+		return append(due, store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}, store.Due{Tenant: tenant, Rows: minutes + entries + secrets}),
+			errors.Join(err, err2, err3, err4, err5)
 	})
 	return without0(append([]store.Due{{Rows: nodes + audit}}, due...)), errors.Join(err, err1, err2)
 }

@@ -26,8 +26,9 @@ func alertType() asyncflow.TaskType {
 		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage, Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
 }
 
-// PutAlerts makes or changes a tenant's alerts: their endpoint, of which ID, URL and
-// Secret count, and their rules. It makes the task type too, if there is none.
+// PutAlerts makes or changes a tenant's alerts: their endpoint, of which ID, URL, Secrets
+// and Challenged count, and their rules. No secrets: those there are stay. Where the URL
+// stays, so does what was proven of it and how it does. It makes the task type too, if there is none.
 func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
 	rules, err := json.Marshal(a.Rules)
 	if err != nil {
@@ -43,10 +44,15 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 			sql  string
 			args []any
 		}{
+			{`DELETE FROM ` + healthOf(tenant) + ` h USING ` + schema + `.endpoints e WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
+				[]any{a.Endpoint.ID, a.Endpoint.URL}},
 			{`DELETE FROM ` + schema + `.endpoints WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts) AND id <> $1::uuid`, []any{a.Endpoint.ID}},
-			{`INSERT INTO ` + schema + `.endpoints (id, type, stage, url, secret, created_at) VALUES ($1::uuid, $2, $3, $4, $5, $6)
-				ON CONFLICT (id) DO UPDATE SET url = excluded.url, secret = excluded.secret`,
-				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL, a.Endpoint.Secret, now}},
+			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at, updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
+				ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
+				  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
+				  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
+				  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
+				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL, a.Endpoint.Challenged, now}},
 			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at) VALUES ($1::uuid, $2::text::json, $3)
 				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules, updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
 		} {
@@ -54,7 +60,10 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 				return err
 			}
 		}
-		return nil
+		if len(a.Endpoint.Secrets) == 0 {
+			return nil
+		}
+		return writeSecrets(ctx, tx, tenant, a.Endpoint)
 	})
 	if state := sqlState(err); state == "42P07" || state == "23505" { // another has just done the same
 		return s.PutAlerts(ctx, tenant, a)
@@ -82,11 +91,10 @@ func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time)
 func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	var a Alerts
 	var rules []byte
-	e := &a.Endpoint
-	err := s.of(tenant).QueryRow(ctx, `SELECT e.id::text, e.type, e.stage, e.url, e.secret, e.created_at, a.rules, a.updated_at
-		FROM `+alertsOf(tenant)+` a JOIN `+quote(schemaOf(tenant))+`.endpoints e ON e.id = a.endpoint`).
-		Scan(&e.ID, &e.Type, &e.Stage, &e.URL, &e.Secret, &e.CreatedAt, &rules, &a.UpdatedAt)
-	if err == pgx.ErrNoRows {
+	row := s.of(tenant).QueryRow(ctx, `SELECT `+endpointColumns(tenant)+`, a.rules, a.updated_at
+		FROM `+endpointsAndHealth(tenant)+`JOIN `+alertsOf(tenant)+` a ON a.endpoint = e.id`)
+	var err error
+	if a.Endpoint, err = scanEndpointAnd(row, &rules, &a.UpdatedAt); err == pgx.ErrNoRows {
 		return a, noAlerts()
 	}
 	if err == nil {

@@ -38,8 +38,11 @@ func (t *Type) Room(full int, now time.Time) int {
 	return t.PauseState.Room(full, now)
 }
 
-// Endpoints returns the endpoints of a stage.
+// Endpoints returns the endpoints of a stage, also those that get no deliveries.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
+
+// Serves tells whether a stage has an endpoint that gets deliveries.
+func (t *Type) Serves(stage string) bool { return asyncflow.Serves(t.endpoints[stage]) }
 
 // AllEndpoints returns the endpoints of all stages.
 func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
@@ -49,11 +52,11 @@ func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
 	return all
 }
 
-// OtherEndpoint tells whether the type has another endpoint than one.
+// OtherEndpoint tells whether the type has another endpoint than one that gets deliveries.
 func (t *Type) OtherEndpoint(id string) bool {
 	for _, endpoints := range t.endpoints {
 		for _, e := range endpoints {
-			if e.ID != id {
+			if e.ID != id && e.Serves() {
 				return true
 			}
 		}

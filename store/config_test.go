@@ -129,7 +129,7 @@ func TestOtherNodeLearnsOfChanges(t *testing.T) {
 	far := open(t, b.url, "node-2")
 	b.put(twoStages())
 	eventually(t, "the other node knows the type", func() bool { _, err := far.Catalog.Type(tenant, "pipe"); return err == nil })
-	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "http://x/", Secret: []byte{1}})
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "http://x/", Weight: 1})
 	require.NoError(t, err)
 	eventually(t, "the other node knows the endpoint", func() bool {
 		pipe, err := far.Catalog.Type(tenant, "pipe")

@@ -2,16 +2,22 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
 
+func endpointsOf(tenant string) string       { return quote(schemaOf(tenant)) + ".endpoints" }
+func endpointSecretsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_secrets" }
+
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown
 // type or stage is CodeNotFound.
 func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.Clock.Now()
+	e.UpdatedAt = e.CreatedAt
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		t, err := readTaskType(ctx, tx, tenant, e.Type, "FOR SHARE")
 		if err != nil {
@@ -21,33 +27,86 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 			return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "task type " + e.Type + " has no stage " + e.Stage,
 				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO `+quote(schemaOf(tenant))+`.endpoints (id, type, stage, url, secret, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6)`, e.ID, e.Type, e.Stage, e.URL, e.Secret, e.CreatedAt)
-		return err
+		_, err = tx.Exec(ctx, `INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged, max_in_flight, rate, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), $10, $10)`,
+			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.CreatedAt)
+		if err != nil {
+			return err
+		}
+		return writeSecrets(ctx, tx, tenant, e)
 	})
 	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
+}
+
+// writeSecrets makes an endpoint's secrets what they are in e. Whoever calls it holds
+// the endpoint's row.
+func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM `+endpointSecretsOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID); err != nil {
+		return err
+	}
+	for _, secret := range e.Secrets {
+		_, err := tx.Exec(ctx, `INSERT INTO `+endpointSecretsOf(tenant)+` (id, endpoint, kind, sealed, public_key, created_at, expires_at)
+			VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7)`,
+			secret.ID, e.ID, secret.Kind, secret.Sealed, secret.PublicKey, secret.CreatedAt, orNull(secret.ExpiresAt))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endpointColumns are what scanEndpoint reads, of endpoints as e and their health as h.
+func endpointColumns(tenant string) string {
+	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at, e.verification_error, e.created_at, e.updated_at,
+		coalesce(e.max_in_flight, 0), coalesce(e.rate, ''), coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, ''),
+		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind, 'Sealed', encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
+			'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at) ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
+		 FROM ` + endpointSecretsOf(tenant) + ` s WHERE s.endpoint = e.id)`
+}
+
+// endpointsAndHealth are the tables that endpointColumns are of.
+func endpointsAndHealth(tenant string) string {
+	return endpointsOf(tenant) + ` e LEFT JOIN ` + healthOf(tenant) + ` h ON h.endpoint = e.id `
+}
+
+// selectEndpoints begins a statement that reads endpoints.
+func selectEndpoints(tenant string) string {
+	return `SELECT ` + endpointColumns(tenant) + ` FROM ` + endpointsAndHealth(tenant)
+}
+
+func scanEndpoint(row pgx.CollectableRow) (asyncflow.Endpoint, error) { return scanEndpointAnd(row) }
+
+// scanEndpointAnd scans an endpoint and what was selected after it.
+func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error) {
+	var verified, since, until *time.Time
+	var rate string
+	var secrets []byte
+	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound, &e.Challenged, &verified, &e.VerificationError,
+		&e.CreatedAt, &e.UpdatedAt, &e.Limits.MaxInFlight, &rate, &e.Health.State, &since, &until, &e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
+	if err == nil && secrets != nil {
+		err = json.Unmarshal(secrets, &e.Secrets)
+	}
+	if err == nil && rate != "" {
+		err = e.Limits.Rate.UnmarshalText([]byte(rate))
+	}
+	e.VerifiedAt, e.Health.Since, e.Health.Until = orZero(verified), orZero(since), orZero(until)
+	return e, err
 }
 
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
 func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]asyncflow.Endpoint, error) {
-	rows, err := s.of(tenant).Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
-		FROM `+quote(schemaOf(tenant))+`.endpoints
-		WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
+	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
 	if err != nil {
 		return nil, wrap(err, "Endpoints(%q)", tenant)
 	}
 	all, err := pgx.CollectRows(rows, scanEndpoint)
-	if err == nil && len(all) > 0 {
-		err = s.readHealth(ctx, tenant, all)
-	}
 	return all, wrap(err, "Endpoints(%q)", tenant)
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
 func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
-	rows, err := s.of(tenant).Query(ctx, `SELECT id::text, type, stage, url, secret, created_at
-		FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid`, id)
+	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE id = $1::uuid`, id)
 	if err != nil {
 		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
 	}
@@ -55,22 +114,66 @@ func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endp
 	if err == pgx.ErrNoRows {
 		return e, unknownEndpoint(id)
 	}
-	if err != nil {
-		return e, wrap(err, "Endpoint(%q, %q)", tenant, id)
-	}
-	one := []asyncflow.Endpoint{e}
-	err = s.readHealth(ctx, tenant, one)
-	return one[0], wrap(err, "Endpoint(%q, %q)", tenant, id)
+	return e, wrap(err, "Endpoint(%q, %q)", tenant, id)
 }
 
-func scanEndpoint(row pgx.CollectableRow) (e asyncflow.Endpoint, err error) {
-	return e, row.Scan(&e.ID, &e.Type, &e.Stage, &e.URL, &e.Secret, &e.CreatedAt)
+// ChangeEndpoint has change alter an endpoint, and returns it as it is then; its id,
+// type and stage stay. An error of change is returned as it is, and nothing is altered.
+func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error) (e asyncflow.Endpoint, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			return unknownEndpoint(id)
+		}
+		e = all[0]
+		if err := change(&e); err != nil {
+			return err
+		}
+		e.UpdatedAt = s.Clock.Now()
+		return writeEndpoint(ctx, tx, tenant, e)
+	})
+	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
+}
+
+// holdEndpoints locks endpoints and returns them as they are then: a statement that
+// waited for the lock would read their secrets as they were before.
+func holdEndpoints(ctx context.Context, tx pgx.Tx, tenant, where string, args ...any) ([]asyncflow.Endpoint, error) {
+	rows, err := tx.Query(ctx, `SELECT id::text FROM `+endpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`, args...)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	if rows, err = tx.Query(ctx, selectEndpoints(tenant)+`WHERE id = ANY ($1::uuid[]) ORDER BY id`, ids); err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEndpoint)
+}
+
+// writeEndpoint writes what may change of an endpoint. Its health is taken back to none,
+// if it is none; else SetHealth writes it.
+func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
+	_, err := tx.Exec(ctx, `UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5, verified_at = $6,
+		verification_error = $7, updated_at = $8, max_in_flight = nullif($9, 0), rate = nullif($10, '') WHERE id = $1::uuid`,
+		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String())
+	if err == nil && e.Health == (asyncflow.Health{}) {
+		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return writeSecrets(ctx, tx, tenant, e)
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
 func (s *Store) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid`, id)
+		tag, err := tx.Exec(ctx, `DELETE FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`, id)
 		if err == nil && tag.RowsAffected() == 0 {
 			return unknownEndpoint(id)
 		}

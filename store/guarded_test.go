@@ -126,7 +126,7 @@ func TestMaxInFlight(t *testing.T) {
 	spec := twoStages()
 	spec.MaxInFlight = 3
 	b.put(spec)
-	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Secret: []byte{1}})
+	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
 	require.NoError(t, err)
 	for i := range 10 {
 		b.submit(newTask(fmt.Sprint(i)))
@@ -439,7 +439,7 @@ func TestOrderedFlowOnTwoNodes(t *testing.T) {
 func TestSetHealth(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Secret: []byte{1}})
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
 	require.NoError(t, err)
 	now := b.Clock.Now()
 	open := asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(5 * time.Second), Pause: 5 * time.Second, Reason: "down"}

@@ -37,35 +37,27 @@ func (s *Store) SetHealth(ctx context.Context, tenant, endpoint string, from, to
 	return set && err == nil, wrap(err, "SetHealth(%q, %q)", tenant, endpoint)
 }
 
-// readHealth fills in the health and the limits of a tenant's endpoints.
-func (s *Store) readHealth(ctx context.Context, tenant string, endpoints []asyncflow.Endpoint) error {
-	byID := make(map[string]*asyncflow.Endpoint, len(endpoints))
-	for i := range endpoints {
-		byID[endpoints[i].ID] = &endpoints[i]
-	}
-	rows, err := s.of(tenant).Query(ctx, `SELECT e.id::text, coalesce(e.max_in_flight, 0), coalesce(e.rate, ''),
-		  coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, '')
-		FROM `+quote(schemaOf(tenant))+`.endpoints e LEFT JOIN `+healthOf(tenant)+` h ON h.endpoint = e.id
-		WHERE e.max_in_flight IS NOT NULL OR e.rate IS NOT NULL OR h.state IS NOT NULL`)
-	if err != nil {
+// EnableEndpoint takes an endpoint that gets nothing for well, and returns it with the
+// state that it was in. To one that is closed it does nothing.
+func (s *Store) EnableEndpoint(ctx context.Context, tenant, id string) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			return unknownEndpoint(id)
+		}
+		e = all[0]
+		if was = e.Health.At(s.Clock.Now()); was == asyncflow.HealthClosed {
+			return errSame
+		}
+		e.Health = asyncflow.Health{}
+		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, id)
 		return err
-	}
-	var id, rate string
-	var most int
-	var h asyncflow.Health
-	var since, until *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&id, &most, &rate, &h.State, &since, &until, &h.Pause, &h.Reason}, func() error {
-		e := byID[id]
-		if e == nil {
-			return nil
-		}
-		e.Limits.MaxInFlight = most
-		e.Health = h
-		e.Health.Since, e.Health.Until = orZero(since), orZero(until)
-		if rate == "" {
-			return nil
-		}
-		return e.Limits.Rate.UnmarshalText([]byte(rate))
 	})
-	return err
+	if err == errSame {
+		err = nil
+	}
+	return e, was, wrap(err, "EnableEndpoint(%q, %q)", tenant, id)
 }

@@ -83,7 +83,7 @@ func TestWaitsFor(t *testing.T) {
 	}
 	retried := b.submit(newTask(`1`))[0].ID
 	require.Equal(t, asyncflow.WaitEndpoint, waitsFor(retried))
-	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0198a1b2-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://x.example", Secret: []byte("s")})
+	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0198a1b2-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1})
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.WaitCapacity, waitsFor(retried))
 	l := b.lease(pipe, 1)[0]

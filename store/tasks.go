@@ -145,7 +145,7 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 		return asyncflow.WaitRetry
 	case task.OrderTime.After(now):
 		return asyncflow.WaitDelay
-	case len(t.Endpoints(task.Stage)) == 0:
+	case !t.Serves(task.Stage):
 		return asyncflow.WaitEndpoint
 	case t.Limits != (asyncflow.Limits{}): // those of its endpoints and its flow key are told of where it is filed under them
 		return asyncflow.WaitType

@@ -206,6 +206,27 @@ func (e BulkRedriveStatus) Valid() bool {
 	}
 }
 
+// Defines values for EndpointVerification.
+const (
+	Unneeded   EndpointVerification = "unneeded"
+	Unverified EndpointVerification = "unverified"
+	Verified   EndpointVerification = "verified"
+)
+
+// Valid indicates whether the value is a known member of the EndpointVerification enum.
+func (e EndpointVerification) Valid() bool {
+	switch e {
+	case Unneeded:
+		return true
+	case Unverified:
+		return true
+	case Verified:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobOutcome.
 const (
 	JobOutcomeFailed JobOutcome = "failed"
@@ -356,6 +377,9 @@ type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
 type Alerts struct {
+	// Endpoint The id of their endpoint.
+	Endpoint string `json:"endpoint,omitempty,omitzero"`
+
 	// Episodes Those that go on, then those of the last 30 days; newest first, 200 at most.
 	Episodes []AlertEpisode `json:"episodes"`
 
@@ -366,6 +390,9 @@ type Alerts struct {
 	Secret    string    `json:"secret,omitempty,omitzero"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Url       string    `json:"url"`
+
+	// VerificationError Why the endpoint gets no alerts yet, or didn't echo its last challenge.
+	VerificationError string `json:"verification_error,omitempty,omitzero"`
 }
 
 // Attempt defines model for Attempt.
@@ -622,28 +649,138 @@ type Duration = asyncflow.Duration
 
 // Endpoint defines model for Endpoint.
 type Endpoint struct {
-	CreatedAt time.Time `json:"created_at"`
-	Id        string    `json:"id"`
+	// Auth With a mask in place of each secret.
+	Auth      EndpointAuth `json:"auth,omitempty,omitzero"`
+	CreatedAt time.Time    `json:"created_at"`
 
-	// Secret Only in the answer to its creation.
+	// Headers With a mask in place of each value.
+	Headers map[string]string `json:"headers,omitempty,omitzero"`
+	Health  EndpointHealth    `json:"health"`
+	Id      string            `json:"id"`
+
+	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
+
+	// OldSecretSignsUntil Until when deliveries are signed with an older secret, too. Absent when none is.
+	OldSecretSignsUntil time.Time `json:"old_secret_signs_until,omitempty,omitzero"`
+
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	//
+	// Example: 100/s
+	Rate Rate `json:"rate,omitempty,omitzero"`
+
+	// Secret Only in the answer to its creation or rotation. Of an ed25519 key that was made here there is only the public_key.
 	Secret string `json:"secret,omitempty,omitzero"`
+
+	// Secrets What deliveries are signed with now, the newest first.
+	Secrets []EndpointSecret `json:"secrets"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
+	// Tls With a mask in place of the key.
+	Tls EndpointTLS `json:"tls,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name   `json:"type"`
-	Url  string `json:"url"`
+	Type      Name      `json:"type"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Url       string    `json:"url"`
+
+	// Verification verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
+	// didn't have to when it got its URL.
+	Verification EndpointVerification `json:"verification"`
+
+	// VerificationError Why it didn't when it was last challenged.
+	VerificationError string `json:"verification_error,omitempty,omitzero"`
+
+	// VerifiedAt When it last echoed a challenge.
+	VerifiedAt time.Time `json:"verified_at,omitempty,omitzero"`
+	Weight     int       `json:"weight"`
+}
+
+// EndpointVerification verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
+// didn't have to when it got its URL.
+type EndpointVerification string
+
+// EndpointAuth How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
+// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
+// and client_secret are never shown.
+type EndpointAuth = asyncflow.EndpointAuth
+
+// EndpointHeaders Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
+// given, nor can Authorization beside auth. Their values are never shown.
+//
+// Example: {"X-Api-Key":"…"}
+type EndpointHeaders = map[string]string
+
+// EndpointHealth defines model for EndpointHealth.
+type EndpointHealth struct {
+	// Attempts Attempts at it in the last 5 minutes; a few seconds behind.
+	Attempts int64 `json:"attempts"`
+
+	// Failures Those of them that failed by it: no answer, or neither 2xx nor one that says not to try again.
+	Failures int64 `json:"failures"`
+
+	// Reason Why it was last opened or disabled.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Since Since when. Absent if it has always been closed.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// State closed: all is well. open: it has failed, and gets nothing until a time. half_open: that time is over, and one
+	// task at a time tries it. disabled: it has answered 410, and gets nothing until it is enabled.
+	State asyncflow.HealthState `json:"state"`
+
+	// Until Of an open one: until when it gets nothing.
+	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
 // EndpointList defines model for EndpointList.
 type EndpointList struct {
 	Data []Endpoint `json:"data"`
 }
+
+// EndpointPatch defines model for EndpointPatch.
+type EndpointPatch struct {
+	Auth    *EndpointAuth    `json:"auth,omitempty"`
+	Headers *EndpointHeaders `json:"headers,omitempty"`
+
+	// MaxInFlight The most tasks that are leased for it at once on all nodes. 0: no limit.
+	MaxInFlight *int `json:"max_in_flight,omitempty"`
+
+	// Rate How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no limit.
+	Rate *string      `json:"rate,omitempty"`
+	Tls  *EndpointTLS `json:"tls,omitempty"`
+
+	// Url An absolute https URL; http too where the operator allows it.
+	Url *string `json:"url,omitempty"`
+
+	// Weight Beside the weights of the stage's other endpoints. 0: it gets no new deliveries.
+	Weight *int `json:"weight,omitempty"`
+}
+
+// EndpointSecret defines model for EndpointSecret.
+type EndpointSecret struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// ExpiresAt It signs before this time. Absent of the newest.
+	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+	Id        string    `json:"id"`
+
+	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
+	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+	Kind SecretKind `json:"kind"`
+
+	// PublicKey Of an ed25519 key: whpk_ and base64.
+	PublicKey string `json:"public_key,omitempty,omitzero"`
+}
+
+// EndpointTLS Certificates in PEM, for https URLs only.
+type EndpointTLS = asyncflow.EndpointTLS
 
 // ExceededQuota The quota that stands in the way, with quota_exceeded.
 type ExceededQuota struct {
@@ -768,8 +905,7 @@ type NewAlerts struct {
 	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
 	Rules AlertRules `json:"rules"`
 
-	// Secret A signing secret of your own (whsec_ and the base64 of 24 to 64 bytes). Left out, the one there is stays; if
-	// there is none, one is made.
+	// Secret A signing secret of your own, as an endpoint's. Left out, the one there is stays; if there is none, one is made.
 	Secret string `json:"secret,omitempty,omitzero"`
 
 	// Url An absolute https URL; http too where the operator allows it.
@@ -778,23 +914,54 @@ type NewAlerts struct {
 
 // NewEndpoint defines model for NewEndpoint.
 type NewEndpoint struct {
-	// Secret A signing secret of your own (whsec_ and the base64 of 24 to 64 bytes). Left out, one is made.
+	// Auth How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
+	// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
+	// and client_secret are never shown.
+	Auth EndpointAuth `json:"auth,omitempty,omitzero"`
+
+	// Headers Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
+	// given, nor can Authorization beside auth. Their values are never shown.
+	//
+	//
+	// Example: {"X-Api-Key":"…"}
+	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
+
+	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
+
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	//
+	// Example: 100/s
+	Rate Rate `json:"rate,omitempty,omitzero"`
+
+	// Secret A signing secret of your own: whsec_ and the base64 of 24 to 64 bytes, or whsk_ and the base64 of an ed25519
+	// private key. Left out, one is made.
 	Secret string `json:"secret,omitempty,omitzero"`
+
+	// SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
+	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+	SecretKind SecretKind `json:"secret_kind,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
+	// Tls Certificates in PEM, for https URLs only.
+	Tls EndpointTLS `json:"tls,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Url An absolute https URL; http too where the operator allows it.
+	// Url An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
 	//
 	// Example: https://worker.example.com/inspect
 	Url string `json:"url"`
+
+	// Weight Its share of the stage's deliveries, beside the weights of the others. 0: it gets no new ones.
+	Weight *int `json:"weight,omitempty"`
 }
 
 // NewTask defines model for NewTask.
@@ -1139,6 +1306,23 @@ type ScheduleSpec struct {
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+}
+
+// SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
+// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+type SecretKind = asyncflow.SecretKind
+
+// SecretRotation defines model for SecretRotation.
+type SecretRotation struct {
+	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
+	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+	Kind SecretKind `json:"kind,omitempty,omitzero"`
+
+	// Overlap For how long the older secrets sign too, 30 days at most; 24h unless told.
+	Overlap *Duration `json:"overlap,omitempty"`
+
+	// Secret A signing secret of your own. Left out, one is made.
+	Secret string `json:"secret,omitempty,omitzero"`
 }
 
 // Stage defines model for Stage.
@@ -1642,6 +1826,12 @@ type ReportProgressJSONRequestBody = Progress
 // CreateEndpointJSONRequestBody defines body for CreateEndpoint for application/json ContentType.
 type CreateEndpointJSONRequestBody = NewEndpoint
 
+// UpdateEndpointJSONRequestBody defines body for UpdateEndpoint for application/json ContentType.
+type UpdateEndpointJSONRequestBody = EndpointPatch
+
+// RotateEndpointSecretJSONRequestBody defines body for RotateEndpointSecret for application/json ContentType.
+type RotateEndpointSecretJSONRequestBody = SecretRotation
+
 // PutScheduleJSONRequestBody defines body for PutSchedule for application/json ContentType.
 type PutScheduleJSONRequestBody = ScheduleSpec
 
@@ -1902,7 +2092,10 @@ type ClientInterface interface {
 	// CreateEndpointWithBody Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them.
+	// A stage with several endpoints spreads its deliveries over them by their weights.
+	//
+	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1912,7 +2105,10 @@ type ClientInterface interface {
 	// CreateEndpoint Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them.
+	// A stage with several endpoints spreads its deliveries over them by their weights.
+	//
+	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1930,6 +2126,69 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateEndpointWithBody Change an endpoint
+	//
+	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+	// away, as a max_in_flight of 0 and an empty rate do.
+	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+	// auth have to be given again: they are for whom they were given to.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+	UpdateEndpointWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateEndpoint Change an endpoint
+	//
+	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+	// away, as a max_in_flight of 0 and an empty rate do.
+	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+	// auth have to be given again: they are for whom they were given to.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+	UpdateEndpoint(ctx context.Context, id string, body UpdateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnableEndpoint Have an endpoint get deliveries again
+	//
+	// For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
+	// closed it does nothing.
+	//
+	// Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
+	EnableEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateEndpointSecretWithBody Sign with another secret
+	//
+	// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+	// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+	RotateEndpointSecretWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateEndpointSecret Sign with another secret
+	//
+	// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+	// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+	RotateEndpointSecret(ctx context.Context, id string, body RotateEndpointSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// VerifyEndpoint Challenge an endpoint
+	//
+	// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
+	// answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
+	// endpoint that gets deliveries already goes on getting them if it fails.
+	//
+	// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
+	VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetGovernance See the nodes, and the last run of each job of governance
 	//
@@ -2679,7 +2938,10 @@ func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams,
 // CreateEndpointWithBody Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them.
+// A stage with several endpoints spreads its deliveries over them by their weights.
+//
+// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2699,7 +2961,10 @@ func (c *Client) CreateEndpointWithBody(ctx context.Context, contentType string,
 // CreateEndpoint Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them.
+// A stage with several endpoints spreads its deliveries over them by their weights.
+//
+// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2738,6 +3003,129 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id string, reqEditors ...Re
 // Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEndpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateEndpointWithBody Change an endpoint
+//
+// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+// away, as a max_in_flight of 0 and an empty rate do.
+// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+// auth have to be given again: they are for whom they were given to.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+func (c *Client) UpdateEndpointWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateEndpointRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateEndpoint Change an endpoint
+//
+// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+// away, as a max_in_flight of 0 and an empty rate do.
+// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+// auth have to be given again: they are for whom they were given to.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+func (c *Client) UpdateEndpoint(ctx context.Context, id string, body UpdateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateEndpointRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnableEndpoint Have an endpoint get deliveries again
+//
+// For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
+// closed it does nothing.
+//
+// Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
+func (c *Client) EnableEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnableEndpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateEndpointSecretWithBody Sign with another secret
+//
+// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+func (c *Client) RotateEndpointSecretWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateEndpointSecretRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateEndpointSecret Sign with another secret
+//
+// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+func (c *Client) RotateEndpointSecret(ctx context.Context, id string, body RotateEndpointSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateEndpointSecretRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// VerifyEndpoint Challenge an endpoint
+//
+// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
+// answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
+// endpoint that gets deliveries already goes on getting them if it fails.
+//
+// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
+func (c *Client) VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewVerifyEndpointRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -4405,6 +4793,168 @@ func NewGetEndpointRequest(server string, id string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateEndpointRequest calls the generic UpdateEndpoint builder with application/json body
+func NewUpdateEndpointRequest(server string, id string, body UpdateEndpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateEndpointRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewUpdateEndpointRequestWithBody constructs an http.Request for the UpdateEndpoint method, with any body, and a specified content type
+func NewUpdateEndpointRequestWithBody(server string, id string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/endpoints/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewEnableEndpointRequest constructs an http.Request for the EnableEndpoint method
+func NewEnableEndpointRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/endpoints/%s/enable", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRotateEndpointSecretRequest calls the generic RotateEndpointSecret builder with application/json body
+func NewRotateEndpointSecretRequest(server string, id string, body RotateEndpointSecretJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRotateEndpointSecretRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewRotateEndpointSecretRequestWithBody constructs an http.Request for the RotateEndpointSecret method, with any body, and a specified content type
+func NewRotateEndpointSecretRequestWithBody(server string, id string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/endpoints/%s/rotate-secret", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewVerifyEndpointRequest constructs an http.Request for the VerifyEndpoint method
+func NewVerifyEndpointRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/endpoints/%s/verify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -6228,7 +6778,10 @@ type ClientWithResponsesInterface interface {
 	// CreateEndpointWithBodyWithResponse Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them.
+	// A stage with several endpoints spreads its deliveries over them by their weights.
+	//
+	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6238,7 +6791,10 @@ type ClientWithResponsesInterface interface {
 	// CreateEndpointWithResponse Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them.
+	// A stage with several endpoints spreads its deliveries over them by their weights.
+	//
+	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6260,6 +6816,73 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetEndpointResponse, error)
+
+	// UpdateEndpointWithBodyWithResponse Change an endpoint
+	//
+	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+	// away, as a max_in_flight of 0 and an empty rate do.
+	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+	// auth have to be given again: they are for whom they were given to.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+	UpdateEndpointWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateEndpointResponse, error)
+
+	// UpdateEndpointWithResponse Change an endpoint
+	//
+	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+	// away, as a max_in_flight of 0 and an empty rate do.
+	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+	// auth have to be given again: they are for whom they were given to.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+	UpdateEndpointWithResponse(ctx context.Context, id string, body UpdateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateEndpointResponse, error)
+
+	// EnableEndpointWithResponse Have an endpoint get deliveries again
+	//
+	// For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
+	// closed it does nothing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
+	EnableEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*EnableEndpointResponse, error)
+
+	// RotateEndpointSecretWithBodyWithResponse Sign with another secret
+	//
+	// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+	// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+	RotateEndpointSecretWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateEndpointSecretResponse, error)
+
+	// RotateEndpointSecretWithResponse Sign with another secret
+	//
+	// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+	// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+	RotateEndpointSecretWithResponse(ctx context.Context, id string, body RotateEndpointSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateEndpointSecretResponse, error)
+
+	// VerifyEndpointWithResponse Challenge an endpoint
+	//
+	// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
+	// answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
+	// endpoint that gets deliveries already goes on getting them if it fails.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
+	VerifyEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*VerifyEndpointResponse, error)
 
 	// GetGovernanceWithResponse See the nodes, and the last run of each job of governance
 	//
@@ -7520,6 +8143,198 @@ func (r GetEndpointResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UpdateEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Endpoint
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UpdateEndpointResponse) GetJSON200() *Endpoint {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UpdateEndpointResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UpdateEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EnableEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Endpoint
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EnableEndpointResponse) GetJSON200() *Endpoint {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EnableEndpointResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EnableEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EnableEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EnableEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EnableEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateEndpointSecretResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Endpoint
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RotateEndpointSecretResponse) GetJSON200() *Endpoint {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateEndpointSecretResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateEndpointSecretResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateEndpointSecretResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateEndpointSecretResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateEndpointSecretResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type VerifyEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Endpoint
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r VerifyEndpointResponse) GetJSON200() *Endpoint {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r VerifyEndpointResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r VerifyEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r VerifyEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r VerifyEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r VerifyEndpointResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -9588,7 +10403,10 @@ func (c *ClientWithResponses) ListEndpointsWithResponse(ctx context.Context, par
 // CreateEndpointWithBodyWithResponse Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them.
+// A stage with several endpoints spreads its deliveries over them by their weights.
+//
+// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9604,7 +10422,10 @@ func (c *ClientWithResponses) CreateEndpointWithBodyWithResponse(ctx context.Con
 // CreateEndpointWithResponse Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them.
+// A stage with several endpoints spreads its deliveries over them by their weights.
+//
+// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
+// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9643,6 +10464,109 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id st
 		return nil, err
 	}
 	return ParseGetEndpointResponse(rsp)
+}
+
+// UpdateEndpointWithBodyWithResponse Change an endpoint
+//
+// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+// away, as a max_in_flight of 0 and an empty rate do.
+// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+// auth have to be given again: they are for whom they were given to.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+func (c *ClientWithResponses) UpdateEndpointWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateEndpointResponse, error) {
+	rsp, err := c.UpdateEndpointWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateEndpointResponse(rsp)
+}
+
+// UpdateEndpointWithResponse Change an endpoint
+//
+// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
+// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
+// away, as a max_in_flight of 0 and an empty rate do.
+// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
+// auth have to be given again: they are for whom they were given to.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
+func (c *ClientWithResponses) UpdateEndpointWithResponse(ctx context.Context, id string, body UpdateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateEndpointResponse, error) {
+	rsp, err := c.UpdateEndpoint(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateEndpointResponse(rsp)
+}
+
+// EnableEndpointWithResponse Have an endpoint get deliveries again
+//
+// For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
+// closed it does nothing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
+func (c *ClientWithResponses) EnableEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*EnableEndpointResponse, error) {
+	rsp, err := c.EnableEndpoint(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnableEndpointResponse(rsp)
+}
+
+// RotateEndpointSecretWithBodyWithResponse Sign with another secret
+//
+// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+func (c *ClientWithResponses) RotateEndpointSecretWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateEndpointSecretResponse, error) {
+	rsp, err := c.RotateEndpointSecretWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateEndpointSecretResponse(rsp)
+}
+
+// RotateEndpointSecretWithResponse Sign with another secret
+//
+// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
+// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
+func (c *ClientWithResponses) RotateEndpointSecretWithResponse(ctx context.Context, id string, body RotateEndpointSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateEndpointSecretResponse, error) {
+	rsp, err := c.RotateEndpointSecret(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateEndpointSecretResponse(rsp)
+}
+
+// VerifyEndpointWithResponse Challenge an endpoint
+//
+// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
+// answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
+// endpoint that gets deliveries already goes on getting them if it fails.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
+func (c *ClientWithResponses) VerifyEndpointWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*VerifyEndpointResponse, error) {
+	rsp, err := c.VerifyEndpoint(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseVerifyEndpointResponse(rsp)
 }
 
 // GetGovernanceWithResponse See the nodes, and the last run of each job of governance
@@ -10942,6 +11866,138 @@ func ParseGetEndpointResponse(rsp *http.Response) (*GetEndpointResponse, error) 
 	}
 
 	response := &GetEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Endpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUpdateEndpointResponse parses an HTTP response from a UpdateEndpointWithResponse call
+func ParseUpdateEndpointResponse(rsp *http.Response) (*UpdateEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Endpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEnableEndpointResponse parses an HTTP response from a EnableEndpointWithResponse call
+func ParseEnableEndpointResponse(rsp *http.Response) (*EnableEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EnableEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Endpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateEndpointSecretResponse parses an HTTP response from a RotateEndpointSecretWithResponse call
+func ParseRotateEndpointSecretResponse(rsp *http.Response) (*RotateEndpointSecretResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateEndpointSecretResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Endpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseVerifyEndpointResponse parses an HTTP response from a VerifyEndpointWithResponse call
+func ParseVerifyEndpointResponse(rsp *http.Response) (*VerifyEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &VerifyEndpointResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}

@@ -18,12 +18,12 @@ type alertFlags struct {
 }
 
 // check tells which flag is wrong.
-func (f alertFlags) check(allowHTTP bool) error {
+func (f alertFlags) check(egress asyncflow.Egress) error {
 	if f.AlertURL == "" {
 		return nil
 	}
 	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: f.AlertURL}
-	if err := rename("--alert-url", e.Validate(allowHTTP)); err != nil {
+	if err := rename("--alert-url", e.Validate(egress)); err != nil {
 		return err
 	}
 	return rename("ASYNCFLOW_ALERT_SECRET", callbacks.CheckSecret(f.AlertSecret))
@@ -59,8 +59,7 @@ func (f alertFlags) setUp(ctx context.Context, s *store.Store, keys *callbacks.K
 	a, err := s.Alerts(ctx, asyncflow.OperatorTenant)
 	switch {
 	case err == nil:
-		secret, err := keys.Open(a.Endpoint.Secret, a.Endpoint.ID)
-		if err == nil && secret == f.AlertSecret && a.Endpoint.URL == f.AlertURL {
+		if a.Endpoint.URL == f.AlertURL && signsWith(a.Endpoint, f.AlertSecret, keys) {
 			return nil
 		}
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
@@ -68,7 +67,20 @@ func (f alertFlags) setUp(ctx context.Context, s *store.Store, keys *callbacks.K
 	default:
 		return err
 	}
-	a.Endpoint.URL, a.Endpoint.Secret = f.AlertURL, keys.Seal(f.AlertSecret, a.Endpoint.ID)
+	secret, err := keys.SigningSecret(f.AlertSecret, a.Endpoint.ID, s.Clock.Now())
+	if err != nil {
+		return err
+	}
+	a.Endpoint.URL, a.Endpoint.Secrets, a.Endpoint.Challenged = f.AlertURL, []asyncflow.SigningSecret{secret}, false // the operator knows whose it is
 	_, err = s.PutAlerts(ctx, asyncflow.OperatorTenant, a)
 	return err
+}
+
+// signsWith tells whether an endpoint's newest secret is this one.
+func signsWith(e asyncflow.Endpoint, secret string, keys *callbacks.Keys) bool {
+	if len(e.Secrets) == 0 {
+		return false
+	}
+	kept, err := keys.Open(e.Secrets[0].Sealed, e.ID)
+	return err == nil && kept == secret
 }

@@ -123,10 +123,10 @@ func TestBadAlertFlags(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for want, set := range map[string][2]string{
-		"asyncflow: --alert-url must be an absolute https URL":        {"ops", testWebhook},
-		"asyncflow: --alert-url must be https":                        {"http://ops.example.com", testWebhook},
-		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_":    {"https://ops.example.com", ""},
-		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64": {"https://ops.example.com", "whsec_%"},
+		"asyncflow: --alert-url must be an absolute https URL":              {"ops", testWebhook},
+		"asyncflow: --alert-url must be https":                              {"http://ops.example.com", testWebhook},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_ or whsk_": {"https://ops.example.com", ""},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64":       {"https://ops.example.com", "whsec_%"},
 	} {
 		env["ASYNCFLOW_ALERT_URL"], env["ASYNCFLOW_ALERT_SECRET"] = set[0], set[1]
 		r := runCLI(t, env, "serve")

@@ -14,6 +14,8 @@ type change struct {
 	Did    string `json:"did"`              // "created", "changed" or "unchanged"
 	ID     string `json:"id,omitempty"`     // of the endpoint
 	Secret string `json:"secret,omitempty"` // of the endpoint, when the server made it just now
+	// Unverified says why the endpoint, which was made just now, gets no deliveries yet.
+	Unverified string `json:"unverified,omitempty"`
 }
 
 // String returns the change in one line.
@@ -21,6 +23,9 @@ func (c change) String() string {
 	line := fmt.Sprintf("%-9s  %s %s", c.Did, c.Kind, c.Name)
 	if c.Secret != "" {
 		line += "  secret " + c.Secret + " (shown this once)"
+	}
+	if c.Unverified != "" {
+		line += "  gets no deliveries until asyncflow endpoints verify " + c.ID + ": " + c.Unverified
 	}
 	return line
 }
@@ -97,6 +102,9 @@ func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report
 			return fmt.Errorf("endpoint %s: %w", done.Name, err)
 		}
 		done.Did, done.ID = "created", created.Id
+		if created.Verification == "unverified" {
+			done.Unverified = created.VerificationError
+		}
 		if e.Secret == "" {
 			done.Secret = created.Secret
 		}

@@ -9,7 +9,7 @@ type cli struct {
 	Migrate migrateCmd `cmd:"" group:"Run:" help:"Bring a database up to date."`
 	Tenants tenantsCmd `cmd:"" group:"Run:" help:"Make, suspend and delete tenants and set their quotas, in the database."`
 	Token   tokenCmd   `cmd:"" group:"Run:" help:"Make tokens for callers of the API."`
-	Keys    keysCmd    `cmd:"" group:"Run:" help:"Make and change the keys that tokens are signed with."`
+	Keys    keysCmd    `cmd:"" group:"Run:" help:"Make and change the keys that tokens are signed with, and change the secret that all nodes share."`
 
 	Governance governanceCmd `cmd:"" group:"Run:" help:"See and run the jobs that go on beside the requests, in the database."`
 

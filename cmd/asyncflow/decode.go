@@ -38,7 +38,8 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 	}
 	if into.Kind() == reflect.Pointer {
 		into.Set(reflect.New(into.Type().Elem()))
-		into = into.Elem()
+		d.value(path, tree, into.Elem())
+		return
 	}
 	text, isText := tree.(string)
 	replaced := false

@@ -42,7 +42,7 @@ type devCmd struct {
 func (c *devCmd) Help() string {
 	return `Everything that a first look needs: an embedded Postgres, a tenant "dev" with a token, a sample worker
 that makes thumbnails, and sample tasks. The data is kept and used again. Not for production: deliveries may
-go to private networks and to plain http endpoints.
+go to private networks and to plain http endpoints, and endpoints are not challenged.
 
 Example:
   asyncflow dev
@@ -191,7 +191,7 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 			return nil
 		}
 		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database", redact(d.database))
-		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints")
+		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, which are not challenged")
 		if d.cmd.NoSamples {
 			d.printTour("", "")
 			return nil
@@ -205,14 +205,17 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	return err
 }
 
+// devEgress lets deliveries go to whatever is on the developer's machine.
+var devEgress = asyncflow.Anywhere
+
 func (d *dev) node() nodeConfig {
 	return nodeConfig{
 		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
 		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
-		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, AllowPrivate: true},
+		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
 		governance: governance.Config{Schedules: d.schedules, AuditRetention: asyncflow.DefaultAuditRetention}, metrics: metricsOnAPI,
-		api: httpapi.Config{Version: version, AllowHTTP: true},
+		api: httpapi.Config{Version: version, Egress: devEgress}, // and endpoints prove nothing
 	}
 }
 

@@ -95,7 +95,7 @@ func parseYAML(raw []byte, wanted string) (any, error) {
 }
 
 // check holds a document against the rules of the domain, before any of it is
-// applied. Whether plain http is allowed only the server knows.
+// applied. Where deliveries may go only the server knows.
 func (doc document) check() []client.FieldError {
 	var problems []client.FieldError
 	stages := map[string][]string{}
@@ -110,7 +110,8 @@ func (doc document) check() []client.FieldError {
 	}
 	for i, e := range doc.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)
-		problems = append(problems, below(path, asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.Url}.Validate(true))...)
+		problems = append(problems, below(path, asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.Url, Weight: orNothing(e.Weight),
+			Limits: asyncflow.Limits{MaxInFlight: e.MaxInFlight, Rate: e.Rate}}.Validate(asyncflow.Anywhere))...)
 		if known, here := stages[e.Type]; here && e.Stage != "" && !slices.Contains(known, e.Stage) {
 			problems = append(problems, client.FieldError{Field: path + ".stage", Message: fmt.Sprintf("is %q; the stages of %s are %s", e.Stage, e.Type, strings.Join(known, ", "))})
 		}

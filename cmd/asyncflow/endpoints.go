@@ -3,35 +3,69 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
 // endpointsCmd is about endpoints.
 type endpointsCmd struct {
 	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
+	Update endpointsUpdateCmd `cmd:"" help:"Change an endpoint's URL, weight, limits, headers, auth or certificates."`
+	Verify endpointsVerifyCmd `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
+	Enable endpointsEnableCmd `cmd:"" help:"Have an endpoint that is disabled or open get deliveries again."`
+	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret, and for a while with the old one too."`
 	List   endpointsListCmd   `cmd:"" help:"List the endpoints."`
 	Get    endpointsGetCmd    `cmd:"" help:"Show an endpoint."`
 	Delete endpointsDeleteCmd `cmd:"" help:"Delete an endpoint."`
 }
 
 type endpointsCreateCmd struct {
-	Type     string `required:"" help:"Task type."`
-	Stage    string `required:"" help:"Stage of the task type."`
-	Endpoint string `arg:"" name:"endpoint-url" help:"URL that deliveries are sent to (--url is the server's)."`
-	Secret   string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, one is made and shown this once."`
+	Type       string `required:"" help:"Task type."`
+	Stage      string `required:"" help:"Stage of the task type."`
+	Endpoint   string `arg:"" name:"endpoint-url" help:"URL that deliveries are sent to (--url is the server's)."`
+	Weight     *int   `placeholder:"N" help:"Its share beside the stage's other endpoints, 0 to 100. Default: 1."`
+	InFlight   int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes. Default: no limit."`
+	Rate       string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h. Default: no limit."`
+	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Left out, one is made and shown this once."`
+	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"What is made: hmac, or ed25519 with a public key for the worker. Default: hmac."`
+	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls; - is standard input."`
 }
 
 // Help is shown by asyncflow endpoints create --help.
 func (c *endpointsCreateCmd) Help() string {
-	return `Example:
+	return `Unless the operator has turned that off, the endpoint is challenged at once. A worker that doesn't know the secret
+yet fails that; give it the secret, and then: asyncflow endpoints verify.
 
-    asyncflow endpoints create --type thumbnails --stage inspect https://worker.example.com/inspect`
+Example:
+
+    asyncflow endpoints create --type thumbnails --stage inspect https://worker.example.com/inspect
+
+and with a file, in which ${NAME} stands for that environment variable:
+
+    headers: {X-Api-Key: "${API_KEY}"}
+    auth: {kind: oauth2, token_url: https://login.example.com/token, client_id: asyncflow, client_secret: "${CLIENT_SECRET}"}
+    tls: {ca: "${CA_PEM}"}`
 }
 
 // Run registers an endpoint.
 func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
-	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Secret: c.Secret})
+	settings, err := readSettings(c.File, g.env)
+	if err != nil {
+		return err
+	}
+	var rate asyncflow.Rate
+	if c.Rate != "" {
+		if err := rate.UnmarshalText([]byte(c.Rate)); err != nil {
+			return usageError(asyncflow.InvalidField("--rate", "%v", err))
+		}
+	}
+	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate,
+		Secret: c.Secret, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), Tls: orNothing(settings.Tls)})
 	if err != nil {
 		return err
 	}
@@ -53,9 +87,9 @@ func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, e := range list {
-		rows[i] = []string{e.Id, e.Type, e.Stage, e.Url, timeText(e.CreatedAt)}
+		rows[i] = []string{e.Id, e.Type, e.Stage, e.Url, strconv.Itoa(e.Weight), limitsLine(e), string(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
 	}
-	return g.printTable("ID TYPE STAGE URL CREATED", rows)
+	return g.printTable("ID TYPE STAGE URL WEIGHT LIMITS HEALTH VERIFICATION CREATED", rows)
 }
 
 type endpointsGetCmd struct {
@@ -87,7 +121,69 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	if g.output == "json" {
 		return g.printJSON(e)
 	}
-	return g.printFields("id", e.Id, "type", e.Type, "stage", e.Stage, "url", e.Url, "created", timeText(e.CreatedAt), "secret", e.Secret)
+	pairs := []string{"id", e.Id, "type", e.Type, "stage", e.Stage, "url", e.Url, "weight", strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
+		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health), "last failed because", e.Health.Reason,
+		"verification", string(e.Verification), "verified", timeText(e.VerifiedAt), "not verified because", e.VerificationError, "secret", e.Secret}
+	for _, s := range e.Secrets {
+		pairs = append(pairs, "signs with", secretLine(s))
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		pairs = append(pairs, "header", name+": "+e.Headers[name])
+	}
+	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.Tls))...)
+}
+
+// limitsLine says in a line what an endpoint may have at once.
+func limitsLine(e client.Endpoint) string {
+	var parts []string
+	if e.MaxInFlight > 0 {
+		parts = append(parts, strconv.Itoa(e.MaxInFlight)+" in flight")
+	}
+	if !e.Rate.IsZero() {
+		parts = append(parts, e.Rate.String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+// healthLine says in a line how an endpoint is doing.
+func healthLine(h client.EndpointHealth) string {
+	line := string(h.State)
+	if !h.Since.IsZero() {
+		line += " since " + timeText(h.Since)
+	}
+	if !h.Until.IsZero() {
+		line += " until " + timeText(h.Until)
+	}
+	return line
+}
+
+// attemptsLine says how the last attempts at an endpoint went.
+func attemptsLine(h client.EndpointHealth) string {
+	return fmt.Sprintf("%d in 5 minutes, %d of them failed", h.Attempts, h.Failures)
+}
+
+// secretLine says in a line what a secret is and until when it signs.
+func secretLine(s client.EndpointSecret) string {
+	line := string(s.Kind)
+	if s.PublicKey != "" {
+		line += " " + s.PublicKey
+	}
+	if !s.ExpiresAt.IsZero() {
+		line += " until " + timeText(s.ExpiresAt)
+	}
+	return line
+}
+
+// tlsLine names the certificates there are.
+func tlsLine(t client.EndpointTLS) string {
+	var parts []string
+	if t.CA != "" {
+		parts = append(parts, "authorities of its own")
+	}
+	if t.Certificate != "" {
+		parts = append(parts, "a client certificate")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // printDeleted says that something is gone; the API's own answer is empty.

@@ -9,7 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// keysCmd makes and changes the keys that tokens are signed with.
+// keysCmd makes and changes the keys that tokens are signed with, and changes the node
+// secret.
 type keysCmd struct {
 	Generate keysGenerateCmd `cmd:"" help:"Make a key: a private file to sign with, and a public one for nodes."`
 	Rotate   keysRotateCmd   `cmd:"" help:"Begin a change of keys: make the next one, and let nodes know it."`
@@ -17,6 +18,8 @@ type keysCmd struct {
 	Retire   keysRetireCmd   `cmd:"" help:"End it: take the keys of before from the nodes."`
 	Show     keysShowCmd     `cmd:"" help:"List the keys in a file."`
 	JWKS     keysJWKSCmd     `cmd:"" name:"jwks" help:"Print the public keys in a file as a JWK Set."`
+	Status   keysStatusCmd   `cmd:"" help:"Count what is sealed in the database, and what of it with another secret than ASYNCFLOW_SECRET."`
+	Reseal   keysResealCmd   `cmd:"" help:"Seal everything in the database with ASYNCFLOW_SECRET, also what was sealed with an old one."`
 }
 
 type keysGenerateCmd struct {

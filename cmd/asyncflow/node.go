@@ -38,6 +38,7 @@ type nodeConfig struct {
 	roles      []string
 	listener   net.Listener // nil without the role api
 	secret     []byte
+	oldSecrets [][]byte       // that are read beside it
 	tokens     *auth.Verifier // nil without the role api
 	grace      time.Duration
 	store      store.Config
@@ -72,7 +73,7 @@ func nodeName() string {
 // ready is called once it takes requests and tasks.
 func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
 	tuneMemory()
-	keys, err := callbacks.NewKeys(cfg.secret)
+	keys, err := callbacks.NewKeys(cfg.secret, cfg.oldSecrets...)
 	if err != nil {
 		return err
 	}
@@ -124,14 +125,15 @@ func tuneMemory() {
 	}
 }
 
-// checkSecret refuses a node secret other than the one that the endpoints' secrets
+// checkSecret refuses node secrets of which none is the one that an endpoint's secrets
 // were sealed with: nothing could be signed.
 func checkSecret(s *store.Store, keys *callbacks.Keys) error {
 	for t := range s.Catalog.Types() {
 		for _, stage := range t.StageNames() {
 			for _, e := range t.Endpoints(stage) {
-				_, err := keys.Open(e.Secret, e.ID)
-				return err
+				if err := keys.CheckOpen(e); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -143,6 +145,7 @@ type node struct {
 	cfg   nodeConfig
 	store *store.Store
 	keys  *callbacks.Keys
+	wire  *callbacks.Sender
 	meter *metrics.Metrics // nil: they are off
 	runs  []func(context.Context) error
 }
@@ -151,12 +154,13 @@ func (n *node) has(role string) bool { return slices.Contains(n.cfg.roles, role)
 
 // prepare makes the parts that the roles ask for.
 func (n *node) prepare() error {
+	wire := n.cfg.callbacks
+	wire.Connections, wire.MaxOutput = n.cfg.dispatcher.Concurrency, n.cfg.api.MaxContext
+	n.wire = callbacks.NewSender(wire, n.keys)
 	if n.has(roleDispatcher) {
 		cfg := n.cfg.dispatcher
 		cfg.Grace, cfg.Log = n.cfg.grace, n.cfg.log
-		wire := n.cfg.callbacks
-		wire.Connections, wire.MaxOutput = cfg.Concurrency, n.cfg.api.MaxContext
-		d := dispatcher.New(n.store, callbacks.NewSender(wire, n.keys), cfg)
+		d := dispatcher.New(n.store, n.wire, cfg)
 		n.runs = append(n.runs, d.Run)
 		if n.meter != nil {
 			n.meter.InFlight(d.InFlight)
@@ -183,7 +187,7 @@ func (n *node) prepare() error {
 func (n *node) prepareAPI() error {
 	cfg := n.cfg.api
 	n.runs = append(n.runs, func(ctx context.Context) error { return n.cfg.tokens.Run(ctx, n.cfg.log) })
-	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Log = n.store, n.cfg.tokens, n.keys, n.cfg.log
+	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Sender, cfg.Log = n.store, n.cfg.tokens, n.keys, n.wire, n.cfg.log
 	if n.cfg.metrics == metricsOnAPI {
 		cfg.Metrics = n.meter.Handler()
 	}

@@ -29,11 +29,14 @@ type serveCmd struct {
 	Migrate     bool      `env:"ASYNCFLOW_MIGRATE" help:"Bring the schema up to date first."`
 
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share: it seals endpoint secrets and signs completion tokens. Set it by the environment."`
+	Old     string   `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas, 5 at most: what was sealed and signed with them is still read. See asyncflow keys. Set them by the environment."`
 	Signing jwtFlags `embed:""`
 
-	Jobs   jobFlags   `embed:""`
-	Alerts alertFlags `embed:""`
-	Audit  auditFlags `embed:""`
+	Jobs   jobFlags    `embed:""`
+	Alerts alertFlags  `embed:""`
+	Audit  auditFlags  `embed:""`
+	Egress egressFlags `embed:""`
+	Limits limitFlags  `embed:""`
 
 	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Quotas of tenants that have none of their own, such as pending_tasks=1000000. Several by commas."`
 
@@ -47,6 +50,7 @@ type serveCmd struct {
 	MaxBody      int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"Limit of a request's body in bytes."`
 	AllowHTTP    bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let endpoints have plain http URLs."`
 	AllowPrivate bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let deliveries go to loopback and private networks."`
+	Verify       bool          `env:"ASYNCFLOW_VERIFY_ENDPOINTS" name:"verify-endpoints" default:"true" negatable:"" help:"Have endpoints echo a challenge before they get deliveries."`
 	Metrics      string        `env:"ASYNCFLOW_METRICS" default:"api" placeholder:"WHERE" help:"Where /metrics is: api (on the port of the API), an address of its own such as 127.0.0.1:9090, or off."`
 	LogFormat    string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json."`
 	LogLevel     slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
@@ -115,6 +119,12 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	return runNode(ctx, cfg, func() {
 		log.Info("asyncflow is ready", "version", version, "node", cfg.store.Node, "roles", strings.Join(cfg.roles, ","),
 			"listen", address, "public_url", cfg.callbacks.PublicURL)
+		if len(c.Egress.EgressAllow)+len(c.Egress.EgressDeny) > 0 {
+			log.Info("the operator's rules for deliveries", "allow", strings.Join(c.Egress.EgressAllow, ","), "deny", strings.Join(c.Egress.EgressDeny, ","))
+		}
+		if !c.Verify {
+			log.Warn("endpoints are not challenged: deliveries go to whatever URL is registered", "verify_endpoints", false)
+		}
 		if c.AllowPrivate || c.AllowHTTP {
 			log.Warn("deliveries are less guarded than by default", "allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
 		}
@@ -131,7 +141,14 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if len(c.Secret) < callbacks.MinSecretBytes {
 		return nodeConfig{}, asyncflow.InvalidField("ASYNCFLOW_SECRET", "is %d bytes; it must be at least %d", len(c.Secret), callbacks.MinSecretBytes)
 	}
+	old, err := oldSecrets(c.Old)
+	if err != nil {
+		return nodeConfig{}, err
+	}
 	if err := c.checkNumbers(); err != nil {
+		return nodeConfig{}, err
+	}
+	if err := c.Limits.check(); err != nil {
 		return nodeConfig{}, err
 	}
 	public, err := c.publicURL()
@@ -142,7 +159,11 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
-	if err := c.Alerts.check(c.AllowHTTP); err != nil {
+	egress, err := c.Egress.policy(c.AllowHTTP, c.AllowPrivate)
+	if err != nil {
+		return nodeConfig{}, err
+	}
+	if err := c.Alerts.check(egress); err != nil {
 		return nodeConfig{}, err
 	}
 	quotas, err := defaultQuotas(c.DefaultQuotas)
@@ -163,13 +184,14 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 		}
 	}
 	cfg := nodeConfig{
-		roles: c.Roles, secret: []byte(c.Secret), tokens: tokens, grace: c.Grace, log: log,
+		roles: c.Roles, secret: []byte(c.Secret), oldSecrets: old, tokens: tokens, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas, Log: log},
-		callbacks:  callbacks.Config{PublicURL: public, Version: version, AllowPrivate: c.AllowPrivate},
+		callbacks:  callbacks.Config{PublicURL: public, Version: version, Egress: egress},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
 		governance: governance.Config{Schedules: schedules, AuditRetention: c.Audit.AuditRetention}, alerts: c.Alerts, metrics: c.Metrics,
-		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, AllowHTTP: c.AllowHTTP, TrustedProxies: proxies},
+		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, Egress: egress, Connections: c.Limits.connections(),
+			VerifyEndpoints: c.Verify, TrustedProxies: proxies},
 	}
 	if !c.Notify {
 		cfg.dispatcher.Poll = c.Poll

@@ -26,6 +26,11 @@ type delivery struct {
 	Context  json.RawMessage `json:"context"`
 	Callback callback        `json:"callback"`
 
+	// Of a challenge, which asks whether the endpoint's owner wants deliveries: it is
+	// echoed.
+	Type      string `json:"type"`
+	Challenge string `json:"challenge"`
+
 	image string // from the context: the path of the image inside the folder
 }
 
@@ -57,7 +62,8 @@ func newWebhook(secret string) (*standardwebhooks.Webhook, error) {
 // accept reads, verifies and parses the delivery in a request. When it returns
 // false it has answered: 413 too large, 401 not signed with our secret within
 // five minutes, 400 no delivery for this stage, or 200 with the outcome "fail"
-// for a context that names no image, which no retry can mend.
+// for a context that names no image, which no retry can mend; or 200 with the echo of a
+// challenge.
 func (w *Worker) accept(rw http.ResponseWriter, r *http.Request, stage string) (delivery, bool) {
 	var d delivery
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
@@ -70,7 +76,12 @@ func (w *Worker) accept(rw http.ResponseWriter, r *http.Request, stage string) (
 		refuse(rw, http.StatusUnauthorized, "the signature doesn't verify")
 		return d, false
 	}
-	if err := json.Unmarshal(body, &d); err != nil || d.Stage != stage {
+	err = json.Unmarshal(body, &d)
+	if err == nil && d.Type == "asyncflow.challenge" {
+		writeJSON(rw, http.StatusOK, map[string]string{"challenge": d.Challenge})
+		return d, false
+	}
+	if err != nil || d.Stage != stage {
 		refuse(rw, http.StatusBadRequest, fmt.Sprintf("the body is no delivery of the stage %q", stage))
 		return d, false
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/examples/thumbnails"
@@ -49,6 +50,22 @@ func TestDeliverySignedTwice(t *testing.T) {
 	m := signed(t, now(), b.envelope("inspect", map[string]any{"image": "harbour.jpg"}))
 	m.header.Set("webhook-signature", "v1,AAAA v1a,BBBB "+m.header.Get("webhook-signature"))
 	require.Equal(t, http.StatusOK, b.post(t, "inspect", m).status)
+}
+
+// A challenge is echoed if it is signed with our secret, and only then.
+func TestChallengeIsEchoed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	challenge := signed(t, time.Now(), map[string]string{"type": "asyncflow.challenge", "challenge": "a text"})
+	for _, stage := range []string{"inspect", "resize"} {
+		r := b.post(t, stage, challenge)
+		require.Equal(t, http.StatusOK, r.status)
+		require.JSONEq(t, `{"challenge": "a text"}`, r.body)
+	}
+	challenge.header.Set(standardwebhooks.HeaderWebhookID, "another")
+	r := b.post(t, "inspect", challenge)
+	require.Equal(t, http.StatusUnauthorized, r.status)
+	require.NotContains(t, r.body, "a text")
 }
 
 func TestRoutes(t *testing.T) {

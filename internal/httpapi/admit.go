@@ -43,6 +43,10 @@ const requestTime = 30 * time.Second
 // admit lets a request pass to its handler when its caller may make it and it
 // keeps to the contract. What the contract doesn't know reaches no handler.
 func (s *Server) admit(c *fiber.Ctx) error {
+	if err := checkFraming(&c.Request().Header); err != nil {
+		c.Context().SetConnectionClose() // what comes after it isn't read as a request
+		return err
+	}
 	o, values := s.contract.find(c.Method(), c.Path())
 	if o == nil {
 		return s.unknownRoute(c)
@@ -175,6 +179,9 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 	if n := len(c.Body()); n > s.cfg.MaxBody {
 		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
 			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
+	}
+	if n := asyncflow.Depth(c.Body()); n > maxBodyDepth {
+		return asyncflow.InvalidField("body", "is nested %d deep; the limit is %d", n, maxBodyDepth)
 	}
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return asyncflow.InvalidField("Content-Type", "must be application/json")

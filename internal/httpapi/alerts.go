@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -15,33 +14,35 @@ import (
 func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAlertsResponseObject, error) {
 	tenant := principalOf(ctx).Tenant
 	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: r.Body.Url}
-	if err := e.Validate(s.cfg.AllowHTTP); err != nil {
+	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
 	if err := r.Body.Rules.Validate(); err != nil {
 		return nil, err
 	}
-	if r.Body.Secret != "" {
-		if err := callbacks.CheckSecret(r.Body.Secret); err != nil {
-			return nil, err
-		}
-	}
 	old, err := s.cfg.Store.Alerts(ctx, tenant)
 	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
 		return nil, err
 	}
-	secret := r.Body.Secret
-	e.ID, e.Secret = old.Endpoint.ID, old.Endpoint.Secret
+	e.ID, e.Challenged = old.Endpoint.ID, s.cfg.VerifyEndpoints
+	if len(old.Endpoint.Outbound) > 0 && !asyncflow.SameOrigin(old.Endpoint.URL, e.URL) {
+		return nil, asyncflow.InvalidField("url", "has another scheme, host or port than the one that the endpoint's headers and auth were given for: change it with PATCH /v1/endpoints/%s", e.ID)
+	}
 	if e.ID == "" {
 		e.ID = uuid.Must(uuid.NewV7()).String()
-		if secret == "" {
-			secret = callbacks.NewSecret()
-		}
 	}
-	if secret != "" {
-		e.Secret = s.cfg.Keys.Seal(secret, e.ID)
+	var secret string
+	if r.Body.Secret != "" || old.Endpoint.ID == "" {
+		var kept asyncflow.SigningSecret
+		if secret, kept, err = s.newSecret(e.ID, r.Body.Secret, "", "secret"); err != nil {
+			return nil, err
+		}
+		e.Secrets = []asyncflow.SigningSecret{kept}
 	}
 	now, err := s.cfg.Store.PutAlerts(ctx, tenant, store.Alerts{Endpoint: e, Rules: r.Body.Rules})
+	if err == nil && s.cfg.VerifyEndpoints && !now.Endpoint.Proven() {
+		now.Endpoint, err = s.challenge(ctx, tenant, now.Endpoint)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (s *Server) DeleteAlerts(ctx context.Context, _ DeleteAlertsRequestObject) 
 
 func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (Alerts, error) {
 	episodes, err := s.cfg.Store.Episodes(ctx, tenant)
-	out := Alerts{Url: a.Endpoint.URL, Rules: a.Rules, UpdatedAt: a.UpdatedAt, Episodes: make([]AlertEpisode, len(episodes))}
+	out := Alerts{Url: a.Endpoint.URL, Endpoint: a.Endpoint.ID, VerificationError: a.Endpoint.VerificationError, Rules: a.Rules, UpdatedAt: a.UpdatedAt, Episodes: make([]AlertEpisode, len(episodes))}
 	for i, e := range episodes {
 		out.Episodes[i] = episodeOut(e)
 	}

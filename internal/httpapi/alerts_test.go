@@ -32,7 +32,7 @@ func TestAlerts(t *testing.T) {
 	sealed := func() string {
 		a, err := b.store.Alerts(t.Context(), "acme")
 		require.NoError(t, err)
-		secret, err := b.keys.Open(a.Endpoint.Secret, a.Endpoint.ID)
+		secret, err := b.keys.Open(a.Endpoint.Secrets[0].Sealed, a.Endpoint.ID)
 		require.NoError(t, err)
 		return secret
 	}

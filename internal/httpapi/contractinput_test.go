@@ -472,6 +472,9 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 			try("with NUL", json.RawMessage(`"a\u0000"`), field, "")
 		case p.Type.Is("object") && p.Properties != nil:
 			inner := map[string]any{}
+			if had, ok := had.(map[string]any); ok { // what it requires
+				inner = copyOf(had)
+			}
 			in[name] = inner
 			all = append(all, s.badFields(p, field, inner)...)
 		case p.Type.Is("array") && p.Items.Value.Type.Is("object") && s.bulk() == "":

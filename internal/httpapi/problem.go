@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -35,7 +37,7 @@ var statusOf = map[asyncflow.Code]int{
 // problemOf returns what a caller may know of an error.
 func problemOf(err error) Problem {
 	e := knownError(err)
-	status := statusOf[e.Code]
+	status := cmp.Or(statusOfWire(err), statusOf[e.Code])
 	p := Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: string(e.Code), Errors: e.Fields}
 	if e.Code == asyncflow.CodeInternal {
 		p.Detail = "something went wrong on our side; it is in the log"
@@ -46,6 +48,15 @@ func problemOf(err error) Problem {
 		p.Quota = ExceededQuota{Name: q.Name, Limit: q.Limit, Used: q.Used}
 	}
 	return p
+}
+
+// statusOfWire returns the status of what HTTP itself has a word for; else 0.
+func statusOfWire(err error) int {
+	var web *fiber.Error
+	if errors.As(err, &web) && (web.Code == fiber.StatusRequestTimeout || web.Code == fiber.StatusRequestHeaderFieldsTooLarge) {
+		return web.Code
+	}
+	return 0
 }
 
 // knownError returns err as one of ours: a fault that we don't know is internal.
@@ -62,7 +73,11 @@ func knownError(err error) *asyncflow.Error {
 	case fiber.StatusNotFound:
 		return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no such path: see /openapi.yaml")
 	case fiber.StatusRequestEntityTooLarge:
-		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{Field: "body", Message: "is larger than this node takes"}}}
+		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{Field: "body", Message: fmt.Sprintf("is larger than this node takes; without a good token the limit is %d bytes", strangersBody)}}}
+	case fiber.StatusRequestHeaderFieldsTooLarge:
+		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{Field: "header", Message: fmt.Sprintf("is too large; the limit is %d bytes", headerLimit)}}}
+	case fiber.StatusRequestTimeout:
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "the request did not come in time")
 	case fiber.StatusInternalServerError:
 		return &asyncflow.Error{Code: asyncflow.CodeInternal, Err: err}
 	}

@@ -70,6 +70,18 @@ type ServerInterface interface {
 	// GetEndpoint Get an endpoint
 	// (GET /v1/endpoints/{id})
 	GetEndpoint(c *fiber.Ctx, id string) error
+	// UpdateEndpoint Change an endpoint
+	// (PATCH /v1/endpoints/{id})
+	UpdateEndpoint(c *fiber.Ctx, id string) error
+	// EnableEndpoint Have an endpoint get deliveries again
+	// (POST /v1/endpoints/{id}/enable)
+	EnableEndpoint(c *fiber.Ctx, id string) error
+	// RotateEndpointSecret Sign with another secret
+	// (POST /v1/endpoints/{id}/rotate-secret)
+	RotateEndpointSecret(c *fiber.Ctx, id string) error
+	// VerifyEndpoint Challenge an endpoint
+	// (POST /v1/endpoints/{id}/verify)
+	VerifyEndpoint(c *fiber.Ctx, id string) error
 	// GetGovernance See the nodes, and the last run of each job of governance
 	// (GET /v1/governance)
 	GetGovernance(c *fiber.Ctx) error
@@ -692,6 +704,122 @@ func (siw *ServerInterfaceWrapper) GetEndpoint(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetEndpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) UpdateEndpoint(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateEndpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// EnableEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) EnableEndpoint(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.EnableEndpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RotateEndpointSecret operation middleware
+func (siw *ServerInterfaceWrapper) RotateEndpointSecret(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RotateEndpointSecret(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// VerifyEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) VerifyEndpoint(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.VerifyEndpoint(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1911,6 +2039,14 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/endpoints/:id", wrapper.GetEndpoint)
 
+	router.Patch(options.BaseURL+"/v1/endpoints/:id", wrapper.UpdateEndpoint)
+
+	router.Post(options.BaseURL+"/v1/endpoints/:id/verify", wrapper.VerifyEndpoint)
+
+	router.Post(options.BaseURL+"/v1/endpoints/:id/enable", wrapper.EnableEndpoint)
+
+	router.Post(options.BaseURL+"/v1/endpoints/:id/rotate-secret", wrapper.RotateEndpointSecret)
+
 	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks", wrapper.SubmitTask)
@@ -2494,6 +2630,124 @@ type GetEndpointdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetEndpointdefaultApplicationProblemPlusJSONResponse) VisitGetEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateEndpointRequestObject struct {
+	Id   string `json:"id"`
+	Body *UpdateEndpointJSONRequestBody
+}
+
+type UpdateEndpointResponseObject interface {
+	VisitUpdateEndpointResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateEndpoint200JSONResponse Endpoint
+
+func (response UpdateEndpoint200JSONResponse) VisitUpdateEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type UpdateEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateEndpointdefaultApplicationProblemPlusJSONResponse) VisitUpdateEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type EnableEndpointRequestObject struct {
+	Id string `json:"id"`
+}
+
+type EnableEndpointResponseObject interface {
+	VisitEnableEndpointResponse(ctx *fiber.Ctx) error
+}
+
+type EnableEndpoint200JSONResponse Endpoint
+
+func (response EnableEndpoint200JSONResponse) VisitEnableEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type EnableEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response EnableEndpointdefaultApplicationProblemPlusJSONResponse) VisitEnableEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RotateEndpointSecretRequestObject struct {
+	Id   string `json:"id"`
+	Body *RotateEndpointSecretJSONRequestBody
+}
+
+type RotateEndpointSecretResponseObject interface {
+	VisitRotateEndpointSecretResponse(ctx *fiber.Ctx) error
+}
+
+type RotateEndpointSecret200JSONResponse Endpoint
+
+func (response RotateEndpointSecret200JSONResponse) VisitRotateEndpointSecretResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RotateEndpointSecretdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RotateEndpointSecretdefaultApplicationProblemPlusJSONResponse) VisitRotateEndpointSecretResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VerifyEndpointRequestObject struct {
+	Id string `json:"id"`
+}
+
+type VerifyEndpointResponseObject interface {
+	VisitVerifyEndpointResponse(ctx *fiber.Ctx) error
+}
+
+type VerifyEndpoint200JSONResponse Endpoint
+
+func (response VerifyEndpoint200JSONResponse) VisitVerifyEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type VerifyEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response VerifyEndpointdefaultApplicationProblemPlusJSONResponse) VisitVerifyEndpointResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3708,6 +3962,18 @@ type StrictServerInterface interface {
 	// GetEndpoint Get an endpoint
 	// (GET /v1/endpoints/{id})
 	GetEndpoint(ctx context.Context, request GetEndpointRequestObject) (GetEndpointResponseObject, error)
+	// UpdateEndpoint Change an endpoint
+	// (PATCH /v1/endpoints/{id})
+	UpdateEndpoint(ctx context.Context, request UpdateEndpointRequestObject) (UpdateEndpointResponseObject, error)
+	// EnableEndpoint Have an endpoint get deliveries again
+	// (POST /v1/endpoints/{id}/enable)
+	EnableEndpoint(ctx context.Context, request EnableEndpointRequestObject) (EnableEndpointResponseObject, error)
+	// RotateEndpointSecret Sign with another secret
+	// (POST /v1/endpoints/{id}/rotate-secret)
+	RotateEndpointSecret(ctx context.Context, request RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error)
+	// VerifyEndpoint Challenge an endpoint
+	// (POST /v1/endpoints/{id}/verify)
+	VerifyEndpoint(ctx context.Context, request VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error)
 	// GetGovernance See the nodes, and the last run of each job of governance
 	// (GET /v1/governance)
 	GetGovernance(ctx context.Context, request GetGovernanceRequestObject) (GetGovernanceResponseObject, error)
@@ -4347,6 +4613,145 @@ func (sh *strictHandler) GetEndpoint(ctx *fiber.Ctx, id string) error {
 		return err
 	} else if validResponse, ok := response.(GetEndpointResponseObject); ok {
 		if err := validResponse.VisitGetEndpointResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateEndpoint operation middleware
+func (sh *strictHandler) UpdateEndpoint(ctx *fiber.Ctx, id string) error {
+	var request UpdateEndpointRequestObject
+
+	request.Id = id
+
+	var body UpdateEndpointJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateEndpoint(ctx.UserContext(), request.(UpdateEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateEndpointResponseObject); ok {
+		if err := validResponse.VisitUpdateEndpointResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EnableEndpoint operation middleware
+func (sh *strictHandler) EnableEndpoint(ctx *fiber.Ctx, id string) error {
+	var request EnableEndpointRequestObject
+
+	request.Id = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.EnableEndpoint(ctx.UserContext(), request.(EnableEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EnableEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EnableEndpointResponseObject); ok {
+		if err := validResponse.VisitEnableEndpointResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RotateEndpointSecret operation middleware
+func (sh *strictHandler) RotateEndpointSecret(ctx *fiber.Ctx, id string) error {
+	var request RotateEndpointSecretRequestObject
+
+	request.Id = id
+
+	var body RotateEndpointSecretJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RotateEndpointSecret(ctx.UserContext(), request.(RotateEndpointSecretRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RotateEndpointSecret")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RotateEndpointSecretResponseObject); ok {
+		if err := validResponse.VisitRotateEndpointSecretResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// VerifyEndpoint operation middleware
+func (sh *strictHandler) VerifyEndpoint(ctx *fiber.Ctx, id string) error {
+	var request VerifyEndpointRequestObject
+
+	request.Id = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.VerifyEndpoint(ctx.UserContext(), request.(VerifyEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "VerifyEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(VerifyEndpointResponseObject); ok {
+		if err := validResponse.VisitVerifyEndpointResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -32,8 +32,13 @@ type Config struct {
 	MaxBody int
 	// MaxContext bounds the context of one task in bytes; 0: 256 KiB.
 	MaxContext int
-	// AllowHTTP lets endpoints be registered with plain http URLs.
-	AllowHTTP bool
+	// Egress is the operator's policy for where deliveries may go: an endpoint that it is
+	// against isn't registered.
+	Egress asyncflow.Egress
+	// Sender challenges endpoints; nil: one that is guarded by Egress.
+	Sender *callbacks.Sender
+	// VerifyEndpoints has endpoints prove whose they are before they get deliveries.
+	VerifyEndpoints bool
 	// Surface says which calls are answered; "": all.
 	Surface Surface
 	// WriteTimeout bounds how long an answer waits to be taken; of a stream, each
@@ -45,21 +50,15 @@ type Config struct {
 	Metrics http.Handler
 	// Streams bounds the event streams.
 	Streams StreamConfig
+	// Connections bounds the connections.
+	Connections ConnectionConfig
 
 	Log *slog.Logger
 }
 
-// Timeouts of a connection, unless configured. A write includes the longest wait for
+// writeTimeout is that of an answer, unless configured. It includes the longest wait for
 // a final state.
-const (
-	readTimeout  = 30 * time.Second
-	writeTimeout = asyncflow.MaxWait + 30*time.Second
-	idleTimeout  = 2 * time.Minute
-)
-
-// bodyHeadroom is how far over the limit a body is still read, so that its sender
-// hears of the limit. A larger one has its connection closed under it.
-const bodyHeadroom = 16 << 20
+const writeTimeout = asyncflow.MaxWait + 30*time.Second
 
 // Server is the HTTP API of a node.
 type Server struct {
@@ -87,6 +86,10 @@ func New(cfg Config) (*Server, error) {
 		cfg.WriteTimeout = writeTimeout
 	}
 	cfg.Streams = cfg.Streams.withDefaults()
+	cfg.Connections = cfg.Connections.withDefaults()
+	if cfg.Sender == nil {
+		cfg.Sender = callbacks.NewSender(callbacks.Config{Version: cfg.Version, Egress: cfg.Egress}, cfg.Keys)
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -105,10 +108,10 @@ func New(cfg Config) (*Server, error) {
 		StrictRouting:         true,
 		Immutable:             true, // strings of a request outlive its handler
 		BodyLimit:             cfg.MaxBody + bodyHeadroom,
-		ReadTimeout:           readTimeout,
+		ReadTimeout:           cfg.Connections.ReadTimeout,
 		WriteTimeout:          cfg.WriteTimeout,
-		IdleTimeout:           idleTimeout,
-		ReadBufferSize:        16 << 10, // bounds the header
+		IdleTimeout:           cfg.Connections.IdleTimeout,
+		ReadBufferSize:        headerLimit,
 		ErrorHandler:          s.writeError,
 		JSONDecoder:           api.Decode,
 		JSONEncoder:           encode,
@@ -116,13 +119,14 @@ func New(cfg Config) (*Server, error) {
 	s.app.Use(s.begin)
 	s.app.Use(s.admit)
 	RegisterHandlers(s.app, NewStrictHandler(s, nil))
+	s.harden(s.app.Server())
 	return s, nil
 }
 
 // Serve answers requests on a listener until Shutdown.
 func (s *Server) Serve(l net.Listener) error {
 	go s.denied.run(s.stopping)
-	return s.app.Listener(l)
+	return s.app.Listener(newDoor(l, s.cfg.Connections, s.log))
 }
 
 // Shutdown takes no new requests, has waiting calls answer, and waits for the

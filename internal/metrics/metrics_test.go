@@ -141,7 +141,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	exec(`UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '50 s'`)
 	require.NoError(t, s.RecordJob(t.Context(), store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(), Duration: time.Second, Error: "no"}, 3))
 	exec(`INSERT INTO asyncflow.nodes VALUES ('a', 'api', 'v1', now(), now()), ('b', 'api', 'v1', now(), now() - interval '1 h')`)
-	_, err = s.PutAlerts(t.Context(), tenant, store.Alerts{Endpoint: asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", URL: "https://x.example.com", Secret: []byte{1}}})
+	_, err = s.PutAlerts(t.Context(), tenant, store.Alerts{Endpoint: asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", URL: "https://x.example.com"}})
 	require.NoError(t, err)
 	require.NoError(t, s.ObserveAlerts(t.Context(), tenant, []asyncflow.AlertReading{{Alert: asyncflow.AlertBacklogAge, Subject: "pipe", Value: 2, Limit: 1}}, s.Clock.Now()))
 

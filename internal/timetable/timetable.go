@@ -103,5 +103,7 @@ func (i interval) next(after time.Time) time.Time {
 	if after.Before(i.anchor) {
 		return i.anchor
 	}
-	return i.anchor.Add((after.Sub(i.anchor)/i.every + 1) * i.every)
+	every := int64(i.every / time.Second) // a time.Duration holds 292 years only
+	passed := after.Unix() - i.anchor.Unix()
+	return time.Unix(i.anchor.Unix()+(passed/every+1)*every, 0).UTC()
 }

@@ -1,0 +1,85 @@
+package callbacks
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	// ChallengeTime bounds the whole exchange of a challenge.
+	ChallengeTime = 10 * time.Second
+	// maxChallengeAnswer bounds what is read of its answer, in bytes.
+	maxChallengeAnswer = 4 << 10
+)
+
+// challenge is the body of a challenge. No task type has that name, so that a worker
+// can't take one for a delivery.
+type challenge struct {
+	Type      string `json:"type"`
+	Challenge string `json:"challenge"`
+}
+
+const challengeType = "asyncflow.challenge"
+
+// Challenge asks an endpoint to echo a random text, in a request that is signed and
+// sent like a delivery. Its error says why it didn't, without what the endpoint wrote.
+func (s *Sender) Challenge(ctx context.Context, e asyncflow.Endpoint, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, ChallengeTime)
+	defer cancel()
+	set, err := s.settingsOf(e)
+	if err == nil {
+		err = s.challenge(ctx, e, set, at)
+	}
+	if err == nil {
+		return nil
+	}
+	return errors.New(set.scrub(Clean(reason(ctx, err, ChallengeTime).Error(), MaxErrorBytes), s.tokens))
+}
+
+func (s *Sender) challenge(ctx context.Context, e asyncflow.Endpoint, set *settings, at time.Time) error {
+	c := challenge{Type: challengeType, Challenge: rand.Text()}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	resp, err := s.post(ctx, e, set, challengeType+"."+rand.Text(), at, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge", resp.StatusCode)
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxChallengeAnswer+1))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return errors.New("the answer to the challenge broke off")
+	case len(answer) > maxChallengeAnswer:
+		return fmt.Errorf("the answer to the challenge has more than %d bytes", maxChallengeAnswer)
+	}
+	return c.checkEcho(answer)
+}
+
+// checkEcho checks that an answer has the challenge.
+func (c challenge) checkEcho(answer []byte) error {
+	var echo challenge
+	if json.Unmarshal(answer, &echo) != nil {
+		return errors.New(`the answer to the challenge is not JSON such as {"challenge": "…"}`)
+	}
+	if subtle.ConstantTimeCompare([]byte(echo.Challenge), []byte(c.Challenge)) != 1 {
+		return errors.New("the answer to the challenge has not the text that was sent")
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package callbacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A completion token that verifies is one that we make, in the one spelling that we
+// give it; and each that we make verifies.
+func FuzzCompletionToken(f *testing.F) {
+	keys := testKeys(f, nodeSecret)
+	f.Fuzz(func(t *testing.T, token, claims, name string, seq uint16, expiry int64) {
+		verify := func(token string) {
+			c, err := keys.VerifyCompletion(token, testCompletion.Task)
+			if err != nil {
+				require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err))
+				return
+			}
+			require.Equal(t, testCompletion.Task, c.Task)
+			require.Equal(t, 4, strings.Count(c.Tenant+" "+c.Task.String()+" 1 1 "+c.Endpoint, " "), "claims can't be moved")
+		}
+		verify(token)
+		signed := tokenPrefix + "." + claims
+		verify(signed + "." + keys.all[0].mac(signed)) // with the right key: the claims are what is odd
+		if asyncflow.CheckName(name) != nil {
+			return
+		}
+		want := Completion{Tenant: name, Task: asyncflow.NewTaskID(name, 1, 1), Seq: int(seq), Expiry: time.Unix(expiry%(1<<40), 0), Endpoint: name}
+		made := keys.CompletionToken(want)
+		got, err := keys.VerifyCompletion(made, want.Task)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Error(t, func() error { _, err := keys.VerifyCompletion(made+"A", want.Task); return err }())
+	})
+}
+
+// What a worker decodes equals what was put in: every field, and the context byte by
+// byte.
+func FuzzEnvelope(f *testing.F) {
+	f.Fuzz(func(t *testing.T, context []byte, name string, position uint32, n uint64, attempt, most, seq uint16, deadline int64) {
+		if asyncflow.CheckJSON(context) != nil || asyncflow.CheckName(name) != nil {
+			return
+		}
+		id := asyncflow.NewTaskID(name, int(position%(1<<22-1))+1, int64(n%(1<<40-1))+1)
+		at := time.Unix(0, deadline).UTC()
+		d := asyncflow.Delivery{Lease: asyncflow.Lease{ID: id, Seq: int(seq), Stage: name, Attempt: int(attempt), Context: context},
+			MaxAttempts: int(most), Deadline: at}
+		body := envelope(d, "https://tasks.example.com", "afc2.x.y")
+		var got struct {
+			TaskID      string `json:"task_id"`
+			Type, Stage string
+			Attempt     int
+			MaxAttempts int `json:"max_attempts"`
+			Seq         int
+			Deadline    time.Time
+			Context     json.RawMessage
+			Callback    struct{ URL, Token string }
+		}
+		decoder := json.NewDecoder(bytes.NewReader(body))
+		decoder.DisallowUnknownFields()
+		require.NoError(t, decoder.Decode(&got), "%s", body)
+		require.Equal(t, strings.Trim(string(context), " \t\r\n"), string(got.Context))
+		require.True(t, at.Equal(got.Deadline))
+		back, err := asyncflow.ParseTaskID(got.TaskID)
+		require.NoError(t, err)
+		require.Equal(t, id, back)
+		require.Equal(t, []string{name, name}, []string{got.Type, got.Stage})
+		require.Equal(t, []int{int(attempt), int(most), int(seq)}, []int{got.Attempt, got.MaxAttempts, got.Seq})
+		require.Equal(t, "https://tasks.example.com/v1/callbacks/"+id.String(), got.Callback.URL)
+		require.Equal(t, "afc2.x.y", got.Callback.Token)
+	})
+}
+
+// Whatever a worker answers, the outcome can be stored and has bounds.
+func FuzzAnswer(f *testing.F) {
+	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
+	f.Fuzz(func(t *testing.T, status uint16, contentType, after string, body []byte) {
+		r := &http.Response{StatusCode: int(status), Header: http.Header{"Content-Type": {contentType}, "Retry-After": {after}},
+			Body: io.NopCloser(bytes.NewReader(body))}
+		o := readAnswer(r, maxOutput)
+		require.Contains(t, kinds, o.Kind)
+		require.Equal(t, int(status), o.Status)
+		require.True(t, utf8.ValidString(o.Error))
+		require.NotContains(t, o.Error, "\x00")
+		require.LessOrEqual(t, len(o.Error), MaxErrorBytes+len("…"))
+		if o.Kind != asyncflow.OutcomeDone {
+			require.Empty(t, o.Output)
+		}
+		if status < 200 || status > 299 {
+			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+			require.LessOrEqual(t, o.RetryAfter, 24*time.Hour)
+			require.GreaterOrEqual(t, o.RetryAfter, time.Duration(0))
+		}
+		if o.Output != nil {
+			require.NoError(t, asyncflow.CheckJSON(o.Output))
+			require.LessOrEqual(t, len(o.Output), maxOutput)
+			require.Contains(t, string(body), string(o.Output), "byte by byte")
+		}
+		policy := asyncflow.DefaultRetry
+		pause, _ := policy.Next(asyncflow.Failure{Attempt: 1, Status: o.Status, Error: o.Error, RetryAfter: o.RetryAfter})
+		require.GreaterOrEqual(t, pause, time.Second)
+		require.LessOrEqual(t, pause, 10*time.Second)
+	})
+}

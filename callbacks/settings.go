@@ -1,0 +1,101 @@
+package callbacks
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// maxSettings bounds how many endpoints' settings are kept open.
+const maxSettings = 10000
+
+// settings are an endpoint's Outbound, ready for use.
+type settings struct {
+	headers http.Header // the custom ones, and Authorization if it is always the same
+	oauth2  *grant      // nil: none
+	tls     certificates
+	hide    *strings.Replacer // of secrets, from what is shown
+}
+
+// settingsOf returns an endpoint's settings; nil if it has none. They are kept: opening
+// and reading them costs more than using them.
+func (s *Sender) settingsOf(e asyncflow.Endpoint) (*settings, error) {
+	if len(e.Outbound) == 0 {
+		return nil, nil
+	}
+	if known, ok := s.settings.Get(string(e.Outbound)); ok {
+		return known, nil
+	}
+	o, err := s.keys.OpenOutbound(e)
+	if err != nil {
+		return nil, err
+	}
+	made := newSettings(o)
+	s.settings.Add(string(e.Outbound), made)
+	return made, nil
+}
+
+func newSettings(o asyncflow.Outbound) *settings {
+	set := &settings{headers: http.Header{}, tls: certificates{EndpointTLS: o.TLS}}
+	for name, value := range o.Headers {
+		set.headers[name] = []string{value}
+	}
+	secrets := o.Secrets()
+	switch a := o.Auth; a.Kind {
+	case asyncflow.AuthBearer:
+		set.headers["Authorization"] = []string{bearer + a.Token}
+	case asyncflow.AuthBasic:
+		both := base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + a.Password))
+		set.headers["Authorization"] = []string{"Basic " + both}
+		secrets = append(secrets, both)
+	case asyncflow.AuthOAuth2:
+		set.oauth2 = &grant{auth: a, ca: o.TLS.CA}
+	}
+	set.hide = hider(secrets)
+	return set
+}
+
+// leastHidden is the length from which a secret is looked for: shorter ones would
+// match anything.
+const leastHidden = 6
+
+// hider returns what puts a mask in the place of secrets.
+func hider(secrets []string) *strings.Replacer {
+	var pairs []string
+	for _, secret := range secrets {
+		if len(secret) >= leastHidden {
+			pairs = append(pairs, secret, asyncflow.Mask)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// scrub takes the endpoint's secrets out of a text, such as the error of a worker that
+// shows what it was sent.
+func (s *settings) scrub(text string, all *tokens) string {
+	if s == nil || text == "" {
+		return text
+	}
+	if s.oauth2 != nil {
+		text = all.hide(*s.oauth2, text)
+	}
+	return s.hide.Replace(text)
+}
+
+// apply sets what requests to the endpoint have, and says how it has logged in.
+func (s *settings) apply(ctx context.Context, h http.Header, all *tokens) (login, error) {
+	for name, values := range s.headers {
+		h[name] = values
+	}
+	if s.oauth2 == nil {
+		return login{}, nil
+	}
+	l, err := all.login(ctx, *s.oauth2)
+	if err == nil {
+		h["Authorization"] = []string{l.header}
+	}
+	return l, err
+}

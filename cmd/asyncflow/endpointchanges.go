@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type endpointsUpdateCmd struct {
+	ID       string  `arg:"" name:"id" help:"The endpoint's id."`
+	Endpoint *string `name:"endpoint-url" placeholder:"URL" help:"URL that deliveries are sent to."`
+	Weight   *int    `placeholder:"N" help:"Its share beside the stage's other endpoints, 1 to 100; 0: it gets no new deliveries."`
+	InFlight *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes; 0: no limit."`
+	Rate     *string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
+	File     string  `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls, each of which replaces what there is; - is standard input."`
+}
+
+// Help is shown by asyncflow endpoints update --help.
+func (c *endpointsUpdateCmd) Help() string {
+	return `An endpoint with another URL has to echo a challenge again. Headers and auth have to be given again if scheme, host
+or port change. headers: {}, auth: {kind: none} and tls: {} take away what there is.
+
+Example:
+
+    asyncflow endpoints update 0190a6f0-0000-7000-8000-000000000001 --weight 0`
+}
+
+// Run changes an endpoint.
+func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
+	settings, err := readSettings(c.File, g.env)
+	if err != nil {
+		return err
+	}
+	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate,
+		Headers: settings.Headers, Auth: settings.Auth, Tls: settings.Tls})
+	if err != nil {
+		return err
+	}
+	return g.printEndpoint(e)
+}
+
+// endpointSettings are what deliveries to an endpoint have, as a file says it.
+type endpointSettings struct {
+	Headers *map[string]string   `json:"headers"`
+	Auth    *client.EndpointAuth `json:"auth"`
+	Tls     *client.EndpointTLS  `json:"tls"`
+}
+
+// readSettings reads a YAML file; "" has nothing.
+func readSettings(name string, env lookup) (s endpointSettings, err error) {
+	if name == "" {
+		return s, nil
+	}
+	raw, err := readInput(name)
+	if err != nil {
+		return s, usageError(err)
+	}
+	tree, err := parseYAML(raw, "headers, auth or tls")
+	if err != nil {
+		return s, usageError(&documentError{[]client.FieldError{{Message: err.Error()}}})
+	}
+	d := decoder{env: env}
+	d.decode("", tree, &s)
+	if len(d.problems) > 0 {
+		return s, usageError(&documentError{d.problems})
+	}
+	return s, nil
+}
+
+// orNothing returns what a pointer points to, if it does.
+func orNothing[V any](p *V) (v V) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+type endpointsVerifyCmd struct {
+	ID string `arg:"" name:"id" help:"The endpoint's id."`
+}
+
+// Help is shown by asyncflow endpoints verify --help.
+func (c *endpointsVerifyCmd) Help() string {
+	return `The endpoint is sent {"type": "asyncflow.challenge", "challenge": "…"}, signed like a delivery, and must answer 200 and
+{"challenge": "…"} within 10 s. Exits with 1 if it didn't.`
+}
+
+// Run challenges an endpoint.
+func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
+	e, err := g.client().VerifyEndpoint(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if err := g.printEndpoint(e); err != nil {
+		return err
+	}
+	if e.VerificationError != "" {
+		return fmt.Errorf("the endpoint didn't echo the challenge: %s", printable(e.VerificationError))
+	}
+	return nil
+}
+
+type endpointsEnableCmd struct {
+	ID string `arg:"" name:"id" help:"The endpoint's id."`
+}
+
+// Help is shown by asyncflow endpoints enable --help.
+func (c *endpointsEnableCmd) Help() string {
+	return `For an endpoint that is disabled, as it has answered 410, or open: it gets deliveries again at once.`
+}
+
+// Run enables an endpoint.
+func (c *endpointsEnableCmd) Run(ctx context.Context, g *globals) error {
+	e, err := g.client().EnableEndpoint(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return g.printEndpoint(e)
+}
+
+type endpointsRotateCmd struct {
+	ID      string        `arg:"" name:"id" help:"The endpoint's id."`
+	Overlap time.Duration `default:"24h" help:"For how long deliveries are signed with the old secret, too; 0s to 720h."`
+	Kind    string        `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"hmac or ed25519. Default: as before."`
+	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own. Left out, one is made and shown this once."`
+}
+
+// Help is shown by asyncflow endpoints rotate-secret --help.
+func (c *endpointsRotateCmd) Help() string {
+	return `Give the worker the new secret while the old one still signs: it accepts a delivery if one of the signatures is right.`
+}
+
+// Run rotates an endpoint's secret.
+func (c *endpointsRotateCmd) Run(ctx context.Context, g *globals) error {
+	overlap := asyncflow.Duration(c.Overlap)
+	e, err := g.client().RotateEndpointSecret(ctx, c.ID, client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret})
+	if err != nil {
+		return err
+	}
+	return g.printEndpoint(e)
+}

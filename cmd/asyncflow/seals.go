@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// secretFlags are the node secret and earlier ones.
+type secretFlags struct {
+	Secret string `env:"ASYNCFLOW_SECRET" required:"" help:"The secret that all nodes share. Set it by the environment."`
+	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas. Set them by the environment."`
+}
+
+// oldSecrets returns the secrets of a list.
+func oldSecrets(list string) ([][]byte, error) {
+	var all [][]byte
+	for _, secret := range strings.Split(list, ",") {
+		if secret = strings.TrimSpace(secret); secret != "" {
+			all = append(all, []byte(secret))
+		}
+	}
+	_, err := callbacks.NewKeys(make([]byte, callbacks.MinSecretBytes), all...) // which says what is wrong with them
+	return all, err
+}
+
+func (f secretFlags) keys() (*callbacks.Keys, error) {
+	old, err := oldSecrets(f.Old)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	keys, err := callbacks.NewKeys([]byte(f.Secret), old...)
+	if err != nil {
+		return nil, usageError(rename("ASYNCFLOW_SECRET", err))
+	}
+	return keys, nil
+}
+
+// sealCount is how much is sealed, and with what.
+type sealCount struct {
+	Tenants  int    `json:"tenants"`
+	Sealed   int    `json:"sealed"`
+	Others   int    `json:"others"`             // of them with another secret
+	Resealed int    `json:"resealed,omitempty"` // endpoints
+	Key      string `json:"key"`                // the id of the secret's key
+}
+
+type keysStatusCmd struct {
+	databaseFlag
+	secretFlags
+}
+
+// Run counts.
+func (c *keysStatusCmd) Run(ctx context.Context, g *globals) error {
+	return withSeals(ctx, c.databaseFlag, c.secretFlags, func(s *store.Store, keys *callbacks.Keys) error {
+		n, err := countSeals(ctx, s, keys)
+		if err != nil {
+			return err
+		}
+		return g.printSeals(n)
+	})
+}
+
+type keysResealCmd struct {
+	databaseFlag
+	secretFlags
+}
+
+// Help is shown by asyncflow keys reseal --help.
+func (c *keysResealCmd) Help() string {
+	return `To change the secret that all nodes share, without a pause:
+
+    1. restart all nodes with the old secret in ASYNCFLOW_SECRET and the new one in ASYNCFLOW_OLD_SECRETS
+    2. restart all nodes with the new secret in ASYNCFLOW_SECRET and the old one in ASYNCFLOW_OLD_SECRETS
+    3. asyncflow keys reseal, with the same two
+    4. once the attempts that were under way in step 2 are over, and another hour, restart all nodes without the old one
+
+It can be stopped and run again, and ends with 1 if something could not be sealed again.`
+}
+
+// Run seals everything again, and says how far it is.
+func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
+	return withSeals(ctx, c.databaseFlag, c.secretFlags, func(s *store.Store, keys *callbacks.Keys) error {
+		var done int
+		var errs []error
+		for _, tenant := range slices.Sorted(maps.Keys(s.Catalog.Tenants())) {
+			n, err := reseal(ctx, s, tenant, keys)
+			done += n
+			errs = append(errs, err)
+			if n > 0 {
+				fmt.Fprintf(g.stderr, "tenant %s: %d endpoints sealed again\n", tenant, n)
+			}
+		}
+		n, err := countSeals(ctx, s, keys)
+		if err = errors.Join(append(errs, err)...); err != nil {
+			return err
+		}
+		n.Resealed = done
+		if err := g.printSeals(n); err != nil {
+			return err
+		}
+		if n.Others > 0 {
+			return asyncflow.Errorf(asyncflow.CodeConflict, "%d are sealed with another secret again: a node still has it as ASYNCFLOW_SECRET", n.Others)
+		}
+		return nil
+	})
+}
+
+// reseal seals a tenant's endpoints again, and returns how many.
+func reseal(ctx context.Context, s *store.Store, tenant string, keys *callbacks.Keys) (sum int, err error) {
+	var errs []error
+	for after := ""; ; {
+		last, n, err := s.Reseal(ctx, tenant, after, keys.SealedBy(), keys.Reseal)
+		sum += n
+		errs = append(errs, err)
+		if last == "" || ctx.Err() != nil {
+			return sum, errors.Join(errs...)
+		}
+		after = last
+	}
+}
+
+// withSeals opens the database for a command that has the secrets.
+func withSeals(ctx context.Context, db databaseFlag, f secretFlags, do func(*store.Store, *callbacks.Keys) error) error {
+	keys, err := f.keys()
+	if err != nil {
+		return err
+	}
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, Notify: true, NoRoles: db.off()})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return do(s, keys)
+}
+
+func countSeals(ctx context.Context, s *store.Store, keys *callbacks.Keys) (sealCount, error) {
+	sum := sealCount{Key: keys.ID()}
+	var errs []error
+	for tenant := range s.Catalog.Tenants() {
+		all, others, err := s.Seals(ctx, tenant, keys.SealedBy())
+		sum.Tenants++
+		sum.Sealed += all
+		sum.Others += others
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}
+
+func (g *globals) printSeals(n sealCount) error {
+	if g.output == "json" {
+		return g.printJSON(n)
+	}
+	return g.printFields("key", n.Key, "tenants", fmt.Sprint(n.Tenants), "sealed", fmt.Sprint(n.Sealed), "with another secret", fmt.Sprint(n.Others))
+}

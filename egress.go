@@ -1,0 +1,114 @@
+package asyncflow
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Egress is the operator's policy for where deliveries may go. The zero value lets
+// them go by https to the public internet, on any port.
+//
+// It is asked twice: for a URL when an endpoint is registered and before each delivery
+// (Validate, Refuses), and for the address that is really dialled (Permits). The
+// second is what keeps deliveries out of a network: what a name resolves to may change
+// at any time.
+type Egress struct {
+	// AllowHTTP lets URLs be plain http.
+	AllowHTTP bool
+	// AllowPrivate takes loopback, private and other special networks for public ones,
+	// and lets URLs hold addresses in place of names.
+	AllowPrivate bool
+	// Deny says where deliveries must not go, whatever else allows it.
+	Deny []EgressRule
+	// Allow says where deliveries may go; empty: wherever Deny doesn't speak of. Of the
+	// special networks it opens only what it names as a network.
+	Allow []EgressRule
+}
+
+// Anywhere is the policy that has nothing against a URL but how it is written.
+var Anywhere = Egress{AllowHTTP: true, AllowPrivate: true}
+
+// Permits tells whether a connection for a host may be opened to an address. special
+// tells whether the address is of a special network: not of the public internet.
+func (e Egress) Permits(host string, to netip.AddrPort, special bool) bool {
+	if slices.ContainsFunc(e.Deny, func(r EgressRule) bool { return r.matches(host, to) }) {
+		return false
+	}
+	public := e.AllowPrivate || !special
+	if len(e.Allow) == 0 {
+		return public
+	}
+	return slices.ContainsFunc(e.Allow, func(r EgressRule) bool {
+		return (public || r.isNetwork()) && r.matches(host, to)
+	})
+}
+
+// Refuses tells why an absolute URL can't be delivered to, as far as that can be told
+// before its name is resolved; "" if there is nothing to tell.
+func (e Egress) Refuses(u *url.URL) string {
+	host, port := strings.ToLower(u.Hostname()), portOf(u)
+	if u.Scheme != "https" && (u.Scheme != "http" || !e.AllowHTTP) {
+		return "must be https: plain http is off (the operator's --allow-http)"
+	}
+	if why := spelling(host); why != "" {
+		return why
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return e.refusesAddress(netip.AddrPortFrom(addr, port))
+	}
+	if loopbackName(host) && !e.opensLoopback() {
+		return "names this machine: it must be a host that others know too"
+	}
+	named := func(r EgressRule) bool { return !r.isNetwork() && r.names(host) && r.hasPort(port) }
+	if slices.ContainsFunc(e.Deny, named) {
+		return refusedByRule
+	}
+	possible := func(r EgressRule) bool { return named(r) || r.isNetwork() && r.hasPort(port) }
+	if len(e.Allow) > 0 && !slices.ContainsFunc(e.Allow, possible) {
+		return refusedByRule
+	}
+	return ""
+}
+
+const refusedByRule = "is where the operator lets no delivery go (--egress-allow, --egress-deny)"
+
+// refusesAddress is Refuses of a URL with an address in place of a name.
+func (e Egress) refusesAddress(to netip.AddrPort) string {
+	opened := slices.ContainsFunc(e.Allow, func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
+	switch {
+	case !e.AllowPrivate && !opened:
+		return "must name its host: addresses are not taken (the operator's --allow-private-networks, or a network of --egress-allow)"
+	case !e.Permits(to.Addr().String(), to, false):
+		return refusedByRule
+	}
+	return ""
+}
+
+// opensLoopback tells whether the operator lets deliveries go to this machine.
+func (e Egress) opensLoopback() bool {
+	return e.AllowPrivate || slices.ContainsFunc(e.Allow, func(r EgressRule) bool {
+		return r.isNetwork() && (r.covers(netip.MustParseAddr("127.0.0.1")) || r.covers(netip.IPv6Loopback()))
+	})
+}
+
+// loopbackName tells whether a name stands for this machine wherever it is resolved.
+func loopbackName(host string) bool {
+	return strings.HasSuffix(host, ".localhost") || slices.Contains(loopbackNames, host)
+}
+
+// loopbackNames are those of RFC 6761 and of the hosts files of distributions.
+var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost4.localdomain4",
+	"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}
+
+// portOf returns the port of a URL, or that of its scheme.
+func portOf(u *url.URL) uint16 {
+	switch {
+	case u.Port() != "":
+		return parsePort(u.Port())
+	case u.Scheme == "http":
+		return 80
+	}
+	return 443
+}

@@ -1,0 +1,117 @@
+package asyncflow_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A task id has one spelling: what is read is written the same, and every id is read.
+func FuzzTaskID(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string, position uint32, n uint64) {
+		id, err := asyncflow.ParseTaskID(text)
+		if err != nil {
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		} else {
+			require.Equal(t, text, id.String())
+			require.NoError(t, asyncflow.CheckName(id.Type))
+		}
+		if asyncflow.CheckName(text) == nil {
+			made := asyncflow.NewTaskID(text, int(position%(1<<22-1))+1, int64(n%(1<<40-1))+1)
+			back, err := asyncflow.ParseTaskID(made.String())
+			require.NoError(t, err, made.String())
+			require.Equal(t, made, back)
+		}
+	})
+}
+
+// A URL that is registered is a plain one: a name in one spelling, which the HTTP client
+// takes for the same name.
+func FuzzEndpointURL(f *testing.F) {
+	f.Fuzz(func(t *testing.T, raw string) {
+		e := asyncflow.Endpoint{Type: "t", Stage: "s", URL: raw}
+		err := e.Validate(asyncflow.Egress{})
+		if err != nil {
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+			return
+		}
+		require.NoError(t, e.Validate(asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}), "a wider policy allows no less")
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		require.Equal(t, "https", u.Scheme)
+		require.Nil(t, u.User)
+		require.NotContains(t, raw, "#")
+		_, err = netip.ParseAddr(u.Hostname())
+		require.Error(t, err, "an address in place of a name")
+		require.Empty(t, strings.Trim(strings.ToLower(u.Hostname()), "abcdefghijklmnopqrstuvwxyz0123456789-_."))
+		req, err := http.NewRequest(http.MethodPost, raw, nil)
+		require.NoError(t, err)
+		require.Equal(t, u.Host, req.URL.Host)
+	})
+}
+
+// samples are addresses of all kinds.
+var samples = []netip.AddrPort{
+	netip.MustParseAddrPort("93.184.216.34:443"), netip.MustParseAddrPort("10.1.2.3:8443"), netip.MustParseAddrPort("127.0.0.1:80"),
+	netip.MustParseAddrPort("[::1]:443"), netip.MustParseAddrPort("[64:ff9b::7f00:1]:443"), netip.MustParseAddrPort("[2606:2800::1]:443"),
+}
+
+// An entry of the operator's lists is read the same again; denying it lets nothing more
+// through, and allowing it opens no private network that it doesn't name as one.
+func FuzzEgressRule(f *testing.F) {
+	f.Fuzz(func(t *testing.T, entry, host string) {
+		denied, err := asyncflow.ParseDenied([]string{entry})
+		allowed, errAllowed := asyncflow.ParseAllowed([]string{entry})
+		if err != nil {
+			require.Error(t, errAllowed)
+			return
+		}
+		again, err := asyncflow.ParseDenied([]string{denied[0].String()})
+		require.NoError(t, err)
+		require.Equal(t, denied, again)
+		for _, to := range samples {
+			require.False(t, asyncflow.Egress{Deny: denied, Allow: allowed}.Permits(host, to, false) &&
+				!(asyncflow.Egress{Deny: denied}).Permits(host, to, false), "deny beats allow")
+			if (asyncflow.Egress{Deny: denied}).Permits(host, to, true) {
+				t.Errorf("%q: a list of what is denied opens %s", entry, to)
+			}
+			if errAllowed == nil && (asyncflow.Egress{Allow: allowed}).Permits(host, to, true) {
+				require.NotContains(t, entry, "*")
+				require.Regexp(t, `^[^a-zA-Z_]*[0-9:]`, strings.Trim(entry, " []abcdefABCDEF"), "only a network opens one")
+			}
+		}
+	})
+}
+
+// A retry policy is written as it was read, and its pauses have bounds.
+func FuzzRetryPolicy(f *testing.F) {
+	f.Fuzz(func(t *testing.T, doc []byte, attempt, status int, random float64) {
+		var p asyncflow.RetryPolicy
+		if json.Unmarshal(doc, &p) != nil {
+			return
+		}
+		full := pipeline()
+		full.Stages[0].Retry = p
+		if full.WithDefaults().Validate() != nil {
+			return
+		}
+		raw, err := json.Marshal(p)
+		require.NoError(t, err)
+		var back asyncflow.RetryPolicy
+		require.NoError(t, json.Unmarshal(raw, &back))
+		require.Equal(t, p, back)
+		if attempt < 1 || !(random >= 0 && random < 1) {
+			return
+		}
+		pause := p.Interval.Pause(asyncflow.Failure{Attempt: attempt, Status: status, Rand: random})
+		require.GreaterOrEqual(t, pause, seconds(0))
+		require.LessOrEqual(t, pause, seconds(asyncflow.MaxInterval))
+	})
+}

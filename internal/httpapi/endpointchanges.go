@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+)
+
+// UpdateEndpoint changes an endpoint. One with another URL is challenged, unless that
+// is off.
+func (s *Server) UpdateEndpoint(ctx context.Context, r UpdateEndpointRequestObject) (UpdateEndpointResponseObject, error) {
+	id, err := endpointID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	var before string
+	e, err := s.cfg.Store.ChangeEndpoint(ctx, tenant, id, func(e *asyncflow.Endpoint) error {
+		before = e.URL
+		return s.patchEndpoint(e, *r.Body)
+	})
+	if err == nil && e.URL != before && s.cfg.VerifyEndpoints {
+		e, err = s.challenge(ctx, tenant, e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(ctx, e)
+	return UpdateEndpoint200JSONResponse(out), err
+}
+
+func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
+	o, err := s.cfg.Keys.OpenOutbound(*e)
+	if err != nil {
+		return err
+	}
+	before := *e
+	if p.Url != nil && *p.Url != e.URL {
+		e.MoveTo(*p.Url, s.cfg.VerifyEndpoints)
+	}
+	if p.Weight != nil {
+		e.Weight = *p.Weight
+	}
+	egress := s.cfg.Egress
+	if p.Url == nil && p.Auth == nil { // what was allowed once may stay; each delivery is held against the policy of today
+		egress = asyncflow.Anywhere
+	}
+	if err := setLimits(e, p); err != nil {
+		return err
+	}
+	if err := e.Validate(egress); err != nil {
+		return err
+	}
+	if err := staysPrivate(before.URL, e.URL, o, p); err != nil {
+		return err
+	}
+	if p.Headers != nil {
+		o.Headers = *p.Headers
+	}
+	if p.Auth != nil {
+		o.Auth = *p.Auth
+	}
+	if p.Tls != nil {
+		o.TLS = *p.Tls
+	}
+	return s.setOutbound(e, o, egress)
+}
+
+func setLimits(e *asyncflow.Endpoint, p EndpointPatch) error {
+	if p.MaxInFlight != nil {
+		e.Limits.MaxInFlight = *p.MaxInFlight
+	}
+	if p.Rate == nil {
+		return nil
+	}
+	e.Limits.Rate = asyncflow.Rate{}
+	if *p.Rate == "" {
+		return nil
+	}
+	if err := e.Limits.Rate.UnmarshalText([]byte(*p.Rate)); err != nil {
+		return asyncflow.InvalidField("rate", "%v", err)
+	}
+	return nil
+}
+
+// staysPrivate refuses to send headers and credentials to another place than the one
+// that they were given for: who may change an endpoint must not read them so.
+func staysPrivate(before, after string, o asyncflow.Outbound, p EndpointPatch) error {
+	again := len(o.Headers) > 0 && p.Headers == nil || o.Auth.Kind != "" && p.Auth == nil
+	if again && !asyncflow.SameOrigin(before, after) {
+		return asyncflow.InvalidField("url", "has another scheme, host or port: give headers and auth again, or take them away")
+	}
+	return nil
+}
+
+// setOutbound checks and seals what deliveries to an endpoint have.
+func (s *Server) setOutbound(e *asyncflow.Endpoint, o asyncflow.Outbound, egress asyncflow.Egress) error {
+	if err := o.Validate(e.URL, egress); err != nil {
+		return err
+	}
+	sealed, err := s.cfg.Keys.SealOutbound(o, e.ID)
+	e.Outbound = sealed
+	return err
+}
+
+// VerifyEndpoint challenges an endpoint.
+func (s *Server) VerifyEndpoint(ctx context.Context, r VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error) {
+	id, err := endpointID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	e, err := s.cfg.Store.Endpoint(ctx, tenant, id)
+	if err == nil {
+		e, err = s.challenge(ctx, tenant, e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(ctx, e)
+	return VerifyEndpoint200JSONResponse(out), err
+}
+
+// EnableEndpoint takes an endpoint for well, whatever it did before.
+func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObject) (EnableEndpointResponseObject, error) {
+	id, err := endpointID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	p := principalOf(ctx)
+	e, was, err := s.cfg.Store.EnableEndpoint(ctx, p.Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	if was != asyncflow.HealthClosed {
+		s.log.Info("endpoint enabled", "tenant", p.Tenant, "endpoint", e.ID, "by", p.Subject, "was", string(was))
+	}
+	out, err := s.endpointOut(ctx, e)
+	return EnableEndpoint200JSONResponse(out), err
+}
+
+// challenge challenges an endpoint, and returns it with how that went.
+func (s *Server) challenge(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
+	var failure string
+	if err := s.cfg.Sender.Challenge(ctx, e, s.cfg.Store.Clock.Now()); err != nil {
+		failure = err.Error()
+	}
+	return s.cfg.Store.ChangeEndpoint(ctx, tenant, e.ID, func(now *asyncflow.Endpoint) error {
+		now.Judge(e.URL, failure, s.cfg.Store.Clock.Now(), s.cfg.VerifyEndpoints)
+		return nil
+	})
+}
+
+// RotateEndpointSecret has an endpoint's deliveries signed with another secret.
+func (s *Server) RotateEndpointSecret(ctx context.Context, r RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error) {
+	id, err := endpointID(r.Id)
+	if err != nil {
+		return nil, err
+	}
+	var p SecretRotation
+	if r.Body != nil {
+		p = *r.Body
+	}
+	var shown string
+	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, func(e *asyncflow.Endpoint) (err error) {
+		shown, err = s.rotate(e, p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(ctx, e)
+	out.Secret = shown
+	return RotateEndpointSecret200JSONResponse(out), err
+}
+
+func (s *Server) rotate(e *asyncflow.Endpoint, p SecretRotation) (shown string, err error) {
+	overlap := asyncflow.DefaultOverlap
+	if p.Overlap != nil {
+		overlap = time.Duration(*p.Overlap)
+	}
+	if p.Kind == "" && p.Secret == "" && len(e.Secrets) > 0 {
+		p.Kind = e.Secrets[0].Kind
+	}
+	for _, old := range e.Secrets {
+		if secret, err := s.cfg.Keys.Open(old.Sealed, e.ID); err == nil && secret == p.Secret {
+			return "", asyncflow.InvalidField("secret", "is one that the endpoint has already")
+		}
+	}
+	shown, next, err := s.newSecret(e.ID, p.Secret, p.Kind, "kind")
+	if err != nil {
+		return "", err
+	}
+	return shown, e.Rotate(next, overlap, s.cfg.Store.Clock.Now())
+}

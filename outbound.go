@@ -1,0 +1,133 @@
+package asyncflow
+
+import (
+	"maps"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// Outbound says what deliveries to an endpoint have beyond their signature. All of it
+// is kept sealed; Masked is what may be seen.
+type Outbound struct {
+	Headers map[string]string `json:"headers,omitempty"` // by canonical name
+	Auth    EndpointAuth      `json:"auth,omitzero"`
+	TLS     EndpointTLS       `json:"tls,omitzero"`
+}
+
+// Mask stands for a secret where it may be seen that there is one.
+const Mask = "********"
+
+// Bounds of an Outbound.
+const (
+	MaxHeaders     = 20
+	MaxHeaderBytes = 8 << 10 // names and values together
+	maxHeaderName  = 128
+)
+
+// Zero tells whether there is nothing to it.
+func (o Outbound) Zero() bool {
+	return len(o.Headers) == 0 && o.Auth.Kind == "" && o.TLS == EndpointTLS{}
+}
+
+// Masked returns the settings with a mask in place of each secret.
+func (o Outbound) Masked() Outbound {
+	o.Headers = maps.Clone(o.Headers)
+	for name := range o.Headers {
+		o.Headers[name] = Mask
+	}
+	for _, secret := range []*string{&o.Auth.Token, &o.Auth.Password, &o.Auth.ClientSecret, &o.TLS.Key} {
+		if *secret != "" {
+			*secret = Mask
+		}
+	}
+	return o
+}
+
+// Secrets returns the texts that must not be seen.
+func (o Outbound) Secrets() []string {
+	all := slices.Collect(maps.Values(o.Headers))
+	all = append(all, o.Auth.Token, o.Auth.Password, o.Auth.ClientSecret, o.TLS.Key)
+	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
+}
+
+// Normal returns the settings as they are kept: headers by their canonical names, and
+// no auth for the kind none.
+func (o Outbound) Normal() Outbound {
+	headers := make(map[string]string, len(o.Headers))
+	for name, value := range o.Headers {
+		headers[textproto.CanonicalMIMEHeaderKey(name)] = value
+	}
+	o.Headers = headers
+	if o.Auth.Kind == AuthNone {
+		o.Auth = EndpointAuth{}
+	}
+	return o
+}
+
+// Validate checks the settings of an endpoint with a URL. No error shows a secret.
+func (o Outbound) Validate(url string, egress Egress) error {
+	var out problems
+	o.checkHeaders(&out)
+	o.Auth.check(&out, egress)
+	o.TLS.check(&out, url)
+	return out.err()
+}
+
+func (o Outbound) checkHeaders(out *problems) {
+	if len(o.Headers) > MaxHeaders {
+		out.add("headers", "has %d headers; the limit is %d", len(o.Headers), MaxHeaders)
+	}
+	bytes := 0
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
+		value, field := o.Headers[name], "headers."+name
+		bytes += len(name) + len(value)
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case !isToken(name):
+			out.add("headers", "has a name that is none: a header's name has letters, digits and !#$%%&'*+-.^_`|~ only, 1 to %d of them", maxHeaderName)
+		case seen[canonical]:
+			out.add(field, "is given twice: case doesn't count")
+		case reservedHeader(canonical):
+			out.add(field, "is set by asyncflow or by HTTP itself, and can't be yours")
+		case canonical == "Authorization" && o.Auth.Kind != "" && o.Auth.Kind != AuthNone:
+			out.add(field, "can't be set together with auth")
+		case !isHeaderValue(value):
+			out.add(field, "must be printable ASCII, without a space at its begin or end, and not empty")
+		case value == Mask:
+			out.add(field, "is the mask, not the value: leave headers out to keep them as they are")
+		}
+		seen[canonical] = true
+	}
+	if bytes > MaxHeaderBytes {
+		out.add("headers", "has %d bytes of names and values; the limit is %d", bytes, MaxHeaderBytes)
+	}
+}
+
+// reservedHeader tells whether a header must not be a user's: those of a hop, those
+// that frame or sign the body, and those that would change what the answer looks like.
+func reservedHeader(canonical string) bool {
+	switch canonical {
+	case "Host", "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Accept-Encoding", "User-Agent", "Http2-Settings":
+		return true
+	}
+	for _, prefix := range []string{"Content-", "Webhook-", "Proxy-"} {
+		if strings.HasPrefix(canonical, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func isToken(name string) bool {
+	return name != "" && len(name) <= maxHeaderName && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+func isHeaderValue(value string) bool {
+	return value != "" && strings.Trim(value, " \t") == value &&
+		!strings.ContainsFunc(value, func(r rune) bool { return (r < ' ' && r != '\t') || r > '~' })
+}
