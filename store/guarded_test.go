@@ -475,3 +475,19 @@ func TestSetHealth(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, set)
 }
+
+// Of a key with a rate so many go on that one of them is refused again: else nobody would
+// look at the others before governance does.
+func TestUnholdStuckByRate(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 20, Per: time.Second}}}
+	b.put(spec)
+	for i := range 30 {
+		b.submit(keyed("a", fmt.Sprint(i)))
+	}
+	require.Empty(t, b.guarded(100, &doorman{keys: map[string]int{"a": 0}}))
+	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+	require.NoError(t, err)
+	require.Equal(t, 22, n)
+}

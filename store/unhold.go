@@ -165,11 +165,20 @@ func (s *Store) UnholdStuck(ctx context.Context, t *Type, after string) (n int, 
 	if err != nil || len(keys) == 0 {
 		return 0, "", wrap(err, "UnholdStuck(%q, %q)", t.Tenant, t.Name)
 	}
-	n, err = s.unhold(ctx, t, keys)
+	n, err = s.unhold(ctx, t, slices.Repeat(keys, stuckAtOnce(t.Flow)))
 	if len(keys) == GovernBatch {
 		last = keys[len(keys)-1]
 	}
 	return n, last, err
+}
+
+// stuckAtOnce is how many tasks of a key go on at once that was forgotten: with a rate so
+// many that it refuses one, as whoever refuses it sees to the others.
+func stuckAtOnce(f *asyncflow.Flow) int {
+	if f.Rate.IsZero() {
+		return 1
+	}
+	return min(GovernBatch, 2+int(f.Rate.PerSecond()))
 }
 
 // heldKeysSQL finds flow keys with tasks that are held, one index entry each, however
