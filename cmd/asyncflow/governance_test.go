@@ -152,7 +152,7 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 				return held
 			}
 			require.Eventually(t, held, 20*time.Second, 5*time.Millisecond, "the node is in the middle of it")
-			a.signal(end)
+			a.halt(end)
 			require.NoError(t, barrier.Rollback(t.Context()))
 
 			b := startNode(t, url, "--roles=api,governance", "--job=rescue=@every 1s")

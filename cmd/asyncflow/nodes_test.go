@@ -103,7 +103,7 @@ func TestStoppedNode(t *testing.T) {
 	for range 20 {
 		<-inFlight
 	}
-	a.signal(syscall.SIGSTOP)
+	a.halt(syscall.SIGSTOP)
 	stopped.Store(true)
 	b := startNode(t, url)
 	lease := time.Second + 5*time.Second // timeout and margin

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -105,6 +107,23 @@ func (p *process) said() string {
 }
 
 func (p *process) signal(s os.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
+
+// halt sends a signal that ends or stops the process, and waits until no thread of it runs.
+func (p *process) halt(s syscall.Signal) {
+	p.t.Helper()
+	p.signal(s)
+	if s != syscall.SIGSTOP {
+		<-p.exited
+		return
+	}
+	require.Eventually(p.t, func() bool {
+		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
+		if err != nil { // another ps: there is but the one state
+			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
+		}
+		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)), func(state string) bool { return state[0] != 'T' })
+	}, 10*time.Second, time.Millisecond, "it stops")
+}
 
 // kill ends it at once, as a crash.
 func (p *process) kill() {
