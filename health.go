@@ -96,7 +96,7 @@ func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
 		return Health{State: HealthDisabled, Since: now, Reason: o.Error}
 	case o.RetryAfter > 0 && (o.Status == statusTooManyRequests || o.Status == statusServiceUnavailable):
 		until := now.Add(min(o.RetryAfter, MaxSlowDown))
-		if state == HealthOpen && !until.After(h.Until) {
+		if state == HealthOpen && (sent.Before(h.Since) || !until.After(h.Until)) {
 			return h
 		}
 		return Health{State: HealthOpen, Since: now, Until: until, Pause: h.Pause, Reason: o.Error}

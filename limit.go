@@ -79,7 +79,7 @@ const (
 	// good the next one goes on.
 	FlowSkip FlowFailure = "skip"
 	// FlowBlock: as skip, but when the task has failed for good the others wait until it
-	// is redriven and succeeds, or until it is cancelled.
+	// is redriven and succeeds, or is cancelled then.
 	FlowBlock FlowFailure = "block"
 	// FlowPark: a task that waits for another attempt lets the others pass.
 	FlowPark FlowFailure = "park"

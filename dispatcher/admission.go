@@ -43,11 +43,11 @@ func (a *admission) room(e asyncflow.Endpoint) int {
 	room := plenty
 	bound := func(most, has int) { room = min(room, max(0, most-has)) }
 	if most := e.Health.Room(a.now); most != asyncflow.Unbounded {
-		bound(most, a.inFlight[e.ID])
+		bound(most, a.inFlight.Lately[e.ID])
 		a.retryAt(e.Health)
 	}
 	if e.Limits.MaxInFlight > 0 {
-		bound(e.Limits.MaxInFlight, a.inFlight[e.ID])
+		bound(e.Limits.MaxInFlight, a.inFlight.All[e.ID])
 	}
 	if a.t.OtherEndpoint(e.ID) {
 		bound(a.here[e.ID]+slotRoom(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
@@ -102,7 +102,7 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	if !ok {
 		return "", reason
 	}
-	a.inFlight[e.ID]++
+	a.inFlight.Begin(e.ID)
 	a.here[e.ID]++
 	if !e.Limits.Rate.IsZero() {
 		a.d.rates.take(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(), a.now, 1)
@@ -116,24 +116,33 @@ func (a *admission) AdmitKey(key string) bool {
 	k := rateKey{a.t.Tenant, a.t.Name, key}
 	tokens, at := a.d.rates.look(k, a.t.Flow.Rate.PerSecond(), a.now)
 	if tokens == 0 {
-		a.d.rates.after(k, at.Sub(a.now), func() { a.d.unhold(k, a.t.Flow.Rate.PerSecond()) })
+		a.d.rates.after(k, min(at.Sub(a.now), longestPause), func() { a.d.unhold(k) })
 		return false
 	}
 	a.d.rates.take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
 	return true
 }
 
+// longestPause bounds the time until a flow key is looked at again: its rate may have been
+// changed.
+const longestPause = 10 * time.Second
+
 // unhold has as many tasks of a flow key that are held go on as its rate allows, and
 // again after a while as long as there are some.
-func (d *Dispatcher) unhold(k rateKey, perSecond float64) {
-	n, pause := d.rates.pace(perSecond)
+func (d *Dispatcher) unhold(k rateKey) {
+	t, err := d.store.Catalog.Type(k.tenant, k.of)
+	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() { // governance sees to what is still held
+		return
+	}
+	n, pause := d.rates.pace(t.Flow.Rate.PerSecond())
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
 	defer cancel()
 	more, err := d.store.Unhold(ctx, k.tenant, k.of, k.name, n)
 	if err != nil {
 		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant, "type", k.of, "error", err)
+		pause = failurePause
 	}
 	if more {
-		d.rates.after(k, pause, func() { d.unhold(k, perSecond) })
+		d.rates.after(k, min(pause, longestPause), func() { d.unhold(k) })
 	}
 }

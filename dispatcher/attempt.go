@@ -69,8 +69,8 @@ func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.
 	}, held
 }
 
-// choose picks an endpoint: the wanted one if it may have tasks, else one that may, by
-// their weights.
+// choose picks the endpoint that a lease is for, if it may have tasks; without one, one
+// that may, by their weights.
 func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asyncflow.Endpoint, held asyncflow.WaitReason) {
 	if !asyncflow.Serves(endpoints) {
 		return e, asyncflow.WaitEndpoint
@@ -84,6 +84,9 @@ func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asy
 			return e, ""
 		}
 		well = append(well, e)
+	}
+	if wanted != "" { // nobody has asked whether another has room for it
+		return e, asyncflow.WaitUnhealthy
 	}
 	e, ok := asyncflow.Choose(well, rand.Float64())
 	if !ok {

@@ -65,9 +65,9 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
 		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
-		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Nodes), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
-	s.Catalog.OnChange(d.wakeAll)
+	s.Catalog.OnChange(d.wakeTenants)
 	return d
 }
 
@@ -75,10 +75,15 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 func (d *Dispatcher) InFlight() int { return d.slots.held() }
 
 // wakeAll has every type looked at: news may have been missed.
-func (d *Dispatcher) wakeAll() {
+func (d *Dispatcher) wakeAll() { d.wakeTenants(nil) }
+
+// wakeTenants has every type of some tenants looked at; nil: of all.
+func (d *Dispatcher) wakeTenants(tenants map[string]bool) {
 	now := d.store.Clock.Now()
 	for t := range d.store.Catalog.Types() {
-		d.agenda.wake(t.Key(), now)
+		if tenants == nil || tenants[t.Tenant] {
+			d.agenda.wake(t.Key(), now)
+		}
 	}
 }
 
@@ -134,7 +139,7 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 		return
 	}
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
-	leases, next, err := d.lease(leasing, t, n)
+	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
 	d.slots.give(n - len(leases))
 	d.held.add(key, len(leases))
@@ -149,7 +154,7 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	case err != nil:
 		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
 		next = now.Add(failurePause)
-	case len(leases) < n && !next.IsZero() && !next.After(now):
+	case len(leases) < n && !more && !next.IsZero() && !next.After(now):
 		next = now.Add(contendedPause)
 	case next.IsZero() && d.cfg.Poll > 0:
 		next = now.Add(d.pollPause())
@@ -157,18 +162,20 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
 }
 
-// lease leases up to n tasks of a type, for which slots were taken, by its limits.
-func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+// lease leases up to n tasks of a type, for which slots were taken, by its limits. more
+// tells that tasks were in the way, which are not any more.
+func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now, free := d.store.Clock.Now(), d.slots.rest()+n
 	_, held := d.holding.Load(t.Key())
 	if room := d.endpointRoom(t, free); !held && !t.Guarded(now) && room > 0 {
-		return d.store.Lease(ctx, t, min(n, room))
+		leases, next, err = d.store.Lease(ctx, t, min(n, room))
+		return leases, next, false, err
 	}
 	of := rateKey{t.Tenant, "type", t.Name}
 	if !t.Rate.IsZero() {
 		tokens, at := d.rates.look(of, t.Rate.PerSecond(), now)
 		if tokens == 0 {
-			return nil, at, nil
+			return nil, at, false, nil
 		}
 		n = min(n, tokens)
 	}
@@ -189,7 +196,7 @@ func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []
 	if a != nil && !a.again.IsZero() && (g.Next.IsZero() || a.again.Before(g.Next)) {
 		g.Next = a.again
 	}
-	return g.Leases, g.Next, err
+	return g.Leases, g.Next, g.Filed, err
 }
 
 // takeRoom takes slots for a type and returns it as it is then: the wait for them may
@@ -206,8 +213,8 @@ func (d *Dispatcher) takeRoom(ctx context.Context, key store.TypeKey) (*store.Ty
 }
 
 // room returns a type and how many tasks of it may be leased; for so many slots were taken
-// already. Without any it is looked
-// at again when it is resumed, or, while it is being ramped up, in a moment.
+// already. Without any it is looked at again when it is resumed, or, while it is being
+// ramped up, in a moment.
 func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {

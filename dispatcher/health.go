@@ -58,6 +58,9 @@ func (d *Dispatcher) examine(v asyncflow.Delivery, o asyncflow.Outcome) {
 		return
 	}
 	now := d.store.Clock.Now()
+	if e.Health.Room(now) == 0 { // when it is tried again, or enabled, it is counted anew
+		d.patients.note(e.ID, false)
+	}
 	next := e.Health.Answered(v.At, now)
 	if failed {
 		next = e.Health.Failed(o, inRow, v.At, now)

@@ -12,7 +12,7 @@ func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again t
 		return room, again
 	}
 	if most := t.Quotas.Concurrency; most > 0 {
-		nodes := int64(d.store.Nodes())
+		nodes := int64(d.store.Dispatchers())
 		room = min(room, int((most+nodes-1)/nodes)-d.held.ofTenant(tenant))
 	}
 	if most := t.Quotas.DeliveriesPerSecond; most > 0 {

@@ -86,7 +86,7 @@ type Catalog struct {
 	versions map[string]int64
 	known    atomic.Pointer[knowledge]
 
-	changed []func() // called after every change
+	changed []func(tenants map[string]bool) // called after every change
 
 	roleless map[string]bool // tenants that were left out for having no database role
 }
@@ -103,8 +103,9 @@ func newCatalog(s *Store) *Catalog {
 	return c
 }
 
-// OnChange has f called after every change. Call it before Run.
-func (c *Catalog) OnChange(f func()) { c.changed = append(c.changed, f) }
+// OnChange has f called after every change, with the tenants whose configuration has
+// changed. Call it before Run.
+func (c *Catalog) OnChange(f func(tenants map[string]bool)) { c.changed = append(c.changed, f) }
 
 // Type returns a task type; CodeNotFound when this node knows of none.
 func (c *Catalog) Type(tenant, name string) (*Type, error) {
@@ -171,13 +172,13 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 	}
 	old := c.known.Load()
 	next := &knowledge{make(map[string]map[string]*Type, len(versions)), make(map[string]*Tenant, len(versions))}
-	changed := len(old.types) != len(versions)
+	changed, tenants := len(old.types) != len(versions), map[string]bool{}
 	for tenant, version := range versions {
 		if types, ok := old.types[tenant]; ok && c.versions[tenant] == version {
 			next.types[tenant], next.tenants[tenant] = types, old.tenants[tenant]
 			continue
 		}
-		changed = true
+		changed, tenants[tenant] = true, true
 		if err := c.read(ctx, next, tenant); err != nil {
 			return wrap(err, "Catalog.Refresh: %q", tenant)
 		}
@@ -188,7 +189,7 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 	c.versions = versions
 	c.known.Store(next)
 	for _, f := range c.changed {
-		f()
+		f(tenants)
 	}
 	return nil
 }

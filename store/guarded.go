@@ -39,13 +39,24 @@ func (t *Type) Guarded(now time.Time) bool {
 
 // InFlight counts the leases of a type by the endpoint that they are for: "" where it
 // doesn't matter.
-type InFlight map[string]int
+type InFlight struct {
+	All map[string]int
+	// Lately counts those that were begun since an endpoint is tried again, or ramped up:
+	// what it has had from before, answered with 202, says nothing of its health.
+	Lately map[string]int
+}
 
 func (f InFlight) all() (sum int) {
-	for _, n := range f {
+	for _, n := range f.All {
 		sum += n
 	}
 	return sum
+}
+
+// Begin counts one more.
+func (f InFlight) Begin(endpoint string) {
+	f.All[endpoint]++
+	f.Lately[endpoint]++
 }
 
 // Admission decides which tasks a lease takes. It is asked in the order of the tasks.
@@ -72,8 +83,10 @@ type Guarded struct {
 	Leases []asyncflow.Lease
 	Next   time.Time // as of Lease
 	Held   bool      // tasks may be held by stage
+	Filed  bool      // tasks were: it is worth while to look for more at once
 
-	again []string // flow keys with tasks that are held and whose turn it may be
+	again []string  // flow keys with tasks that are held and whose turn it may be
+	back  time.Time // least order_time of what was put back into ready
 }
 
 // LeaseGuarded is Lease for a guarded type. admit is called with what is under way, and
@@ -87,6 +100,7 @@ func (s *Store) LeaseGuarded(ctx context.Context, t *Type, n int, admit func(InF
 		return Guarded{}, wrap(err, "LeaseGuarded(%q, %q)", t.Tenant, t.Name)
 	}
 	s.unholds.add(t.Key(), g.again...)
+	s.Wakeups.Announce(t.Key(), g.back)
 	s.moved(t.Key(), len(g.Leases))
 	for _, l := range g.Leases {
 		s.watched.tell(t.Key(), l.ID.Number)
@@ -100,17 +114,15 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 		return g, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
-	now := s.Clock.Now()
-	from, next, err := s.olderHead(ctx, conn, t, now)
+	inFlight, stages, ours, err := s.beginGuarded(ctx, conn, t)
 	if err != nil {
 		return g, err
 	}
-	scan := s.marks.begin(t.Key(), from, now)
-	defer func() { g.Next = scan.end(g.Next, err) }()
-	g.Next = next
-	inFlight, stages, err := beginGuarded(ctx, conn, t)
-	if err != nil {
-		return g, err
+	now := s.Clock.Now()
+	if !ours {
+		b := &pgx.Batch{}
+		b.Queue("ROLLBACK")
+		return Guarded{Next: now.Add(guardPause), Held: true}, conn.Send(ctx, b)
 	}
 	g.Held = len(stages) > 0
 	if t.MaxInFlight > 0 {
@@ -121,6 +133,13 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 		b.Queue("ROLLBACK")
 		return g, conn.Send(ctx, b)
 	}
+	from, next, err := s.olderHead(ctx, conn, t, now)
+	if err != nil {
+		return g, err
+	}
+	scan := s.marks.begin(t.Key(), from, now)
+	defer func() { g.Next = scan.end(g.Next, err) }()
+	g.Next = next
 	admission := admit(inFlight)
 	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, n, scan, stages, admission)
 	if err != nil {
@@ -133,7 +152,8 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 		g.Held = g.Held || c.held != "" && c.held != asyncflow.WaitFlow
 	}
 	b := &pgx.Batch{}
-	g.Leases = s.queueJudged(b, t, found, now)
+	g.Leases, g.back = s.queueJudged(b, t, found, now)
+	g.Filed = len(found) > len(g.Leases)
 	if looked < n && len(g.Leases) < n {
 		queueHeads(b, t, map[int]time.Time{from: scan.from}, func(_ int, order time.Time) {
 			if g.Next.IsZero() || order.Before(g.Next) {
@@ -147,25 +167,53 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 	return g, conn.Send(ctx, b)
 }
 
+// guardPause is how long a lease waits for another of its type.
+const guardPause = 5 * time.Millisecond
+
 // beginGuarded begins the transaction under the type's lock, and returns what is under
-// way and the stages with tasks that are held.
-func beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (InFlight, []string, error) {
-	inFlight := InFlight{}
-	var stages []string
+// way and the stages with tasks that are held. It is not ours when another lease of the
+// type has the lock: nobody waits for it, as there are other types.
+func (s *Store) beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (f InFlight, stages []string, ours bool, err error) {
+	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
+	var end int
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(`SELECT pg_advisory_xact_lock($1)`, guardLock(t))
-	b.Queue(t.tables.at(0, `SELECT coalesce(endpoint::text, ''), count(*) FROM {lease} GROUP BY 1`)).Query(func(rows pgx.Rows) error {
-		var endpoint string
-		var n int
-		_, err := pgx.ForEachRow(rows, []any{&endpoint, &n}, func() error {
-			inFlight[endpoint] = n
-			return nil
+	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`, guardLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
+	b.Queue(t.tables.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE leased_at >= $1) FROM {lease} GROUP BY 1`), t.healthSince(s.Clock.Now())).
+		Query(func(rows pgx.Rows) error {
+			var endpoint string
+			var all, lately int
+			_, err := pgx.ForEachRow(rows, []any{&endpoint, &all, &lately}, func() error {
+				f.All[endpoint], f.Lately[endpoint] = all, lately
+				return nil
+			})
+			return err
 		})
-		return err
-	})
 	b.Queue(t.tables.at(0, `SELECT ARRAY(`+heldStagesSQL+`)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&stages) })
-	return inFlight, stages, conn.Send(ctx, b)
+	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name).QueryRow(func(row pgx.Row) error { return row.Scan(&end) })
+	if err := conn.Send(ctx, b); err != nil {
+		return f, nil, false, err
+	}
+	if end != t.End { // tasks of a flow key may stand in a table that this node doesn't know of
+		err = errElsewhere
+	}
+	return f, stages, ours, err
+}
+
+// healthSince returns from when on leases count for the health of the type's endpoints
+// that are tried or ramped up: the least of those times.
+func (t *Type) healthSince(now time.Time) (since time.Time) {
+	since = now
+	for _, e := range t.AllEndpoints() {
+		at := e.Health.Since
+		if e.Health.At(now) == asyncflow.HealthHalfOpen {
+			at = e.Health.Until
+		}
+		if e.Health.Room(now) > 0 && at.Before(since) {
+			since = at
+		}
+	}
+	return since
 }
 
 // guardLock returns the key of the lock of a type's leases.
@@ -260,7 +308,7 @@ func judge(ctx context.Context, conn *tenantConn, t *Type, found []candidate, ad
 		if c.Endpoint, c.held = admission.Admit(c.Stage); c.held != "" {
 			continue
 		}
-		if c.key != "" && t.Flow.Rate != (asyncflow.Rate{}) && !admission.AdmitKey(c.key) {
+		if c.key != "" && t.rated(c) && !admission.AdmitKey(c.key) {
 			c.held, c.Endpoint = asyncflow.WaitFlow, ""
 			continue
 		}
@@ -277,10 +325,15 @@ func judge(ctx context.Context, conn *tenantConn, t *Type, found []candidate, ad
 	return again, nil
 }
 
+// rated tells whether the rate of a flow key is about a task. In order it is about those
+// that begin: one that has begun keeps all others waiting.
+func (t *Type) rated(c *candidate) bool {
+	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
+}
+
 // queueJudged writes the leases of those candidates that nothing keeps, and files the
-// others under what does.
-func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) []asyncflow.Lease {
-	var leases []asyncflow.Lease
+// others under what does. back is the least order_time of those that go back into ready.
+func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (leases []asyncflow.Lease, back time.Time) {
 	var keys []*string
 	held := &tokens{}
 	for _, c := range found {
@@ -296,7 +349,7 @@ func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.T
 	}
 	held.queue(b, t)
 	if len(leases) == 0 {
-		return nil
+		return nil, held.earliest
 	}
 	hold(leases, t, now)
 	byID := make(map[int64]*asyncflow.Lease, len(leases))
@@ -305,7 +358,7 @@ func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.T
 	}
 	queuePayloads(b, t, leases, byID)
 	s.queueGuardedLeases(b, t, leases, keys, now)
-	return leases
+	return leases, held.earliest
 }
 
 func (s *Store) queueGuardedLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys []*string, now time.Time) {

@@ -19,6 +19,8 @@ import (
 type doorman struct {
 	rooms map[string]int // of stages; others have plenty
 	keys  map[string]int // by rate; others have plenty
+
+	endpoint string // that all go to
 }
 
 func (d *doorman) Room(stage string) int {
@@ -36,7 +38,7 @@ func (d *doorman) Admit(stage string) (string, asyncflow.WaitReason) {
 	if ok {
 		d.rooms[stage]--
 	}
-	return "", ""
+	return d.endpoint, ""
 }
 
 func (d *doorman) AdmitKey(key string) bool {
@@ -490,4 +492,109 @@ func TestUnholdStuckByRate(t *testing.T) {
 	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
 	require.NoError(t, err)
 	require.Equal(t, 22, n)
+}
+
+// The tasks of one submit have one order_time: they go by their numbers.
+func TestOrderedBatch(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages = spec.Stages[:1]
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	var tasks []asyncflow.NewTask
+	var want []string
+	for i := range 12 {
+		tasks, want = append(tasks, keyed("a", fmt.Sprint(i))), append(want, fmt.Sprint(i))
+	}
+	b.submit(tasks...)
+	var got []string
+	for len(got) < len(tasks) {
+		var leases []asyncflow.Lease
+		eventually(t, "one goes on", func() bool {
+			leases = b.guarded(4, &doorman{})
+			return len(leases) > 0
+		})
+		require.Len(t, leases, 1)
+		got = append(got, string(leases[0].Context))
+		b.settle(b.known(), leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	}
+	require.Equal(t, want, got)
+}
+
+// A key that was blocked goes on when on_failure is changed; and a redriven task that
+// its rate has put off isn't kept by itself.
+func TestBlockedKeyGoesOn(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages = spec.Stages[:1]
+	spec.Flow = &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock, Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}}}
+	b.put(spec)
+	b.submit(keyed("a", "0"), keyed("a", "1"))
+	first := b.admitAll()
+	require.Equal(t, []string{"0"}, contexts(first))
+	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	require.Empty(t, b.admitAll())
+	_, err := b.Redrive(t.Context(), tenant, first[0].ID, store.Redrive{})
+	require.NoError(t, err)
+	require.Empty(t, b.guarded(10, &doorman{keys: map[string]int{"a": 0}}), "its rate is used up")
+	more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+	require.NoError(t, err)
+	require.True(t, more)
+	again := b.admitAll()
+	require.Equal(t, []string{"0"}, contexts(again), "it, and none of the others")
+	b.settle(b.known(), again[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	require.Empty(t, b.admitAll())
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, []string{"1"}, contexts(b.admitAll()))
+}
+
+// A task that has begun goes on whatever the rate of its ordered key, and nobody passes
+// it; one that is put off has not begun.
+func TestOrderedWithRateAndDelay(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true, Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}}}
+	b.put(spec)
+	late := keyed("a", `"late"`)
+	late.Delay = asyncflow.Duration(time.Hour)
+	b.submit(late)
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.wait_pipe SET stage = 'renamed'`) // as if the first stage had been another
+	require.NoError(t, err)
+	b.submit(keyed("a", "0"), keyed("a", "1"))
+	first := b.admitAll()
+	require.Equal(t, []string{"0"}, contexts(first), "the delayed one keeps nobody")
+	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	second := b.guarded(10, &doorman{keys: map[string]int{"a": 0}})
+	require.Equal(t, []string{"0"}, contexts(second))
+	require.Equal(t, "second", second[0].Stage)
+}
+
+// Tasks that were answered with 202 before an endpoint was tried again don't count for
+// its health.
+func TestLately(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
+	require.NoError(t, err)
+	b.submit(newTask("1"), newTask("2"))
+	_, err = b.LeaseGuarded(t.Context(), b.known(), 1, func(store.InFlight) store.Admission { return &doorman{endpoint: e.ID} })
+	require.NoError(t, err)
+	now := b.Clock.Now()
+	set, err := b.SetHealth(t.Context(), tenant, e.ID, asyncflow.Health{}, asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Millisecond)})
+	require.NoError(t, err)
+	require.True(t, set)
+	for want := range 2 {
+		eventually(t, "it is half-open", func() bool {
+			return b.known().Endpoints("first")[0].Health.At(b.Clock.Now()) == asyncflow.HealthHalfOpen
+		})
+		_, err = b.LeaseGuarded(t.Context(), b.known(), 1, func(f store.InFlight) store.Admission {
+			assert.Equal(t, []int{want + 1, want}, []int{f.All[e.ID], f.Lately[e.ID]})
+			return &doorman{endpoint: e.ID}
+		})
+		require.NoError(t, err)
+	}
 }

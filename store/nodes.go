@@ -36,6 +36,9 @@ func (s *Store) Nodes() int { return max(int(s.nodes.Load()), 1) }
 // APINodes returns how many of them take requests: at least 1.
 func (s *Store) APINodes() int { return max(int(s.apis.Load()), 1) }
 
+// Dispatchers returns how many of them lease tasks, at least 1.
+func (s *Store) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
+
 // beat writes this node's row and counts the nodes.
 func (s *Store) beat(ctx context.Context) error {
 	now := s.Clock.Now()
@@ -45,14 +48,16 @@ func (s *Store) beat(ctx context.Context) error {
 	if err != nil {
 		return wrap(err, "beat")
 	}
-	var n, apis int32
-	err = s.base.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ',')))
-		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n, &apis)
+	var n, apis, dispatchers int32
+	err = s.base.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
+		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ',')))
+		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n, &apis, &dispatchers)
 	if err != nil {
 		return wrap(err, "beat")
 	}
 	s.nodes.Store(n)
 	s.apis.Store(apis)
+	s.dispatchers.Store(dispatchers)
 	return nil
 }
 

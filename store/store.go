@@ -53,20 +53,22 @@ type Store struct {
 	Catalog *Catalog
 	Wakeups *Wakeups
 
-	nodes    atomic.Int32 // how many nodes there are, as last seen
-	apis     atomic.Int32 // how many of them take requests
-	numbers  *numbers
-	churn    sync.Map // of TypeKey to *atomic.Int64: see Vacuum
-	watched  *watchers
-	marks    *marks
-	pendings *pendings
-	minutes  *endpointMinutes
-	giveUp   context.CancelFunc // ends the batches under way
-	submits  *gatherer[submitItem]
-	keyed    *gatherer[submitItem]
-	settles  *gatherer[settleItem]
-	extends  *gatherer[extendItem]
-	unholds  *gatherer[string] // flow keys
+	nodes atomic.Int32 // how many nodes there are, as last seen
+	apis  atomic.Int32 // how many of them take requests
+
+	dispatchers atomic.Int32 // how many of them lease tasks
+	numbers     *numbers
+	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
+	watched     *watchers
+	marks       *marks
+	pendings    *pendings
+	minutes     *endpointMinutes
+	giveUp      context.CancelFunc // ends the batches under way
+	submits     *gatherer[submitItem]
+	keyed       *gatherer[submitItem]
+	settles     *gatherer[settleItem]
+	extends     *gatherer[extendItem]
+	unholds     *gatherer[string] // flow keys
 }
 
 // Open connects, and checks that the schema is current. An unreachable or

@@ -67,7 +67,8 @@ CREATE TABLE {wait} (
   until      timestamptz NOT NULL
 ) WITH ({hot});
 CREATE INDEX ON {wait} (until);
-CREATE INDEX ON {wait} (key, order_time, id) WHERE key IS NOT NULL;
+CREATE INDEX ON {wait} (key, order_time, id) WHERE reason = 'flow_key';
+CREATE INDEX ON {wait} (key) WHERE key IS NOT NULL AND reason <> 'flow_key';
 CREATE INDEX ON {wait} (stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
 }
 
@@ -109,7 +110,7 @@ CREATE TABLE {ready} (
   key        text
 ) WITH ({hot});
 CREATE INDEX ON {ready} (order_time, id);
-CREATE INDEX ON {ready} (key) WHERE key IS NOT NULL`, position)
+CREATE INDEX ON {ready} (key, order_time, id) WHERE key IS NOT NULL`, position)
 }
 
 // drop returns the statement that drops all tables of a task type.

@@ -257,6 +257,9 @@ func (t *tables) retire(ctx context.Context, tx pgx.Tx, at positions) error {
 		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, t.name, at.end); err != nil {
 		return err
 	}
+	if _, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("flow_blocks")+` WHERE type = $1`, t.name); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("task_types")+` WHERE name = $1`, t.name)
 	return err
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -13,11 +14,21 @@ import (
 // keyTurn tells which of the tasks of a flow key may run. Nobody else leases tasks of the
 // type while it is held: see guardLock.
 type keyTurn struct {
-	flow   *asyncflow.Flow
-	room   int       // how many more; -1: no limit
-	only   int64     // the one whose turn it is, if that is decided; else 0
-	first  time.Time // order_time of the first of the others; zero: there are none
-	passed bool      // one had to give way to them
+	room   int   // how many more; -1: no limit
+	only   int64 // the one whose turn it is, if that is decided; else 0
+	first  place // of the first of the others
+	passed bool  // one had to give way to them
+}
+
+// place is where a task stands in the order; the zero value is nobody's.
+type place struct {
+	at time.Time // order_time
+	id int64
+}
+
+// before tells whether there is a place, and it is before a task's.
+func (p place) before(l asyncflow.Lease) bool {
+	return p.id != 0 && cmp.Or(p.at.Compare(l.OrderTime), cmp.Compare(p.id, l.ID.Number)) < 0
 }
 
 // has tells whether it is a task's turn.
@@ -25,7 +36,7 @@ func (k *keyTurn) has(c *candidate) bool {
 	switch {
 	case k.room == 0, k.only != 0 && k.only != c.ID.Number:
 		return false
-	case k.only == 0 && !k.first.IsZero() && k.first.Before(c.OrderTime):
+	case k.only == 0 && k.first.before(c.Lease):
 		k.passed = true
 		return false
 	}
@@ -64,27 +75,39 @@ func readTurns(ctx context.Context, conn *tenantConn, t *Type, found []candidate
 // keyState is how a flow key stands.
 type keyState struct {
 	leased  int
-	started bool      // a task that has begun waits for its next attempt or stage
-	first   time.Time // order_time of the first that is held, or, in an ordered flow, ready too; zero: none is
-	blocks  []int64   // tasks that have failed and keep the others waiting
+	held    bool    // some tasks are
+	started bool    // ordered: a task that has begun waits for its next attempt or stage
+	first   place   // of the first that is held or, ordered, ready
+	blocks  []int64 // ordered: tasks that have failed and keep the others waiting
 }
 
-// querying is a connection or a transaction.
-type querying interface {
+// readKeys reads how flow keys stand, in an open transaction.
+func readKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func readKeys(ctx context.Context, conn querying, t *Type, keys []string) (map[string]keyState, error) {
-	rows, err := conn.Query(ctx, t.tables.at(0, keyStatesSQL), keys, t.Stages[0].Name, t.Name, t.Flow.Ordered)
+}, t *Type, keys []string) (map[string]keyState, error) {
+	sql, args := keyStatesSQL, []any{keys}
+	if t.Flow.Ordered {
+		sql, args = orderedKeyStatesSQL, []any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
+	}
+	rows, err := conn.Query(ctx, t.tables.at(0, sql), args...)
 	if err != nil {
 		return nil, err
 	}
 	states := make(map[string]keyState, len(keys))
 	var key string
 	var s keyState
-	var first *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &first, &s.blocks}, func() error {
-		s.first = orZero(first)
+	var held, ready *int64
+	var heldAt, readyAt *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &heldAt, &held, &readyAt, &ready, &s.blocks}, func() error {
+		s.held, s.first = held != nil, place{}
+		for _, p := range []struct {
+			at *time.Time
+			id *int64
+		}{{heldAt, held}, {readyAt, ready}} {
+			if p.id != nil && (s.first.id == 0 || !s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+				s.first = place{*p.at, *p.id}
+			}
+		}
 		states[key] = s
 		s.blocks = nil
 		return nil
@@ -92,18 +115,29 @@ func readKeys(ctx context.Context, conn querying, t *Type, keys []string) (map[s
 	return states, err
 }
 
+// keyStatesSQL reads one index entry of each table for a key, and counts its leases.
 const keyStatesSQL = `
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id, NULL::timestamptz, NULL::bigint, NULL::bigint[]
+FROM unnest($1::text[]) k` + firstHeldSQL
+
+const firstHeldSQL = `
+LEFT JOIN LATERAL (SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key' ORDER BY w.order_time, w.id LIMIT 1) w ON true`
+
+// orderedKeyStatesSQL reads more: who stands first in ready, and whether a task has begun.
+// One that was put off before its first attempt has not, whatever its stage is called.
+const orderedKeyStatesSQL = `
 SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
   EXISTS (SELECT FROM {readies} r WHERE r.key = k AND (r.attempt > 1 OR r.stage <> $2))
-    OR EXISTS (SELECT FROM {wait} w WHERE w.key = k AND w.reason <> 'flow_key' AND (w.attempt > 1 OR w.stage <> $2)),
-  least((SELECT w.order_time FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key' ORDER BY w.order_time, w.id LIMIT 1),
-    CASE WHEN $4 THEN (SELECT min(r.order_time) FROM {readies} r WHERE r.key = k) END),
-  ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k)
-FROM unnest($1::text[]) k`
+    OR EXISTS (SELECT FROM {wait} w WHERE w.key = k AND w.reason <> 'flow_key'
+      AND (w.attempt > 1 OR w.stage <> $2 AND w.reason <> 'delay')),
+  w.order_time, w.id, r.order_time, r.id,
+  CASE WHEN $4 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k) END
+FROM unnest($1::text[]) k` + firstHeldSQL + `
+LEFT JOIN LATERAL (SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
 // turn decides on the candidates of a key, in order.
 func (s keyState) turn(t *Type, candidates []*candidate) *keyTurn {
-	k := &keyTurn{flow: t.Flow, room: -1, first: s.first}
+	k := &keyTurn{room: -1, first: s.first}
 	if most := t.Flow.InFlight(); most > 0 {
 		k.room = max(0, most-s.leased)
 	}

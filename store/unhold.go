@@ -33,14 +33,14 @@ func (s *Store) freed(t *Type, settled []asyncflow.Settlement) {
 // queueBlocks writes down which tasks keep the others of their flow key waiting, since
 // they have failed, and which don't any more.
 func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
-	if t.Flow == nil || t.Flow.OnFailure != asyncflow.FlowBlock {
+	if t.Flow == nil || !t.Flow.Ordered {
 		return
 	}
 	for _, settlement := range settled {
 		key := t.FlowKeyOf(settlement.Lease.Options)
 		switch final := settlement.Verdict.Final(); {
 		case key == "" || final == "":
-		case final == asyncflow.StatusFailed:
+		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:
 			b.Queue(t.tables.at(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`), t.Name, key, settlement.Lease.ID.Number)
 		default:
 			b.Queue(t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`), t.Name, key, settlement.Lease.ID.Number)
@@ -104,7 +104,11 @@ func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts
 		for i, key := range keys {
 			rooms[i] = min(named[key], states[key].room(t))
 		}
-		rows, err := tx.Query(ctx, t.tables.at(0, unholdSQL), keys, rooms)
+		var blocks []int64 // of the keys that have some, only they may go on
+		for _, state := range states {
+			blocks = append(blocks, state.blocks...)
+		}
+		rows, err := tx.Query(ctx, t.tables.at(0, unholdSQL), keys, rooms, blocks)
 		if err != nil {
 			return err
 		}
@@ -130,10 +134,12 @@ func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts
 func (s keyState) room(t *Type) int {
 	most := t.Flow.InFlight()
 	switch {
-	case s.first.IsZero() || len(s.blocks) > 0:
+	case !s.held:
 		return 0
 	case most == 0:
 		return GovernBatch
+	case len(s.blocks) > 0: // they are told by unholdSQL
+		return max(0, most-s.leased)
 	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
 		return 0
 	}
@@ -146,6 +152,7 @@ WITH c AS MATERIALIZED (
   SELECT w.t FROM unnest($1::text[], $2::int[]) AS u (key, room), LATERAL (
     SELECT ctid AS t FROM {wait} k
     WHERE k.key = u.key AND k.reason = 'flow_key'
+      AND (NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)) OR k.id = ANY ($3))
     ORDER BY k.order_time, k.id
     LIMIT u.room
     FOR UPDATE SKIP LOCKED) w)
@@ -185,7 +192,7 @@ func stuckAtOnce(f *asyncflow.Flow) int {
 // many tasks there are.
 const heldKeysSQL = `
 WITH RECURSIVE s (key, n) AS (
-  (SELECT key, 1 FROM {wait} WHERE key > $1 AND reason = 'flow_key' ORDER BY key LIMIT 1)
+  (SELECT key, 1 FROM {wait} WHERE reason = 'flow_key' AND key > $1 ORDER BY key LIMIT 1)
   UNION ALL
   SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key' ORDER BY w.key LIMIT 1), s.n + 1
   FROM s WHERE s.key IS NOT NULL AND s.n < $2)

@@ -15,7 +15,7 @@ ALTER TABLE endpoints
 
 -- The tasks that have failed for good and keep the others of their flow key waiting.
 CREATE TABLE flow_blocks (
-  type text   NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  type text   NOT NULL,
   key  text   NOT NULL,
   id   bigint NOT NULL,
   PRIMARY KEY (type, key, id)
@@ -36,12 +36,13 @@ BEGIN
     WHERE conrelid = t.wait::regclass AND contype = 'c' AND pg_get_constraintdef(oid) LIKE '%reason%';
     EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I,
       ADD CHECK (reason IN (''delay'', ''retry'', ''endpoint'', ''flow_key'', ''endpoint_limit'', ''endpoint_unhealthy''))', t.wait, old_check);
-    EXECUTE format('CREATE INDEX ON %s (key, order_time, id) WHERE key IS NOT NULL', t.wait);
+    EXECUTE format('CREATE INDEX ON %s (key, order_time, id) WHERE reason = ''flow_key''', t.wait);
+    EXECUTE format('CREATE INDEX ON %s (key) WHERE key IS NOT NULL AND reason <> ''flow_key''', t.wait);
     EXECUTE format('CREATE INDEX ON %s (stage, order_time, id) WHERE until = ''infinity'' AND reason <> ''flow_key''', t.wait);
   END LOOP;
   FOR t IN SELECT format('%I', 'ready_' || type || '_' || position) AS ready FROM rolls WHERE NOT ready_dropped LOOP
     EXECUTE format('ALTER TABLE %s ADD COLUMN key text', t.ready);
-    EXECUTE format('CREATE INDEX ON %s (key) WHERE key IS NOT NULL', t.ready);
+    EXECUTE format('CREATE INDEX ON %s (key, order_time, id) WHERE key IS NOT NULL', t.ready);
   END LOOP;
 END $$;
 -- +goose StatementEnd
