@@ -188,6 +188,7 @@ func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []
 		d.rates.take(of, t.Rate.PerSecond(), now, len(g.Leases))
 	}
 	switch {
+	case g.Busy:
 	case g.Held:
 		d.holding.Store(t.Key(), true)
 	case err == nil:

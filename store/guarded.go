@@ -84,6 +84,7 @@ type Guarded struct {
 	Next   time.Time // as of Lease
 	Held   bool      // tasks may be held by stage
 	Filed  bool      // tasks were: it is worth while to look for more at once
+	Busy   bool      // another lease of the type was under way: nothing was done
 
 	again []string  // flow keys with tasks that are held and whose turn it may be
 	back  time.Time // least order_time of what was put back into ready
@@ -122,7 +123,7 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 	if !ours {
 		b := &pgx.Batch{}
 		b.Queue("ROLLBACK")
-		return Guarded{Next: now.Add(guardPause), Held: true}, conn.Send(ctx, b)
+		return Guarded{Next: now.Add(guardPause), Busy: true}, conn.Send(ctx, b)
 	}
 	g.Held = len(stages) > 0
 	if t.MaxInFlight > 0 {
