@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -66,7 +65,7 @@ func (h hostileURL) spellings(port string) []string {
 func TestHostileURLs(t *testing.T) {
 	t.Parallel()
 	names, birds := newNameServer(t), newCanary(t)
-	names.unknown = &zone{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
+	names.setOthers("127.0.0.1", "::1")
 	sender, _, fence := fenced(t, Config{Resolver: names.resolver()})
 	all := hostileURLs(t)
 	require.GreaterOrEqual(t, len(all), 300)
@@ -107,7 +106,7 @@ func TestHostileURLs(t *testing.T) {
 func TestGuardOfHostileHosts(t *testing.T) {
 	t.Parallel()
 	names, birds := newNameServer(t), newCanary(t)
-	names.unknown = &zone{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
+	names.setOthers("127.0.0.1", "::1")
 	_, guard, fence := fenced(t, Config{Resolver: names.resolver()})
 	dialled := 0
 	for _, h := range hostileURLs(t) {

@@ -52,6 +52,16 @@ func (s *nameServer) resolver() *net.Resolver {
 	}}
 }
 
+// setOthers says what names resolve to that nothing is said of.
+func (s *nameServer) setOthers(addresses ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unknown = &zone{}
+	for _, a := range addresses {
+		s.unknown.addresses = append(s.unknown.addresses, netip.MustParseAddr(a))
+	}
+}
+
 // set says what a name resolves to: "93.184.216.34,::1" or, by an alias,
 // "db.internal=10.0.0.1", for each query in turn.
 func (s *nameServer) set(name string, turns ...string) {
