@@ -26,6 +26,7 @@ type entry struct {
 	after time.Time // not before this, whatever wakes it
 	index int       // on the heap; -1: not on it
 	taken bool
+	empty bool // when it was last looked at, nothing was due
 }
 
 func newAgenda(now func() time.Time) *agenda {
@@ -100,7 +101,7 @@ func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
 		return store.TypeKey{}, rest, a.changed, false
 	}
 	heap.Pop(&a.heap)
-	e.taken, e.at = true, time.Time{}
+	e.taken, e.empty, e.at = true, false, time.Time{}
 	return e.key, 0, nil, true
 }
 
@@ -118,6 +119,30 @@ func (a *agenda) put(key store.TypeKey, at, after time.Time) {
 			a.move(e, t)
 		}
 	}
+}
+
+// drained notes that nothing of a type was due. It must be taken.
+func (a *agenda) drained(key store.TypeKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.entries[key].empty = true
+}
+
+// filling notes that something due is about to be put in line.
+func (a *agenda) filling(key store.TypeKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.entries[key]; e != nil {
+		e.empty = false
+	}
+}
+
+// idle tells whether nothing of a type is due, as far as is known here.
+func (a *agenda) idle(key store.TypeKey) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	return e != nil && !e.taken && e.empty && (e.at.IsZero() || e.at.After(a.now()))
 }
 
 // forget drops a type that is gone. It must be taken.

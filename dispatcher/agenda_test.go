@@ -102,3 +102,34 @@ func TestSlots(t *testing.T) {
 		assert.Zero(t, s.take(ctx, 1))
 	})
 }
+
+func TestAgendaKnowsWhatIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		assert.False(t, g.idle(a), "not looked at yet")
+		g.wake(a, time.Now())
+		assert.False(t, g.idle(a))
+		_, _ = g.take(t.Context())
+		g.drained(a)
+		assert.False(t, g.idle(a), "somebody is at it")
+		g.put(a, time.Now().Add(time.Second), time.Time{})
+		assert.True(t, g.idle(a), "the next is due in a second")
+		time.Sleep(time.Second)
+		assert.False(t, g.idle(a), "now it is")
+		_, _ = g.take(t.Context())
+		g.put(a, time.Now().Add(time.Second), time.Time{})
+		assert.False(t, g.idle(a), "it could not be looked at")
+
+		_, _ = g.take(t.Context())
+		g.drained(a)
+		g.wake(a, time.Now())
+		g.put(a, time.Time{}, time.Time{})
+		assert.False(t, g.idle(a), "something came meanwhile")
+		_, _ = g.take(t.Context())
+		g.drained(a)
+		g.put(a, time.Time{}, time.Time{})
+		assert.True(t, g.idle(a))
+		g.filling(a)
+		assert.False(t, g.idle(a), "something is about to come")
+	})
+}

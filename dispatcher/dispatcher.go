@@ -49,6 +49,7 @@ type Dispatcher struct {
 	crowd    crowd
 	rates    *rates
 	patients patients
+	door     door
 	holding  sync.Map // of store.TypeKey: types of which tasks may be held by stage
 }
 
@@ -68,6 +69,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenants)
+	s.HandTo(d)
 	return d
 }
 
@@ -93,11 +95,13 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.wakeAll()
 	sending, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
+	d.door.open(ctx, sending)
 	var g errgroup.Group
 	for range leasers {
 		g.Go(func() error { return d.leaseLoop(ctx, sending) })
 	}
 	err := g.Wait()
+	d.door.shut()
 	d.drain(cutOff)
 	return err
 }
@@ -142,13 +146,10 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
 	d.slots.give(n - len(leases))
+	d.attempts.Add(len(leases))
 	d.held.add(key, len(leases))
 	d.charge(key.Tenant, len(leases))
-	t = d.latest(ctx, t, leases)
-	for _, l := range leases {
-		d.attempts.Add(1)
-		go d.attempt(ctx, sending, t, l)
-	}
+	d.start(ctx, sending, d.latest(ctx, t, leases), leases)
 	now := d.store.Clock.Now()
 	switch {
 	case err != nil:
@@ -158,6 +159,8 @@ func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) 
 		next = now.Add(contendedPause)
 	case next.IsZero() && d.cfg.Poll > 0:
 		next = now.Add(d.pollPause())
+	case len(leases) < n && !more:
+		d.agenda.drained(key)
 	}
 	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
 }
@@ -222,21 +225,35 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 		d.agenda.forget(key)
 		return nil, 0
 	}
-	now := d.store.Clock.Now()
-	room := t.Room(d.cfg.Concurrency, now)
-	if room < d.cfg.Concurrency {
-		ofType, _ := d.held.count(key)
-		room = max(0, room-ofType)
-	}
-	ofTenant, again := d.tenantRoom(key.Tenant, now)
-	room = max(0, min(room, d.fair(key, taken), ofTenant))
+	room, again := d.roomOf(t, taken)
 	switch {
 	case t.Paused():
 		d.agenda.put(key, time.Time{}, time.Time{})
 	case room == 0:
 		d.agenda.put(key, again, time.Time{})
 	}
-	return t, min(room, t.ScheduleLimit)
+	return t, room
+}
+
+// roomOf returns how many tasks of a type may be taken, whatever the endpoints of its
+// stages allow; for so many slots were taken already. Without any, again is when to look
+// again.
+func (d *Dispatcher) roomOf(t *store.Type, taken int) (room int, again time.Time) {
+	now := d.store.Clock.Now()
+	room = t.Room(d.cfg.Concurrency, now)
+	if room < d.cfg.Concurrency {
+		ofType, _ := d.held.count(t.Key())
+		room = max(0, room-ofType)
+	}
+	ofTenant, again := d.tenantRoom(t.Tenant, now)
+	return max(0, min(room, d.fair(t.Key(), taken), ofTenant, t.ScheduleLimit)), again
+}
+
+// start begins the attempts of leased tasks.
+func (d *Dispatcher) start(stopping, sending context.Context, t *store.Type, leases []asyncflow.Lease) {
+	for _, l := range leases {
+		go d.attempt(stopping, sending, t, l)
+	}
 }
 
 // latest returns the type as it is now: another node may have registered an endpoint

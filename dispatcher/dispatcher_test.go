@@ -70,7 +70,8 @@ func prepare(ctx context.Context, url string) error {
 // node is a running dispatcher.
 type node struct {
 	*store.Store
-	stop func() // and wait until it has
+	inFlight func() int
+	stop     func() // and wait until it has
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
@@ -87,7 +88,7 @@ func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node 
 		assert.NoError(b.t, d.Run(ctx))
 		close(dispatched)
 	}()
-	n := &node{Store: s, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, stop: sync.OnceFunc(func() {
 		stopDispatcher()
 		<-dispatched
 		stopStore()

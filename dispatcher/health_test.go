@@ -39,10 +39,16 @@ func (n *node) waitsFor(t *testing.T, id asyncflow.TaskID, reason asyncflow.Wait
 // configuration again.
 func (b *bundle) exec(sql string) {
 	b.t.Helper()
+	b.quietly(sql, `UPDATE asyncflow.tenants SET version = version + 1`, `NOTIFY asyncflow_config`)
+}
+
+// quietly changes the database behind the nodes' backs.
+func (b *bundle) quietly(statements ...string) {
+	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
 	require.NoError(b.t, err)
 	defer conn.Close(context.WithoutCancel(b.t.Context()))
-	for _, sql := range []string{sql, `UPDATE asyncflow.tenants SET version = version + 1`, `NOTIFY asyncflow_config`} {
+	for _, sql := range statements {
 		_, err = conn.Exec(b.t.Context(), sql)
 		require.NoError(b.t, err)
 	}

@@ -125,6 +125,7 @@ func keyedError(err error, key TypeKey) error {
 
 // tryKeyed is one transaction. It sets each item's result.
 func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem) (earliest time.Time, err error) {
+	var h *handoff
 	err = pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		now := s.Clock.Now()
 		holders, err := claimKeys(ctx, tx, t, items, now)
@@ -142,9 +143,10 @@ func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem) (earl
 		if len(fresh) == 0 {
 			return nil
 		}
-		earliest, err = insertFresh(ctx, tx, t, fresh, now)
+		earliest, h, err = s.insertFresh(ctx, tx, t, fresh, now)
 		return err
 	})
+	h.end(err)
 	return earliest, err
 }
 

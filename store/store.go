@@ -53,6 +53,8 @@ type Store struct {
 	Catalog *Catalog
 	Wakeups *Wakeups
 
+	receiver Receiver // of tasks that are delivered at once; nil: nobody
+
 	nodes atomic.Int32 // how many nodes there are, as last seen
 	apis  atomic.Int32 // how many of them take requests
 

@@ -1,0 +1,270 @@
+package dispatcher_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// The tables of the type pipe.
+const (
+	ready = "tenant_acme.ready_pipe_1"
+	lease = "tenant_acme.lease_pipe"
+)
+
+// shut has a table take no more rows.
+func (b *bundle) shut(table string) {
+	b.quietly(`ALTER TABLE ` + table + ` ADD CONSTRAINT shut CHECK (false) NOT VALID`)
+}
+
+func (b *bundle) reopen(table string) { b.quietly(`ALTER TABLE ` + table + ` DROP CONSTRAINT shut`) }
+
+func (b *bundle) count(table string) (n int) {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.url)
+	require.NoError(b.t, err)
+	defer conn.Close(context.WithoutCancel(b.t.Context()))
+	require.NoError(b.t, conn.QueryRow(b.t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
+	return n
+}
+
+// last is an outcome after which nothing follows.
+var last = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
+
+func newTasks(n int) []asyncflow.NewTask {
+	tasks := make([]asyncflow.NewTask, n)
+	for i := range tasks {
+		tasks[i] = asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(`{"a": 1}`)}
+	}
+	return tasks
+}
+
+// handsOff waits until the node hands new tasks over: nothing else can be submitted while
+// the ready table is shut.
+func (n *node) handsOff(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return n.Submit(t.Context(), tenant, newTasks(1))[0].Err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return n.inFlight() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// On an idle node a new task never gets into the ready table: it is leased with its row,
+// and delivered with what it was submitted with.
+func TestHandoff(t *testing.T) {
+	b := setup(t)
+	sent := make(chan asyncflow.Delivery, 100)
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		sent <- d
+		return last
+	})
+	b.shut(ready)
+	n.handsOff(t)
+	<-sent
+
+	tasks := newTasks(3)
+	tasks[1].Options = asyncflow.Options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 2}, Priority: asyncflow.Priority{1}}
+	tasks[2].Options.Key, tasks[2].KeyWindow = "once", asyncflow.Duration(time.Hour)
+	results := n.Submit(t.Context(), tenant, tasks)
+	n.await(t, results, asyncflow.StatusFailed)
+	for range tasks {
+		d := <-sent
+		i := slices.IndexFunc(results, func(r store.Submitted) bool { return r.ID == d.Lease.ID })
+		require.GreaterOrEqual(t, i, 0)
+		assert.JSONEq(t, string(tasks[i].Context), string(d.Lease.Context))
+		assert.Equal(t, tasks[i].Options, d.Lease.Options)
+		assert.Equal(t, []any{"first", 1, 1}, []any{d.Lease.Stage, d.Lease.Attempt, d.Lease.Seq})
+		assert.True(t, results[i].OrderTime.Equal(d.Lease.OrderTime))
+		assert.WithinDuration(t, d.Lease.LeasedAt.Add(asyncflow.DefaultTimeout+store.LeaseMargin), d.Lease.Until, time.Millisecond)
+	}
+	again := n.Submit(t.Context(), tenant, tasks[2:])
+	require.NoError(t, again[0].Err)
+	assert.Equal(t, results[2].ID, again[0].ID)
+	assert.Empty(t, sent, "the key stands for a task that was delivered")
+}
+
+// Of more tasks than there are slots, the first in order are handed over, the others wait
+// in line, and whoever comes later doesn't overtake them.
+func TestHandoffKeepsTheOrder(t *testing.T) {
+	b := setup(t)
+	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
+	var mu sync.Mutex
+	var got []asyncflow.TaskID
+	answers := make(chan struct{})
+	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		mu.Lock()
+		got = append(got, d.Lease.ID)
+		mu.Unlock()
+		<-answers
+		return last
+	})
+	b.shut(ready)
+	go func() { answers <- struct{}{} }()
+	n.handsOff(t)
+	b.reopen(ready)
+	got = nil
+
+	tasks := newTasks(12)
+	for i := range tasks {
+		tasks[i].Options.Priority = asyncflow.Priority{i % 7}
+	}
+	all := n.Submit(t.Context(), tenant, tasks)
+	held := n.inFlight()
+	require.Equal(t, 4, held, "four fifths of the slots")
+	for range 8 { // the node has slots left, but others are before these
+		all = append(all, n.Submit(t.Context(), tenant, newTasks(1))...)
+	}
+	require.Equal(t, held, n.inFlight())
+	close(answers)
+	n.await(t, all, asyncflow.StatusFailed)
+	want := slices.Clone(all)
+	slices.SortFunc(want, func(a, b store.Submitted) int {
+		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
+	})
+	ids := make([]asyncflow.TaskID, len(want))
+	for i, r := range want {
+		ids[i] = r.ID
+	}
+	assert.ElementsMatch(t, ids, got)
+	assert.LessOrEqual(t, mostOvertaken(ids, got), held)
+	assert.ElementsMatch(t, ids[:held], got[:held], "the first in order were handed over")
+}
+
+// Tasks that aren't due, and those of a type that has to be asked for more than slots, wait
+// in line.
+func TestNoHandoff(t *testing.T) {
+	for name, hinder := range map[string]func(*testing.T, *bundle, *node, []asyncflow.NewTask){
+		"a delay": func(_ *testing.T, _ *bundle, _ *node, tasks []asyncflow.NewTask) {
+			tasks[0].Delay = asyncflow.Duration(time.Second)
+		},
+		"a limit of the endpoint": func(t *testing.T, b *bundle, n *node, _ []asyncflow.NewTask) {
+			b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 3`)
+			require.Eventually(t, func() bool {
+				pipe, err := n.Catalog.Type(tenant, "pipe")
+				return err == nil && pipe.Endpoints("first")[0].Limits.MaxInFlight == 3
+			}, 10*time.Second, time.Millisecond)
+		},
+		"an interval of the schedule": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
+			n.put(t, func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.Duration(time.Second) })
+		},
+		"a pause": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
+			_, err := n.Pause(t.Context(), tenant, "pipe", "")
+			require.NoError(t, err)
+		},
+		"a missing endpoint": func(t *testing.T, b *bundle, n *node, _ []asyncflow.NewTask) {
+			b.exec(`DELETE FROM tenant_acme.endpoints`)
+			require.Eventually(t, func() bool {
+				pipe, err := n.Catalog.Type(tenant, "pipe")
+				return err == nil && !pipe.Serves("first")
+			}, 10*time.Second, time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+			b.shut(ready)
+			n.handsOff(t)
+			tasks := newTasks(1)
+			hinder(t, b, n, tasks)
+			b.shut(lease)
+			b.reopen(ready)
+			for range 20 { // the news of the change may have had the type looked at meanwhile
+				require.NoError(t, n.Submit(t.Context(), tenant, tasks)[0].Err, "it has no lease")
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// A tenant has no more tasks at once than its quota, however many submit at once.
+func TestHandoffWithinTheTenantsQuota(t *testing.T) {
+	b := setup(t)
+	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)
+	var now, most atomic.Int32
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		defer now.Add(-1)
+		for v := now.Add(1); ; {
+			if old := most.Load(); v <= old || most.CompareAndSwap(old, v) {
+				break
+			}
+		}
+		<-time.After(time.Millisecond)
+		return last
+	})
+	b.shut(ready)
+	n.handsOff(t)
+	b.reopen(ready)
+	var submits sync.WaitGroup
+	for range 30 {
+		submits.Go(func() { n.await(t, n.submit(t, 2), asyncflow.StatusFailed) })
+	}
+	submits.Wait()
+	assert.EqualValues(t, 3, most.Load())
+}
+
+// A submit that fails gives the slots back.
+func TestHandoffThatFails(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	b.shut(ready)
+	n.handsOff(t)
+	b.shut(lease)
+	for _, r := range n.Submit(t.Context(), tenant, newTasks(5)) {
+		assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(r.Err))
+	}
+	assert.Zero(t, n.inFlight())
+	b.reopen(lease)
+	n.handsOff(t)
+}
+
+// A stop waits for what is being handed over, and gives it back to the others.
+func TestStopDuringAHandoff(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	b.shut(ready)
+	n.handsOff(t)
+	b.reopen(ready)
+
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE `+lease+` IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	submitted := make(chan []store.Submitted, 1)
+	go func() { submitted <- n.Submit(context.Background(), tenant, newTasks(3)) }()
+	require.Eventually(t, func() bool { return n.inFlight() == 3 }, 10*time.Second, time.Millisecond)
+	stopped := make(chan struct{})
+	go func() {
+		n.stop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+		require.Fail(t, "it stopped with a handoff under way")
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	tasks := <-submitted
+	<-stopped
+	for _, r := range tasks {
+		require.NoError(t, r.Err)
+	}
+	assert.Zero(t, b.count(lease), "all were given back")
+	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	other.await(t, tasks, asyncflow.StatusFailed)
+}

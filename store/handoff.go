@@ -1,0 +1,106 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Receiver is the dispatcher of this node, as far as it takes new tasks over while they
+// are submitted. They get their lease with their row, and never wait in ready.
+type Receiver interface {
+	// Reserve keeps room for the first of n new tasks of a type that are due, in their
+	// order, and returns for how many. It is 0 when others of the type may be due.
+	Reserve(t *Type, n int) int
+	// Receive gives the room back and hands over what was leased in it. The leases are
+	// durable.
+	Receive(t *Type, room int, leases []asyncflow.Lease)
+}
+
+// HandTo names who takes new tasks over. Call it before tasks are submitted.
+func (s *Store) HandTo(r Receiver) { s.receiver = r }
+
+// handoff is the part of a batch of new tasks that goes to the receiver; nil is none.
+type handoff struct {
+	s      *Store
+	t      *Type
+	now    time.Time
+	room   int
+	last   submitItem // the last one in order that has a place
+	leases []asyncflow.Lease
+}
+
+// handOff asks the receiver for room for those of a batch that are due. end must be called
+// when it is known what became of the batch.
+func (s *Store) handOff(t *Type, items []submitItem, now time.Time) *handoff {
+	if s.receiver == nil {
+		return nil
+	}
+	due := make([]submitItem, 0, len(items))
+	for _, item := range items {
+		if canHandOff(item, now) {
+			due = append(due, item)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	h := &handoff{s: s, t: t, now: now, room: s.receiver.Reserve(t, len(due))}
+	if h.room == 0 {
+		return nil
+	}
+	slices.SortFunc(due, inOrder)
+	due = due[:min(h.room, len(due))]
+	h.last = due[len(due)-1]
+	h.lease(due)
+	return h
+}
+
+// canHandOff tells whether a task is due and nothing but room is asked of it.
+func canHandOff(item submitItem, now time.Time) bool {
+	return item.verdict.Kind == asyncflow.Retry && item.flowKey == "" && !item.verdict.OrderTime.After(now)
+}
+
+func inOrder(a, b submitItem) int {
+	return cmp.Or(a.verdict.OrderTime.Compare(b.verdict.OrderTime), cmp.Compare(a.id, b.id))
+}
+
+func (h *handoff) lease(items []submitItem) {
+	h.leases = make([]asyncflow.Lease, len(items))
+	for i, item := range items {
+		l := asyncflow.Lease{ID: asyncflow.TaskID{Type: h.t.Name, Number: item.id}, Seq: 1,
+			OrderTime: item.verdict.OrderTime, Context: json.RawMessage(item.context)}
+		l.Stage, l.Attempt = h.t.Place(item.verdict.Stage, item.verdict.Attempt)
+		if item.options != nil {
+			if err := json.Unmarshal([]byte(*item.options), &l.Options); err != nil {
+				panic(err) // optionsText made it
+			}
+		}
+		h.leases[i] = l
+	}
+	hold(h.leases, h.t, h.now)
+}
+
+// has tells whether an item of the batch is handed off.
+func (h *handoff) has(item submitItem) bool {
+	return h != nil && canHandOff(item, h.now) && inOrder(item, h.last) <= 0
+}
+
+// end hands the leases over, unless the batch failed. If it was committed after all, they
+// run out and are rescued.
+func (h *handoff) end(err error) {
+	if h == nil {
+		return
+	}
+	if err != nil {
+		h.leases = nil
+	}
+	h.s.moved(h.t.Key(), len(h.leases))
+	for _, l := range h.leases {
+		h.s.watched.tell(h.t.Key(), l.ID.Number)
+	}
+	h.s.receiver.Receive(h.t, h.room, h.leases)
+}
