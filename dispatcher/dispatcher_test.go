@@ -71,7 +71,8 @@ func prepare(ctx context.Context, url string) error {
 type node struct {
 	*store.Store
 	inFlight func() int
-	stop     func() // and wait until it has
+	halt     func() // stop the dispatcher, and wait until it has
+	stop     func() // stop all of it
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
@@ -88,9 +89,12 @@ func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node 
 		assert.NoError(b.t, d.Run(ctx))
 		close(dispatched)
 	}()
-	n := &node{Store: s, inFlight: d.InFlight, stop: sync.OnceFunc(func() {
+	halt := func() {
 		stopDispatcher()
 		<-dispatched
+	}
+	n := &node{Store: s, inFlight: d.InFlight, halt: halt, stop: sync.OnceFunc(func() {
+		halt()
 		stopStore()
 		running.Wait()
 		s.Close()

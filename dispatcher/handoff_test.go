@@ -164,6 +164,19 @@ func TestNoHandoff(t *testing.T) {
 			_, err := n.Pause(t.Context(), tenant, "pipe", "")
 			require.NoError(t, err)
 		},
+		"a stop": func(_ *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) { n.halt() },
+		"others in line": func(t *testing.T, b *bundle, n *node, _ []asyncflow.NewTask) {
+			_, silent := silently(t, b)
+			silent.submit(t, 1)
+			conn, err := pgx.Connect(t.Context(), b.url)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+			_, err = conn.Exec(t.Context(), `BEGIN`)
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), `SELECT FROM `+ready+` FOR UPDATE`) // so that nobody can lease it
+			require.NoError(t, err)
+			n.Wakeups.Announce(store.TypeKey{Tenant: tenant, Type: "pipe"}, n.Clock.Now())
+		},
 		"a missing endpoint": func(t *testing.T, b *bundle, n *node, _ []asyncflow.NewTask) {
 			b.exec(`DELETE FROM tenant_acme.endpoints`)
 			require.Eventually(t, func() bool {
@@ -177,10 +190,10 @@ func TestNoHandoff(t *testing.T) {
 			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 			b.shut(ready)
 			n.handsOff(t)
-			tasks := newTasks(1)
-			hinder(t, b, n, tasks)
 			b.shut(lease)
 			b.reopen(ready)
+			tasks := newTasks(1)
+			hinder(t, b, n, tasks)
 			for range 20 { // the news of the change may have had the type looked at meanwhile
 				require.NoError(t, n.Submit(t.Context(), tenant, tasks)[0].Err, "it has no lease")
 				time.Sleep(5 * time.Millisecond)
