@@ -34,6 +34,7 @@ func TestEndpointIsKept(t *testing.T) {
 	b.put(twoStages())
 	at := b.Clock.Now().Truncate(time.Microsecond)
 	made := asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 7, Outbound: []byte{0, 1, 2}, Challenged: true,
+		Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)},
 		Secrets: []asyncflow.SigningSecret{
 			{ID: secretID(3), Kind: asyncflow.SecretEd25519, Sealed: bytes.Repeat([]byte{0xff}, 200), PublicKey: "whpk_x", CreatedAt: at},
 			{ID: secretID(2), Kind: asyncflow.SecretHMAC, Sealed: []byte("b"), CreatedAt: at, ExpiresAt: at.Add(time.Hour)},
@@ -68,6 +69,7 @@ func TestEndpointIsKept(t *testing.T) {
 	same(made, read())
 	changed, err := b.ChangeEndpoint(t.Context(), tenant, made.ID, func(e *asyncflow.Endpoint) error {
 		e.URL, e.Weight, e.Outbound, e.VerifiedAt, e.VerificationError = "https://y.example", 0, nil, at, "why"
+		e.Batch = asyncflow.Batch{}
 		e.Secrets = e.Secrets[:2]
 		return nil
 	})
