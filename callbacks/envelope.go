@@ -7,15 +7,26 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// body returns the body of the request for some deliveries.
+// body returns the body of the request for some deliveries: the one as it is, or, if the
+// endpoint gets several, in an object {"deliveries": […]}.
 func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
 		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context)
 	}
+	batch := !all[0].Endpoint.Batch.IsZero()
 	b := make([]byte, 0, size)
+	if batch {
+		b = append(b, `{"deliveries":[`...)
+	}
 	for i := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
 		b = appendEnvelope(b, &all[i], s.cfg.PublicURL, s.token(&all[i]))
+	}
+	if batch {
+		b = append(b, "]}"...)
 	}
 	return b
 }
@@ -59,5 +70,6 @@ func appendEnvelope(b []byte, d *asyncflow.Delivery, base, token string) []byte 
 	return append(b, `"}}`...)
 }
 
-// deliveryID returns the id of a delivery: the task's and the attempt's seq.
+// deliveryID returns the id of a delivery: the task's and the attempt's seq. A request with
+// several has that of the first, which is no other's.
 func deliveryID(l asyncflow.Lease) string { return l.ID.String() + "." + strconv.Itoa(l.Seq) }

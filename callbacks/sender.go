@@ -3,6 +3,7 @@ package callbacks
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -28,6 +29,8 @@ type Config struct {
 	Connections int
 	// Egress is the operator's policy for where deliveries may go.
 	Egress asyncflow.Egress
+	// Log is told of answers about tasks that weren't asked for; nil: nothing is.
+	Log *slog.Logger
 	// Resolver resolves the names of endpoints; nil: as the system does.
 	Resolver *net.Resolver
 }
@@ -51,6 +54,9 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	}
 	if cfg.Connections == 0 {
 		cfg.Connections = 256
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	routes := newRoutes(cfg)
 	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
@@ -105,8 +111,13 @@ func (s *Sender) deliver(ctx context.Context, all []asyncflow.Delivery, set *set
 	}
 	defer resp.Body.Close()
 	defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
-	o := readAnswer(resp, s.cfg.MaxOutput)
-	if ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status >= 200 && o.Status < 300 {
+	o, answer, more := readStatus(resp, s.mostAnswer(len(all)))
+	switch {
+	case more && !first.Endpoint.Batch.IsZero():
+		return s.readResults(all, o, resp.Header.Get("Content-Type"), answer)
+	case more:
+		o = readAnswer(o, resp.Header.Get("Content-Type"), answer, s.cfg.MaxOutput)
+	case ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status/100 == 2:
 		o = failed(reason(ctx, ctx.Err(), first.Timeout)) // the answer broke off because time was up
 	}
 	return toAll(all, o)

@@ -16,13 +16,27 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	d.attempts.Add(len(leases))
 	t = d.latest(t, leases)
 	now := d.store.Clock.Now()
+	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
-		e, held, why := place(t, l, now)
-		if held != "" {
+		switch e, held, why := place(t, l, now); {
+		case held != "":
 			d.finish(t, asyncflow.Settlement{Lease: l, Outcome: released(why), Verdict: asyncflow.ParkFor(l, held)})
-			continue
+		case e.Batch.IsZero():
+			go d.attempt(t, e, leases[i:i+1:i+1])
+		default:
+			if together == nil {
+				together = map[string][]asyncflow.Lease{}
+			}
+			together[e.ID] = append(together[e.ID], l)
 		}
-		go d.attempt(t, e, leases[i:i+1:i+1])
+	}
+	if together == nil {
+		return
+	}
+	for _, e := range t.AllEndpoints() {
+		if some := together[e.ID]; len(some) > 0 {
+			d.gather(t, e, some)
+		}
 	}
 }
 

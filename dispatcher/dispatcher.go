@@ -47,12 +47,13 @@ type Dispatcher struct {
 	stopping, sending context.Context // end when no attempt is to begin, and when those under way are cut off
 	stop, cutOff      context.CancelFunc
 
-	attempts sync.WaitGroup // leased tasks that are not settled yet
-	held     held           // how many they are, by type
-	crowd    crowd
-	rates    *rates
-	patients patients
-	holding  sync.Map // of store.TypeKey: types of which tasks may be held by stage
+	attempts  sync.WaitGroup // leased tasks that are not settled yet
+	held      held           // how many they are, by type
+	crowd     crowd
+	gathering gathering
+	rates     *rates
+	patients  patients
+	holding   sync.Map // of store.TypeKey: types of which tasks may be held by stage
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -68,7 +69,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
 		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
-		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
@@ -104,6 +105,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	err := g.Wait()
 	d.stop()
+	d.sendOpen(func(store.TypeKey) bool { return true }) // back to where they were
 	d.drain()
 	return err
 }
@@ -141,7 +143,8 @@ const (
 // leaseOnce leases from one type and starts the attempts.
 func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	t, n := d.takeRoom(ctx, key)
-	if n == 0 {
+	if n == 0 { // others that could go with those that wait don't come now
+		d.sendOpen(func(k store.TypeKey) bool { return k == key })
 		return
 	}
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)

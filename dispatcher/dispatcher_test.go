@@ -81,6 +81,11 @@ type node struct {
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
 	b.t.Helper()
+	return b.startWith(name, cfg, send)
+}
+
+func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.Sender) *node {
+	b.t.Helper()
 	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Notify: cfg.Poll == 0})
 	require.NoError(b.t, err)
 	d := dispatcher.New(s, send, cfg)
