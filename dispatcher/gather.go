@@ -62,7 +62,7 @@ func (g *gathering) add(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.
 		b.bytes += len(l.Context)
 	}
 	delete(g.open, e.ID)
-	if len(b.leases) >= most || e.Batch.MaxWait == 0 {
+	if len(b.leases) >= most {
 		full = append(full, b)
 	} else {
 		g.open[e.ID] = b
