@@ -24,6 +24,7 @@ type Endpoint struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	Limits    Limits
+	Batch     Batch
 	Health    Health
 }
 
@@ -102,7 +103,7 @@ func SameOrigin(a, b string) bool {
 	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
 }
 
-// Validate checks an endpoint: its names, its weight and limits, and an absolute URL that
+// Validate checks an endpoint: its names, its weight, limits and batch, and an absolute URL that
 // the operator's policy has nothing against, without user, fragment or template.
 func (e Endpoint) Validate(egress Egress) error {
 	var out problems
@@ -119,6 +120,7 @@ func (e Endpoint) Validate(egress Egress) error {
 		out.add("weight", "is %d; it must be 0 to %d", e.Weight, MaxWeight)
 	}
 	e.Limits.checkLimits("", &out)
+	e.Batch.check(&out)
 	return out.err()
 }
 

@@ -31,29 +31,39 @@ const excerptBytes = 500
 // answerOverhead is how many bytes an answer may have besides its output.
 const answerOverhead = 16 << 10
 
-// readAnswer returns the outcome that a response means. Its output may have
-// maxOutput bytes; not much more of its body is read. A 2xx that can't be understood is a failed attempt: the worker
-// meant to say something that got lost.
-func readAnswer(r *http.Response, maxOutput int) asyncflow.Outcome {
+// readStatus returns the outcome that a response means by its status. There is more to
+// it if the body has to tell: then the outcome is one of failure, without a reason yet.
+// Not much more than most bytes of the body are read.
+func readStatus(r *http.Response, most int) (o asyncflow.Outcome, body []byte, more bool) {
+	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
 	if r.StatusCode < 200 { // 101: the body would be the bare connection, without an end
-		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode, Error: describe(r, nil)}
+		o.Error = describe(r, nil)
+		return o, nil, false
 	}
-	body, err := readBody(r.Body, maxOutput+answerOverhead)
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
+	body, err := readBody(r.Body, most)
 	switch {
 	case r.StatusCode == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
-	case r.StatusCode < 200 || r.StatusCode > 299:
+	case r.StatusCode > 299:
 		o.Error = describe(r, body)
 		o.RetryAfter = retryAfter(r.Header.Get("Retry-After"), r.StatusCode)
 	case err != nil:
 		o.Error = withExcerpt(err, body)
-	case len(body) == 0:
-		o.Kind = asyncflow.OutcomeDone
 	default:
-		if err := readDocument(r.Header.Get("Content-Type"), body, maxOutput, &o); err != nil {
-			o.Error = withExcerpt(err, body)
-		}
+		return o, body, true
+	}
+	return o, nil, false
+}
+
+// readAnswer completes the outcome of a delivery by the body of its 2xx response. One that
+// can't be understood is a failed attempt: the worker meant to say something that got lost.
+func readAnswer(o asyncflow.Outcome, contentType string, body []byte, maxOutput int) asyncflow.Outcome {
+	if len(body) == 0 {
+		o.Kind = asyncflow.OutcomeDone
+		return o
+	}
+	if err := readDocument(contentType, body, maxOutput, &o); err != nil {
+		o.Error = withExcerpt(err, body)
 	}
 	return o
 }
@@ -74,8 +84,8 @@ func readBody(r io.Reader, most int) ([]byte, error) {
 // readDocument reads the JSON body of a 2xx answer into o. Its error says, to the
 // worker, why it can't be understood.
 func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.Outcome) error {
-	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return fmt.Errorf("the answer has a body of type %q; it must be application/json, or empty", cut(contentType, 100))
+	if err := checkJSON(contentType, ", or empty"); err != nil {
+		return err
 	}
 	var a answer
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -84,8 +94,24 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 		return errors.New("the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
 	}
 	if d.More() {
-		return errors.New("the answer has something after its JSON object")
+		return errAfter
 	}
+	return a.tell(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
+}
+
+var errAfter = errors.New("the answer has something after its JSON object")
+
+// checkJSON checks the type of a body; or is what else it might be.
+func checkJSON(contentType, or string) error {
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
+		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s", cut(contentType, 100), or)
+	}
+	return nil
+}
+
+// tell completes an outcome by what an answer says; known are the outcomes that it may
+// have.
+func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
 	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
 	switch a.Outcome {
 	case "", "done":
@@ -102,7 +128,7 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 		o.Kind = asyncflow.OutcomeCancelled
 	case "retry":
 	default:
-		return fmt.Errorf(`the answer's outcome is %q; it must be "done", "retry", "fail" or "cancel"`, cut(a.Outcome, 100))
+		return fmt.Errorf("the answer's outcome is %q; it must be %s", cut(a.Outcome, 100), known)
 	}
 	return nil
 }
@@ -111,7 +137,8 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 func plain(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(wrong.Field, "it"), wrong.Value)
+		field := strings.TrimPrefix(wrong.Field, "answer.") // as a result has it
+		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(field, "it"), wrong.Value)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
 }

@@ -3,6 +3,7 @@ package callbacks
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -81,34 +82,70 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
+// Whatever a worker answers for several tasks, each has an outcome that can be stored and
+// has bounds. What is said of one changes nothing for the others.
+func FuzzResults(f *testing.F) {
+	s := NewSender(Config{MaxOutput: maxOutput}, testKeys(f, nodeSecret))
+	all := deliveriesTo("https://w.example.com/", 3)
+	whole := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200}
+	read := func(body []byte) []asyncflow.Outcome { return s.readResults(all, whole, "application/json", body) }
+	f.Fuzz(func(t *testing.T, body []byte) {
+		outcomes := read(body)
+		require.Len(t, outcomes, 3)
+		done := 0
+		for _, o := range outcomes {
+			requireStorable(t, o, body)
+			require.Equal(t, 200, o.Status)
+			if o.Kind != asyncflow.OutcomeFailed {
+				done++
+			}
+		}
+		if done > 0 {
+			require.True(t, json.Valid(body))
+		}
+		if !json.Valid(body) || bytes.ContainsAny(body, "]}") {
+			return
+		}
+		for i, o := range read(fmt.Appendf(nil, `{"results":[{"task_id":"thumbnails.1.1"},%s,{"task_id":"thumbnails.1.3"}]}`, body)) {
+			require.Equal(t, i != 1, o.Kind == asyncflow.OutcomeDone, "no scalar is a result: %s", body)
+		}
+	})
+}
+
+// requireStorable checks what holds for any outcome of an answer.
+func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
+	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
+	require.Contains(t, kinds, o.Kind)
+	require.True(t, utf8.ValidString(o.Error))
+	require.NotContains(t, o.Error, "\x00")
+	require.LessOrEqual(t, len(o.Error), MaxErrorBytes+len("…"))
+	if o.Kind != asyncflow.OutcomeDone {
+		require.Empty(t, o.Output)
+	}
+	if o.Output != nil {
+		require.NoError(t, asyncflow.CheckJSON(o.Output))
+		require.LessOrEqual(t, len(o.Output), maxOutput)
+		require.Contains(t, string(body), string(o.Output), "byte by byte")
+	}
+	pause, _ := asyncflow.DefaultRetry.Next(asyncflow.Failure{Attempt: 1, Status: o.Status, Error: o.Error, RetryAfter: o.RetryAfter})
+	require.GreaterOrEqual(t, pause, time.Second)
+	require.LessOrEqual(t, pause, 10*time.Second)
+}
+
 // Whatever a worker answers, the outcome can be stored and has bounds.
 func FuzzAnswer(f *testing.F) {
-	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
 	f.Fuzz(func(t *testing.T, status uint16, contentType, after string, body []byte) {
-		r := &http.Response{StatusCode: int(status), Header: http.Header{"Content-Type": {contentType}, "Retry-After": {after}},
-			Body: io.NopCloser(bytes.NewReader(body))}
-		o := readAnswer(r, maxOutput)
-		require.Contains(t, kinds, o.Kind)
-		require.Equal(t, int(status), o.Status)
-		require.True(t, utf8.ValidString(o.Error))
-		require.NotContains(t, o.Error, "\x00")
-		require.LessOrEqual(t, len(o.Error), MaxErrorBytes+len("…"))
-		if o.Kind != asyncflow.OutcomeDone {
-			require.Empty(t, o.Output)
+		r := &http.Response{StatusCode: int(status), Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(bytes.NewReader(body))}
+		o, read, more := readStatus(r, maxOutput+answerOverhead)
+		if more {
+			o = readAnswer(o, contentType, read, maxOutput)
 		}
+		requireStorable(t, o, body)
+		require.Equal(t, int(status), o.Status)
 		if status < 200 || status > 299 {
 			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 			require.LessOrEqual(t, o.RetryAfter, 24*time.Hour)
 			require.GreaterOrEqual(t, o.RetryAfter, time.Duration(0))
 		}
-		if o.Output != nil {
-			require.NoError(t, asyncflow.CheckJSON(o.Output))
-			require.LessOrEqual(t, len(o.Output), maxOutput)
-			require.Contains(t, string(body), string(o.Output), "byte by byte")
-		}
-		policy := asyncflow.DefaultRetry
-		pause, _ := policy.Next(asyncflow.Failure{Attempt: 1, Status: o.Status, Error: o.Error, RetryAfter: o.RetryAfter})
-		require.GreaterOrEqual(t, pause, time.Second)
-		require.LessOrEqual(t, pause, 10*time.Second)
 	})
 }

@@ -96,7 +96,7 @@ func TestRebinding(t *testing.T) {
 			for i, want := range c.passed {
 				d := deliveryTo("http://rebind.example.com:" + birds.port)
 				d.Timeout = 2 * time.Second // the canary doesn't answer
-				o := sender.Send(t.Context(), d)
+				o := sender.Send(t.Context(), []asyncflow.Delivery{d})[0]
 				require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 				require.Equal(t, i+1, names.asked("rebind.example.com"), "it is resolved once for each delivery")
 				if want == "" {

@@ -78,6 +78,16 @@ func setup(t *testing.T, change ...func(*Config)) *rig {
 	return r
 }
 
+// Send sends one delivery.
+func (r *rig) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	return r.Sender.Send(ctx, []asyncflow.Delivery{d})[0]
+}
+
+// envelope returns a delivery as it is sent.
+func envelope(d asyncflow.Delivery, base, token string) []byte {
+	return appendEnvelope(nil, &d, base, token)
+}
+
 type countedConn struct {
 	net.Conn
 	read *atomic.Int64

@@ -82,7 +82,7 @@ func TestHostileURLs(t *testing.T) {
 		for _, spelling := range h.spellings(birds.port) {
 			d := deliveryTo(spelling)
 			d.Timeout = time.Second // the canary doesn't answer
-			o := sender.Send(t.Context(), d)
+			o := sender.Send(t.Context(), []asyncflow.Delivery{d})[0]
 			assert.Equal(t, asyncflow.OutcomeFailed, o.Kind, "line %d", h.line)
 			assert.Zero(t, o.Status, "line %d", h.line)
 			passed := fence.take()

@@ -3,6 +3,7 @@ package callbacks
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -28,6 +29,8 @@ type Config struct {
 	Connections int
 	// Egress is the operator's policy for where deliveries may go.
 	Egress asyncflow.Egress
+	// Log is told of answers about tasks that weren't asked for; nil: nothing is.
+	Log *slog.Logger
 	// Resolver resolves the names of endpoints; nil: as the system does.
 	Resolver *net.Resolver
 }
@@ -52,6 +55,9 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	if cfg.Connections == 0 {
 		cfg.Connections = 256
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	routes := newRoutes(cfg)
 	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
 		settings: newLRU[*settings](maxSettings, nil), routes: routes, tokens: newTokens(routes)}
@@ -70,41 +76,60 @@ func newClient(transport http.RoundTripper) *retryablehttp.Client {
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Send makes one attempt and returns what came of it. It ends within the
-// delivery's timeout, or when ctx does.
-func (s *Sender) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+// Send makes an attempt at each of some deliveries of a stage to one endpoint, in one
+// request, and returns what came of each, in their order. It ends within the timeout of
+// the first, or when ctx does.
+func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, all[0].Timeout)
 	defer cancel()
-	o := s.exchange(ctx, d)
-	o.Endpoint, o.Duration = d.Endpoint.URL, time.Since(start)
-	return o
-}
-
-func (s *Sender) exchange(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-	set, err := s.settingsOf(d.Endpoint)
-	if err != nil {
-		return failed(err)
+	outcomes := s.exchange(ctx, all)
+	took := time.Since(start)
+	for i := range outcomes {
+		outcomes[i].Endpoint, outcomes[i].Duration = all[0].Endpoint.URL, took
 	}
-	o := s.deliver(ctx, d, set)
-	o.Error = set.scrub(o.Error, s.tokens)
-	return o
+	return outcomes
 }
 
-func (s *Sender) deliver(ctx context.Context, d asyncflow.Delivery, set *settings) asyncflow.Outcome {
-	token := s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
-	body := envelope(d, s.cfg.PublicURL, token)
-	resp, err := s.post(ctx, d.Endpoint, set, deliveryID(d.Lease), d.At, body)
+func (s *Sender) exchange(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+	set, err := s.settingsOf(all[0].Endpoint)
 	if err != nil {
-		return failed(reason(ctx, err, d.Timeout))
+		return toAll(all, failed(err))
+	}
+	outcomes := s.deliver(ctx, all, set)
+	for i := range outcomes {
+		outcomes[i].Error = set.scrub(outcomes[i].Error, s.tokens)
+	}
+	return outcomes
+}
+
+func (s *Sender) deliver(ctx context.Context, all []asyncflow.Delivery, set *settings) []asyncflow.Outcome {
+	first := all[0]
+	resp, err := s.post(ctx, first.Endpoint, set, deliveryID(first.Lease), first.At, s.body(all))
+	if err != nil {
+		return toAll(all, failed(reason(ctx, err, first.Timeout)))
 	}
 	defer resp.Body.Close()
 	defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
-	o := readAnswer(resp, s.cfg.MaxOutput)
-	if ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status >= 200 && o.Status < 300 {
-		return failed(reason(ctx, ctx.Err(), d.Timeout)) // the answer broke off because time was up
+	o, answer, more := readStatus(resp, s.mostAnswer(len(all)))
+	switch {
+	case more && !first.Endpoint.Batch.IsZero():
+		return s.readResults(all, o, resp.Header.Get("Content-Type"), answer)
+	case more:
+		o = readAnswer(o, resp.Header.Get("Content-Type"), answer, s.cfg.MaxOutput)
+	case ctx.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status/100 == 2:
+		o = failed(reason(ctx, ctx.Err(), first.Timeout)) // the answer broke off because time was up
 	}
-	return o
+	return toAll(all, o)
+}
+
+// toAll returns the same outcome for each of some deliveries.
+func toAll(all []asyncflow.Delivery, o asyncflow.Outcome) []asyncflow.Outcome {
+	outcomes := make([]asyncflow.Outcome, len(all))
+	for i := range outcomes {
+		outcomes[i] = o
+	}
+	return outcomes
 }
 
 func failed(err error) asyncflow.Outcome {

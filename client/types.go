@@ -32,6 +32,7 @@ type (
 	EndpointSecret = api.EndpointSecret
 	EndpointHealth = api.EndpointHealth
 	EndpointAuth   = asyncflow.EndpointAuth
+	EndpointBatch  = api.EndpointBatch
 	EndpointTLS    = asyncflow.EndpointTLS
 	SecretRotation = api.SecretRotation
 

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
@@ -9,64 +8,102 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// attempt sends one leased task and settles what came of it. stopping ends when
-// no new attempt is to begin, sending when the ones under way are cut off.
-func (d *Dispatcher) attempt(stopping, sending context.Context, t *store.Type, l asyncflow.Lease) {
-	stage := t.StageIndex(l.Stage)
-	if stage < 0 {
-		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the task type has no stage " + l.Stage + " any more"},
-			asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+// start takes over tasks of a type that were leased, each with a slot that was taken for
+// it: it has their attempts begun. The slots are given back when the tasks are settled.
+func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
+	d.held.add(t.Key(), len(leases))
+	d.charge(t.Tenant, len(leases))
+	d.attempts.Add(len(leases))
+	t = d.latest(t, leases)
+	now := d.store.Clock.Now()
+	var together map[string][]asyncflow.Lease // by endpoint
+	for i, l := range leases {
+		switch e, held, why := place(t, l, now); {
+		case held != "":
+			d.finish(t, asyncflow.Settlement{Lease: l, Outcome: released(why), Verdict: asyncflow.ParkFor(l, held)})
+		case e.Batch.IsZero():
+			go d.attempt(t, e, leases[i:i+1:i+1])
+		default:
+			if together == nil {
+				together = map[string][]asyncflow.Lease{}
+			}
+			together[e.ID] = append(together[e.ID], l)
+		}
+	}
+	if together == nil {
 		return
 	}
-	delivery, held := d.delivery(t, t.Stages[stage], l)
-	switch {
-	case held == asyncflow.WaitEndpoint:
-		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "no endpoint is registered for stage " + l.Stage}, asyncflow.ParkFor(l, held))
-		return
-	case held != "":
-		d.finish(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "no endpoint of stage " + l.Stage + " is well"}, asyncflow.ParkFor(l, held))
-		return
-	case stopping.Err() != nil:
-		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the node is stopping"})
-		return
-	case t.Suspended(): // since the lease began
-		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the tenant is suspended"})
-		return
-	case t.Paused(): // since the lease began
-		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the task type is paused"})
-		return
-	case delivery.Timeout <= 0: // the node was held up for longer than the lease stands
-		d.settle(t, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the lease ran out before it was sent"})
-		return
-	}
-	d.crowd.add(delivery.Endpoint.ID, 1)
-	o := d.sender.Send(sending, delivery)
-	d.crowd.add(delivery.Endpoint.ID, -1)
-	if sending.Err() == nil {
-		d.examine(delivery, o)
-	}
-	switch {
-	case o.Kind == asyncflow.OutcomeAccepted:
-		d.accept(t, delivery, o)
-	case sending.Err() != nil && o.Kind == asyncflow.OutcomeFailed && o.Status == 0:
-		o.Kind = asyncflow.OutcomeLost
-		d.settle(t, l, o)
-	default:
-		d.settle(t, l, o)
+	for _, e := range t.AllEndpoints() {
+		if some := together[e.ID]; len(some) > 0 {
+			d.gather(t, e, some)
+		}
 	}
 }
 
-// delivery returns what is to be sent, to the endpoint that the lease is for or another
-// of the stage's by their weights; or what keeps it from being sent.
-func (d *Dispatcher) delivery(t *store.Type, stage asyncflow.Stage, l asyncflow.Lease) (asyncflow.Delivery, asyncflow.WaitReason) {
+// place returns the endpoint of a leased task: the one that the lease is for, or another
+// of the stage's by their weights; or what holds it back, and why in words.
+func place(t *store.Type, l asyncflow.Lease, now time.Time) (e asyncflow.Endpoint, held asyncflow.WaitReason, why string) {
+	if t.StageIndex(l.Stage) < 0 {
+		return e, asyncflow.WaitEndpoint, "the task type has no stage " + l.Stage + " any more"
+	}
+	switch e, held = choose(t.Endpoints(l.Stage), l.Endpoint, now); held {
+	case "":
+		return e, "", ""
+	case asyncflow.WaitEndpoint:
+		return e, held, "no endpoint is registered for stage " + l.Stage
+	default:
+		return e, held, "no endpoint of stage " + l.Stage + " is well"
+	}
+}
+
+// attempt sends leased tasks of a stage to an endpoint, in one request, and settles what
+// came of each.
+func (d *Dispatcher) attempt(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) {
+	switch {
+	case d.stopping.Err() != nil:
+		d.giveBack(t, leases, "the node is stopping")
+		return
+	case t.Suspended(): // since the lease began
+		d.giveBack(t, leases, "the tenant is suspended")
+		return
+	case t.Paused(): // since the lease began
+		d.giveBack(t, leases, "the task type is paused")
+		return
+	}
+	deliveries := d.deliveries(t, e, leases)
+	if len(deliveries) == 0 {
+		return
+	}
+	d.crowd.add(e.ID, len(deliveries))
+	outcomes := d.sender.Send(d.sending, deliveries)
+	d.crowd.add(e.ID, -len(deliveries))
+	if d.sending.Err() == nil {
+		d.examine(deliveries[0], outcomes[0]) // whose answer was that to all
+	}
+	d.conclude(t, deliveries, outcomes)
+}
+
+// deliveries returns what is to be sent. Tasks whose lease has run out are given back.
+func (d *Dispatcher) deliveries(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) []asyncflow.Delivery {
 	now := d.store.Clock.Now()
-	e, held := choose(t.Endpoints(l.Stage), l.Endpoint, now)
-	return asyncflow.Delivery{
-		Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
-		Endpoint: e,
-		Timeout:  min(stage.Timeout.Std(), l.Until.Sub(now)),
-		Deadline: now.Add(stage.MaxProcessingTime.Std()),
-	}, held
+	stage := t.Stages[t.StageIndex(leases[0].Stage)]
+	timeout := stage.Timeout.Std()
+	all := make([]asyncflow.Delivery, 0, len(leases))
+	for i, l := range leases {
+		rest := l.Until.Sub(now)
+		if rest <= 0 { // the node was held up for longer than the lease stands
+			d.giveBack(t, leases[i:i+1], "the lease ran out before it was sent")
+			continue
+		}
+		leases[i].Context = nil // else what was leased with others would stay in memory for them
+		timeout = min(timeout, rest)
+		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
+			Endpoint: e, Deadline: now.Add(stage.MaxProcessingTime.Std())})
+	}
+	for i := range all {
+		all[i].Timeout = timeout
+	}
+	return all
 }
 
 // choose picks the endpoint that a lease is for, if it may have tasks; without one, one
@@ -108,23 +145,53 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 	})
 }
 
-// settle decides on an outcome and has it written.
-func (d *Dispatcher) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) {
-	d.finish(t, l, o, asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now()))
+// conclude settles the outcomes of deliveries.
+func (d *Dispatcher) conclude(t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome) {
+	now, cutOff := d.store.Clock.Now(), d.sending.Err() != nil
+	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
+	for i, o := range outcomes {
+		if o.Kind == asyncflow.OutcomeAccepted {
+			d.accept(t, deliveries[i], o)
+			continue
+		}
+		if cutOff && o.Kind == asyncflow.OutcomeFailed && o.Status == 0 {
+			o.Kind = asyncflow.OutcomeLost
+		}
+		l := deliveries[i].Lease
+		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+	}
+	d.finish(t, settlements...)
 }
 
-func (d *Dispatcher) finish(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, v asyncflow.Verdict) {
-	l.Context = nil // no longer needed
-	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}
-	d.store.Settle(t.Tenant, settlement, func(r store.Settled) {
+// released is the outcome of tasks that weren't sent.
+func released(why string) asyncflow.Outcome {
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: why}
+}
+
+// giveBack puts tasks that weren't sent back to where they stood.
+func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why string) {
+	now, o := d.store.Clock.Now(), released(why)
+	settlements := make([]asyncflow.Settlement, len(leases))
+	for i, l := range leases {
+		settlements[i] = asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
+	}
+	d.finish(t, settlements...)
+}
+
+// finish has settlements written, and gives up the tasks.
+func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
+	for i := range settlements {
+		settlements[i].Lease.Context = nil // no longer needed
+	}
+	d.store.SettleAll(t.Tenant, settlements, func(s *asyncflow.Settlement, r store.Settled) {
 		switch {
 		case r.Err != nil:
-			d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task", l.ID.String(), "error", r.Err)
+			d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task", s.Lease.ID.String(), "error", r.Err)
 		case r.Stale:
-			d.log.Warn("the lease was lost meanwhile; the outcome does not count", "tenant", t.Tenant, "task", l.ID.String(),
-				"seq", l.Seq, "outcome", string(o.Kind), "written", string(r.Written))
+			d.log.Warn("the lease was lost meanwhile; the outcome does not count", "tenant", t.Tenant, "task", s.Lease.ID.String(),
+				"seq", s.Lease.Seq, "outcome", string(s.Outcome.Kind), "written", string(r.Written))
 		default:
-			asyncflow.LogAttempt(d.log, t.Tenant, settlement)
+			asyncflow.LogAttempt(d.log, t.Tenant, *s)
 		}
 		d.release(t)
 	})

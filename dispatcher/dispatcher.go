@@ -13,10 +13,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Sender makes one attempt and returns what came of it, within the delivery's
-// timeout.
+// Sender makes attempts at one endpoint, in one request, and returns what came of each,
+// in their order, within their timeout.
 type Sender interface {
-	Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome
+	Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome
 }
 
 // Config holds the limits of a node.
@@ -44,13 +44,17 @@ type Dispatcher struct {
 	slots  *slots
 	log    *slog.Logger
 
-	attempts sync.WaitGroup // leased tasks that are not settled yet
-	held     held           // how many they are, by type
-	crowd    crowd
-	rates    *rates
-	patients patients
-	door     door
-	holding  sync.Map // of store.TypeKey: types of which tasks may be held by stage
+	stopping, sending context.Context // end when no attempt is to begin, and when those under way are cut off
+	stop, cutOff      context.CancelFunc
+
+	attempts  sync.WaitGroup // leased tasks that are not settled yet
+	held      held           // how many they are, by type
+	crowd     crowd
+	gathering gathering
+	door      door
+	rates     *rates
+	patients  patients
+	holding   sync.Map // of store.TypeKey: types of which tasks may be held by stage
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -66,7 +70,9 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
 		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
-		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+	d.stopping, d.stop = context.WithCancel(context.Background())
+	d.sending, d.cutOff = context.WithCancel(context.Background())
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenants)
 	s.HandTo(d)
@@ -92,37 +98,39 @@ func (d *Dispatcher) wakeTenants(tenants map[string]bool) {
 // Run leases and attempts tasks until ctx ends, and then until what it holds is
 // settled.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	defer d.cutOff()
+	defer context.AfterFunc(ctx, d.stop)()
 	d.wakeAll()
-	sending, cutOff := context.WithCancel(context.WithoutCancel(ctx))
-	defer cutOff()
-	d.door.open(ctx, sending)
+	d.door.set(true)
 	var g errgroup.Group
 	for range leasers {
-		g.Go(func() error { return d.leaseLoop(ctx, sending) })
+		g.Go(func() error { return d.leaseLoop(ctx) })
 	}
 	err := g.Wait()
-	d.door.shut()
-	d.drain(cutOff)
+	d.door.set(false)
+	d.stop()
+	d.sendOpen(func(store.TypeKey) bool { return true }) // back to where they were
+	d.drain()
 	return err
 }
 
 // drain waits for the attempts under way, and cuts them off after the grace.
-func (d *Dispatcher) drain(cutOff func()) {
+func (d *Dispatcher) drain() {
 	if n := d.slots.held(); n > 0 {
 		d.log.Info("draining", "attempts", n, "grace", d.cfg.Grace)
 	}
-	timer := time.AfterFunc(d.cfg.Grace, cutOff)
+	timer := time.AfterFunc(d.cfg.Grace, d.cutOff)
 	defer timer.Stop()
 	d.attempts.Wait()
 }
 
-func (d *Dispatcher) leaseLoop(ctx, sending context.Context) error {
+func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 	for {
 		key, ok := d.agenda.take(ctx)
 		if !ok {
 			return nil
 		}
-		d.leaseOnce(ctx, sending, key)
+		d.leaseOnce(ctx, key)
 	}
 }
 
@@ -137,19 +145,17 @@ const (
 )
 
 // leaseOnce leases from one type and starts the attempts.
-func (d *Dispatcher) leaseOnce(ctx, sending context.Context, key store.TypeKey) {
+func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	t, n := d.takeRoom(ctx, key)
-	if n == 0 {
+	if n == 0 { // others that could go with those that wait don't come now
+		d.sendOpen(func(k store.TypeKey) bool { return k == key })
 		return
 	}
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
 	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
 	d.slots.give(n - len(leases))
-	d.attempts.Add(len(leases))
-	d.held.add(key, len(leases))
-	d.charge(key.Tenant, len(leases))
-	d.start(ctx, sending, d.latest(ctx, t, leases), leases)
+	d.start(t, leases)
 	now := d.store.Clock.Now()
 	switch {
 	case err != nil:
@@ -249,16 +255,9 @@ func (d *Dispatcher) roomOf(t *store.Type, taken int) (room int, again time.Time
 	return max(0, min(room, d.fair(t.Key(), taken), ofTenant, t.ScheduleLimit)), again
 }
 
-// start begins the attempts of leased tasks.
-func (d *Dispatcher) start(stopping, sending context.Context, t *store.Type, leases []asyncflow.Lease) {
-	for _, l := range leases {
-		go d.attempt(stopping, sending, t, l)
-	}
-}
-
 // latest returns the type as it is now: another node may have registered an endpoint
 // this second.
-func (d *Dispatcher) latest(ctx context.Context, t *store.Type, leases []asyncflow.Lease) *store.Type {
+func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type {
 	current := func() *store.Type {
 		if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
 			return now
@@ -270,7 +269,7 @@ func (d *Dispatcher) latest(ctx context.Context, t *store.Type, leases []asyncfl
 		if now.Serves(l.Stage) {
 			continue
 		}
-		if err := d.store.Catalog.Refresh(ctx); err != nil && ctx.Err() == nil {
+		if err := d.store.Catalog.Refresh(d.stopping); err != nil && d.stopping.Err() == nil {
 			d.log.Warn("can't refresh the catalog", "error", err)
 		}
 		return current()

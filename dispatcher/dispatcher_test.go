@@ -24,7 +24,13 @@ const tenant = "acme"
 // one method. Everything below it, the store and its Postgres, is real.
 type sendFunc func(context.Context, asyncflow.Delivery) asyncflow.Outcome
 
-func (f sendFunc) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome { return f(ctx, d) }
+func (f sendFunc) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+	outcomes := make([]asyncflow.Outcome, len(all))
+	for i, d := range all {
+		outcomes[i] = f(ctx, d)
+	}
+	return outcomes
+}
 
 var done = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
 
@@ -76,6 +82,11 @@ type node struct {
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
+	b.t.Helper()
+	return b.startWith(name, cfg, send)
+}
+
+func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.Sender) *node {
 	b.t.Helper()
 	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Notify: cfg.Poll == 0})
 	require.NoError(b.t, err)

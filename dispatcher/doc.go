@@ -8,9 +8,11 @@
 // to lease: now at the start, the time of the head of its ready table after a
 // lease, and what wake-ups tell. A few leasers take the type whose time has come
 // first, wait for free slots, and lease as many tasks as there are slots, up to
-// the type's schedule_limit; a type is with one leaser at a time. Each leased
-// task is attempted in a goroutine of its own and holds its slot until its outcome
-// is settled, so that a node never holds more than its capacity.
+// the type's schedule_limit; a type is with one leaser at a time. Each request
+// is sent in a goroutine of its own: that of one task, or, to an endpoint with a
+// batch, that of several, for which the tasks may have to wait. A task holds its slot
+// from its lease until its outcome is settled, so that a node never holds more than
+// its capacity.
 //
 // Nothing is asked of the database while nothing is due.
 //

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"context"
 	"sync"
 
 	"github.com/asyncflow/asyncflow"
@@ -10,34 +9,24 @@ import (
 
 // door is open to new tasks while the dispatcher runs.
 type door struct {
-	mu                sync.Mutex      // one reservation at a time: none sees room that another one takes
-	stopping, sending context.Context // as attempt wants them
-	isOpen            bool
+	mu     sync.Mutex // one reservation at a time: none sees room that another one takes
+	isOpen bool
 }
 
-func (o *door) open(stopping, sending context.Context) {
+// set opens or shuts the door. Reservations that were made before count as attempts.
+func (o *door) set(isOpen bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stopping, o.sending, o.isOpen = stopping, sending, true
-}
-
-// shut has no reservation follow. Those that were made are counted as attempts.
-func (o *door) shut() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.isOpen = false
+	o.isOpen = isOpen
 }
 
 // Reserve keeps slots for the first of n new tasks of a type that are due. There are none
 // when others may be due before them, or when more than slots must be asked for: which
 // endpoint may have them, which flow keys are free.
 func (d *Dispatcher) Reserve(t *store.Type, n int) int {
-	if !d.handsOff(t) {
-		return 0
-	}
 	d.door.mu.Lock()
 	defer d.door.mu.Unlock()
-	if !d.door.isOpen || d.door.stopping.Err() != nil {
+	if !d.door.isOpen || d.stopping.Err() != nil || !d.handsOff(t) {
 		return 0
 	}
 	room, _ := d.roomOf(t, 0)
@@ -61,13 +50,8 @@ func (d *Dispatcher) handsOff(t *store.Type) bool {
 // Receive begins the attempts of tasks that were leased with their rows, and gives back
 // what was reserved for others.
 func (d *Dispatcher) Receive(t *store.Type, reserved int, leases []asyncflow.Lease) {
-	unused := reserved - len(leases)
-	d.held.add(t.Key(), -unused)
-	d.slots.give(unused)
-	d.attempts.Add(-unused)
-	d.charge(t.Tenant, len(leases))
-	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
-		t = now
-	}
-	d.start(d.door.stopping, d.door.sending, t, leases)
+	d.start(t, leases)
+	d.slots.give(reserved - len(leases))
+	d.held.add(t.Key(), -reserved)
+	d.attempts.Add(-reserved)
 }

@@ -3,7 +3,6 @@ package dispatcher_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,14 +42,6 @@ func (b *bundle) count(table string) (n int) {
 
 // last is an outcome after which nothing follows.
 var last = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
-
-func newTasks(n int) []asyncflow.NewTask {
-	tasks := make([]asyncflow.NewTask, n)
-	for i := range tasks {
-		tasks[i] = asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(`{"a": 1}`)}
-	}
-	return tasks
-}
 
 // handsOff waits until the node hands new tasks over: nothing else can be submitted while
 // the ready table is shut.

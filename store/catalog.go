@@ -64,6 +64,15 @@ func (t *Type) OtherEndpoint(id string) bool {
 	return false
 }
 
+// gathering returns how long a task of a stage may wait on its node for others to go with
+// it.
+func (t *Type) gathering(stage string) (longest time.Duration) {
+	for i := range t.endpoints[stage] {
+		longest = max(longest, t.endpoints[stage][i].Batch.MaxWait.Std())
+	}
+	return longest
+}
+
 // EndpointURL returns the URL of an endpoint by its id, "" when there is none.
 func (t *Type) EndpointURL(id string) string {
 	for _, endpoints := range t.endpoints {

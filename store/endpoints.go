@@ -27,9 +27,11 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 			return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "task type " + e.Type + " has no stage " + e.Stage,
 				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged, max_in_flight, rate, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), $10, $10)`,
-			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.CreatedAt)
+		_, err = tx.Exec(ctx, `INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged, max_in_flight, rate,
+			batch_max_tasks, batch_max_wait, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0), nullif($11, '0'::interval), $12, $12)`,
+			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight, e.Limits.Rate.String(),
+			e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.CreatedAt)
 		if err != nil {
 			return err
 		}
@@ -58,7 +60,8 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // endpointColumns are what scanEndpoint reads, of endpoints as e and their health as h.
 func endpointColumns(tenant string) string {
 	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at, e.verification_error, e.created_at, e.updated_at,
-		coalesce(e.max_in_flight, 0), coalesce(e.rate, ''), coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, ''),
+		coalesce(e.max_in_flight, 0), coalesce(e.rate, ''), coalesce(e.batch_max_tasks, 0), coalesce(e.batch_max_wait, '0'),
+		coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, ''),
 		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind, 'Sealed', encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
 			'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at) ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
 		 FROM ` + endpointSecretsOf(tenant) + ` s WHERE s.endpoint = e.id)`
@@ -82,7 +85,8 @@ func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 	var rate string
 	var secrets []byte
 	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound, &e.Challenged, &verified, &e.VerificationError,
-		&e.CreatedAt, &e.UpdatedAt, &e.Limits.MaxInFlight, &rate, &e.Health.State, &since, &until, &e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
+		&e.CreatedAt, &e.UpdatedAt, &e.Limits.MaxInFlight, &rate,
+		&e.Batch.MaxTasks, (*time.Duration)(&e.Batch.MaxWait), &e.Health.State, &since, &until, &e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
 	if err == nil && secrets != nil {
 		err = json.Unmarshal(secrets, &e.Secrets)
 	}
@@ -159,8 +163,10 @@ func holdEndpoints(ctx context.Context, tx pgx.Tx, tenant, where string, args ..
 // if it is none; else SetHealth writes it.
 func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
 	_, err := tx.Exec(ctx, `UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5, verified_at = $6,
-		verification_error = $7, updated_at = $8, max_in_flight = nullif($9, 0), rate = nullif($10, '') WHERE id = $1::uuid`,
-		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String())
+		verification_error = $7, updated_at = $8, max_in_flight = nullif($9, 0), rate = nullif($10, ''),
+		batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval) WHERE id = $1::uuid`,
+		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(),
+		e.Batch.MaxTasks, e.Batch.MaxWait.Std())
 	if err == nil && e.Health == (asyncflow.Health{}) {
 		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID)
 	}

@@ -29,11 +29,31 @@ func secretID(n int) string   { return fmt.Sprintf("0190a6f0-0000-7000-9000-%012
 // package callbacks do.
 func sealedWith(k byte, n int) []byte { return append(bytes.Repeat([]byte{k}, 12), fmt.Sprint(n)...) }
 
+// A lease stands for longer where a task may wait for others.
+func TestLeaseOfABatch(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	for n, wait := range []time.Duration{time.Millisecond, 4 * time.Second, 0} {
+		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: endpointID(n), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1,
+			Batch: asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.Duration(wait)}})
+		require.NoError(t, err)
+	}
+	pipe, err := b.Catalog.Type(tenant, pipe.Name)
+	require.NoError(t, err)
+	b.submit(newTask(`1`))
+	l := b.lease(pipe, 1)[0]
+	require.Equal(t, time.Second+4*time.Second+store.LeaseMargin, l.Until.Sub(l.LeasedAt))
+	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	l = b.lease(pipe, 1)[0]
+	require.Equal(t, time.Second+store.LeaseMargin, l.Until.Sub(l.LeasedAt), "in the next stage nobody waits")
+}
+
 func TestEndpointIsKept(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	at := b.Clock.Now().Truncate(time.Microsecond)
 	made := asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 7, Outbound: []byte{0, 1, 2}, Challenged: true,
+		Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)},
 		Secrets: []asyncflow.SigningSecret{
 			{ID: secretID(3), Kind: asyncflow.SecretEd25519, Sealed: bytes.Repeat([]byte{0xff}, 200), PublicKey: "whpk_x", CreatedAt: at},
 			{ID: secretID(2), Kind: asyncflow.SecretHMAC, Sealed: []byte("b"), CreatedAt: at, ExpiresAt: at.Add(time.Hour)},
@@ -68,6 +88,7 @@ func TestEndpointIsKept(t *testing.T) {
 	same(made, read())
 	changed, err := b.ChangeEndpoint(t.Context(), tenant, made.ID, func(e *asyncflow.Endpoint) error {
 		e.URL, e.Weight, e.Outbound, e.VerifiedAt, e.VerificationError = "https://y.example", 0, nil, at, "why"
+		e.Batch = asyncflow.Batch{}
 		e.Secrets = e.Secrets[:2]
 		return nil
 	})

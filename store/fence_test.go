@@ -75,6 +75,7 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 		store.DueOperation{Tenant: tenant, Type: "pipe", ID: anyUUID, At: time.Now()},
 		store.AuditFilter{Tenant: tenant, Limit: 1}, denied(tenant), []*store.Act{denied(tenant)},
 		asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
+		[]asyncflow.Settlement{{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}},
 	} {
 		c.types[reflect.TypeOf(arg)] = arg
 	}

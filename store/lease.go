@@ -11,7 +11,8 @@ import (
 )
 
 // LeaseMargin is how much longer than its stage's timeout a lease stands: time
-// to send the delivery off and to settle its outcome.
+// to send the delivery off and to settle its outcome. To that comes the time in which it
+// may wait for others to go with it.
 const LeaseMargin = 5 * time.Second
 
 // Lease takes up to n due tasks of a type for this node, first in order first,
@@ -164,7 +165,7 @@ func hold(leases []asyncflow.Lease, t *Type, now time.Time) {
 		if stage := t.StageIndex(leases[i].Stage); stage >= 0 {
 			timeout = t.Stages[stage].Timeout.Std()
 		}
-		leases[i].LeasedAt, leases[i].Until = now, now.Add(timeout+LeaseMargin)
+		leases[i].LeasedAt, leases[i].Until = now, now.Add(timeout+t.gathering(leases[i].Stage)+LeaseMargin)
 	}
 }
 

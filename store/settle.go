@@ -32,14 +32,26 @@ type Settled struct {
 
 type settleItem struct {
 	asyncflow.Settlement
-	done func(Settled)
+	done func(*asyncflow.Settlement, Settled)
 }
 
 // Settle ends a lease: its row is deleted if it still stands, and the journal row
 // and what follows from the verdict are written, in one transaction with others.
 // done is called with the result, once; it must not block.
 func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func(Settled)) {
-	s.settles.add(TypeKey{tenant, settlement.Lease.ID.Type}, settleItem{settlement, done})
+	s.SettleAll(tenant, []asyncflow.Settlement{settlement}, func(_ *asyncflow.Settlement, r Settled) { done(r) })
+}
+
+// SettleAll is Settle for tasks of one type: done is called for each of them.
+func (s *Store) SettleAll(tenant string, settlements []asyncflow.Settlement, done func(*asyncflow.Settlement, Settled)) {
+	if len(settlements) == 0 {
+		return
+	}
+	items := make([]settleItem, len(settlements))
+	for i, settlement := range settlements {
+		items[i] = settleItem{settlement, done}
+	}
+	s.settles.add(TypeKey{tenant, settlements[0].Lease.ID.Type}, items...)
 }
 
 func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settleItem) {
@@ -49,8 +61,8 @@ func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settl
 	for batch, rest := onePerTask(items); len(batch) > 0; batch, rest = onePerTask(rest) {
 		results := make([]Settled, len(batch))
 		s.settleBatch(ctx, key, batch, results)
-		for i, item := range batch {
-			item.done(results[i])
+		for i := range batch {
+			batch[i].done(&batch[i].Settlement, results[i])
 		}
 	}
 }

@@ -650,8 +650,15 @@ type Duration = asyncflow.Duration
 // Endpoint defines model for Endpoint.
 type Endpoint struct {
 	// Auth With a mask in place of each secret.
-	Auth      EndpointAuth `json:"auth,omitempty,omitzero"`
-	CreatedAt time.Time    `json:"created_at"`
+	Auth EndpointAuth `json:"auth,omitempty,omitzero"`
+
+	// Batch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
+	// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+	//
+	//
+	// Example: {"max_tasks":50,"max_wait":"20ms"}
+	Batch     EndpointBatch `json:"batch,omitempty,omitzero"`
+	CreatedAt time.Time     `json:"created_at"`
 
 	// Headers With a mask in place of each value.
 	Headers map[string]string `json:"headers,omitempty,omitzero"`
@@ -711,6 +718,12 @@ type EndpointVerification string
 // and client_secret are never shown.
 type EndpointAuth = asyncflow.EndpointAuth
 
+// EndpointBatch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
+// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+//
+// Example: {"max_tasks":50,"max_wait":"20ms"}
+type EndpointBatch = asyncflow.Batch
+
 // EndpointHeaders Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
 // given, nor can Authorization beside auth. Their values are never shown.
 //
@@ -747,6 +760,7 @@ type EndpointList struct {
 // EndpointPatch defines model for EndpointPatch.
 type EndpointPatch struct {
 	Auth    *EndpointAuth    `json:"auth,omitempty"`
+	Batch   *EndpointBatch   `json:"batch,omitempty"`
 	Headers *EndpointHeaders `json:"headers,omitempty"`
 
 	// MaxInFlight The most tasks that are leased for it at once on all nodes. 0: no limit.
@@ -918,6 +932,13 @@ type NewEndpoint struct {
 	// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
 	// and client_secret are never shown.
 	Auth EndpointAuth `json:"auth,omitempty,omitzero"`
+
+	// Batch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
+	// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+	//
+	//
+	// Example: {"max_tasks":50,"max_wait":"20ms"}
+	Batch EndpointBatch `json:"batch,omitempty,omitzero"`
 
 	// Headers Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
 	// given, nor can Authorization beside auth. Their values are never shown.
@@ -2129,9 +2150,9 @@ type ClientInterface interface {
 
 	// UpdateEndpointWithBody Change an endpoint
 	//
-	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-	// away, as a max_in_flight of 0 and an empty rate do.
+	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -2142,9 +2163,9 @@ type ClientInterface interface {
 
 	// UpdateEndpoint Change an endpoint
 	//
-	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-	// away, as a max_in_flight of 0 and an empty rate do.
+	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -3015,9 +3036,9 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...Reque
 
 // UpdateEndpointWithBody Change an endpoint
 //
-// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-// away, as a max_in_flight of 0 and an empty rate do.
+// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //
@@ -3038,9 +3059,9 @@ func (c *Client) UpdateEndpointWithBody(ctx context.Context, id string, contentT
 
 // UpdateEndpoint Change an endpoint
 //
-// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-// away, as a max_in_flight of 0 and an empty rate do.
+// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //
@@ -6819,9 +6840,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateEndpointWithBodyWithResponse Change an endpoint
 	//
-	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-	// away, as a max_in_flight of 0 and an empty rate do.
+	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -6832,9 +6853,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateEndpointWithResponse Change an endpoint
 	//
-	// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-	// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-	// away, as a max_in_flight of 0 and an empty rate do.
+	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -10468,9 +10489,9 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id st
 
 // UpdateEndpointWithBodyWithResponse Change an endpoint
 //
-// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-// away, as a max_in_flight of 0 and an empty rate do.
+// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //
@@ -10487,9 +10508,9 @@ func (c *ClientWithResponses) UpdateEndpointWithBodyWithResponse(ctx context.Con
 
 // UpdateEndpointWithResponse Change an endpoint
 //
-// Its URL, its weight, its limits, and what deliveries to it have beyond their signature. What is left out stays.
-// Headers, auth and tls are each replaced as a whole; empty headers, auth of the kind none and an empty tls take them
-// away, as a max_in_flight of 0 and an empty rate do.
+// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
+// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
+// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //

@@ -10,12 +10,13 @@ import (
 )
 
 type endpointsUpdateCmd struct {
-	ID       string  `arg:"" name:"id" help:"The endpoint's id."`
-	Endpoint *string `name:"endpoint-url" placeholder:"URL" help:"URL that deliveries are sent to."`
-	Weight   *int    `placeholder:"N" help:"Its share beside the stage's other endpoints, 1 to 100; 0: it gets no new deliveries."`
-	InFlight *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes; 0: no limit."`
-	Rate     *string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
-	File     string  `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls, each of which replaces what there is; - is standard input."`
+	ID         string  `arg:"" name:"id" help:"The endpoint's id."`
+	Endpoint   *string `name:"endpoint-url" placeholder:"URL" help:"URL that deliveries are sent to."`
+	Weight     *int    `placeholder:"N" help:"Its share beside the stage's other endpoints, 1 to 100; 0: it gets no new deliveries."`
+	InFlight   *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes; 0: no limit."`
+	Rate       *string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
+	batchFlags `embed:""`
+	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls, each of which replaces what there is; - is standard input."`
 }
 
 // Help is shown by asyncflow endpoints update --help.
@@ -34,7 +35,7 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate,
+	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate, Batch: c.batch(),
 		Headers: settings.Headers, Auth: settings.Auth, Tls: settings.Tls})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
@@ -31,6 +32,7 @@ type endpointsCreateCmd struct {
 	Weight     *int   `placeholder:"N" help:"Its share beside the stage's other endpoints, 0 to 100. Default: 1."`
 	InFlight   int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes. Default: no limit."`
 	Rate       string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h. Default: no limit."`
+	batchFlags `embed:""`
 	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Left out, one is made and shown this once."`
 	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"What is made: hmac, or ed25519 with a public key for the worker. Default: hmac."`
 	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls; - is standard input."`
@@ -64,7 +66,7 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 			return usageError(asyncflow.InvalidField("--rate", "%v", err))
 		}
 	}
-	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate,
+	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
 		Secret: c.Secret, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), Tls: orNothing(settings.Tls)})
 	if err != nil {
 		return err
@@ -133,7 +135,7 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.Tls))...)
 }
 
-// limitsLine says in a line what an endpoint may have at once.
+// limitsLine says in a line what an endpoint may have at once, and in one request.
 func limitsLine(e client.Endpoint) string {
 	var parts []string
 	if e.MaxInFlight > 0 {
@@ -142,7 +144,24 @@ func limitsLine(e client.Endpoint) string {
 	if !e.Rate.IsZero() {
 		parts = append(parts, e.Rate.String())
 	}
+	if !e.Batch.IsZero() {
+		parts = append(parts, fmt.Sprintf("%d in a request, waiting %s for others", e.Batch.MaxTasks, e.Batch.MaxWait))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// batchFlags say how many tasks go into one request.
+type batchFlags struct {
+	Batch     *int           `placeholder:"N" help:"The most tasks that it gets in one request, answering for each; 0: each has a request of its own."`
+	BatchWait *time.Duration `placeholder:"TIME" help:"With --batch: how long a task may wait for others to go with it, up to 5s. Default: 0s."`
+}
+
+// batch returns what the flags say, nil for nothing.
+func (f batchFlags) batch() *client.EndpointBatch {
+	if f.Batch == nil && f.BatchWait == nil {
+		return nil
+	}
+	return &client.EndpointBatch{MaxTasks: orNothing(f.Batch), MaxWait: asyncflow.Duration(orNothing(f.BatchWait))}
 }
 
 // healthLine says in a line how an endpoint is doing.

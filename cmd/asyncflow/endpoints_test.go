@@ -279,10 +279,13 @@ func TestEndpointCommands(t *testing.T) {
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=1h", "--secret="+testWebhook), "until")
 	assert.Contains(t, run(0, "endpoints", "verify", id), "verified")
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"), "ed25519 whpk_")
-	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s")
+	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s", "--batch=50", "--batch-wait=20ms")
 	assert.Contains(t, out, "5 in flight, 100/s")
 	assert.Contains(t, run(0, "endpoints", "list"), "5 in flight, 100/s")
-	assert.NotContains(t, run(0, "endpoints", "update", id, "--max-in-flight=0", "--rate="), "in flight")
+	assert.Contains(t, run(1, "endpoints", "update", id, "--batch-wait=1s"), "batch.max_tasks")
+	out = run(0, "endpoints", "update", id, "--max-in-flight=0", "--rate=", "--batch=0")
+	assert.NotContains(t, out, "in flight")
+	assert.NotContains(t, out, "in a request")
 	assert.Contains(t, run(1, "endpoints", "update", id, "--rate=5"), `rate is "5"; it must be`)
 	assert.Contains(t, run(2, "endpoints", "create", "--type=pipe", "--stage="+stage, "--rate=5/d", w.URL), "--rate must be a rate such as")
 	out = run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=0", "--max-in-flight=7", "--rate=10/h", "-o", "json", w.URL)
@@ -364,14 +367,14 @@ func TestHealthOfEndpoints(t *testing.T) {
 func TestDocumentEndpointSettings(t *testing.T) {
 	t.Parallel()
 	doc, err := parseDocument([]byte(`endpoints:
-  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, max_in_flight: 3, rate: 5/m, secret_kind: ed25519, headers: {X-Key: "${KEY}"},
+  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, max_in_flight: 3, rate: 5/m, batch: {max_tasks: 50, max_wait: 20ms}, secret_kind: ed25519, headers: {X-Key: "${KEY}"},
      auth: {kind: oauth2, token_url: "https://l.example.com/", client_id: me, client_secret: "${KEY}", scopes: [a]}, tls: {ca: "${KEY}"}}
   - {type: pipe, stage: only, url: "https://v.example.com/"}
 `), func(name string) (string, bool) { return "swordfish", name == "KEY" })
 	require.NoError(t, err)
 	zero := 0
 	assert.Equal(t, client.NewEndpoint{Type: "pipe", Stage: "only", Url: "https://w.example.com/", Weight: &zero, SecretKind: "ed25519",
-		MaxInFlight: 3, Rate: asyncflow.Rate{Count: 5, Per: time.Minute},
+		MaxInFlight: 3, Rate: asyncflow.Rate{Count: 5, Per: time.Minute}, Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)},
 		Headers: map[string]string{"X-Key": "swordfish"}, Tls: client.EndpointTLS{CA: "swordfish"},
 		Auth: client.EndpointAuth{Kind: "oauth2", TokenURL: "https://l.example.com/", ClientID: "me", ClientSecret: "swordfish", Scopes: []string{"a"}}}, doc.Endpoints[0])
 	assert.Nil(t, doc.Endpoints[1].Weight)

@@ -155,7 +155,7 @@ func (n *node) has(role string) bool { return slices.Contains(n.cfg.roles, role)
 // prepare makes the parts that the roles ask for.
 func (n *node) prepare() error {
 	wire := n.cfg.callbacks
-	wire.Connections, wire.MaxOutput = n.cfg.dispatcher.Concurrency, n.cfg.api.MaxContext
+	wire.Connections, wire.MaxOutput, wire.Log = n.cfg.dispatcher.Concurrency, n.cfg.api.MaxContext, n.cfg.log
 	n.wire = callbacks.NewSender(wire, n.keys)
 	if n.has(roleDispatcher) {
 		cfg := n.cfg.dispatcher

@@ -47,6 +47,9 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	if p.Url == nil && p.Auth == nil { // what was allowed once may stay; each delivery is held against the policy of today
 		egress = asyncflow.Anywhere
 	}
+	if p.Batch != nil {
+		e.Batch = *p.Batch
+	}
 	if err := setLimits(e, p); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObje
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
-	e.Limits = asyncflow.Limits{MaxInFlight: r.Body.MaxInFlight, Rate: r.Body.Rate}
+	e.Limits, e.Batch = asyncflow.Limits{MaxInFlight: r.Body.MaxInFlight, Rate: r.Body.Rate}, r.Body.Batch
 	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *Server) seenEndpoint(e asyncflow.Endpoint, counted store.Failing, now t
 		return Endpoint{}, err
 	}
 	o = o.Masked()
-	out := Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, Weight: e.Weight, MaxInFlight: e.Limits.MaxInFlight, Rate: e.Limits.Rate,
+	out := Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, Weight: e.Weight, MaxInFlight: e.Limits.MaxInFlight, Rate: e.Limits.Rate, Batch: e.Batch,
 		Health: healthOut(e.Health, counted, now), Secrets: secretsOut(e, now), OldSecretSignsUntil: e.OldSecretSignsUntil(now),
 		Headers: o.Headers, Auth: o.Auth, Tls: o.TLS, Verification: verificationOf(e), VerifiedAt: e.VerifiedAt, VerificationError: e.VerificationError,
 		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt}

@@ -335,6 +335,39 @@ func TestEndpointLimits(t *testing.T) {
 	assert.NotContains(t, string(got.body), `"rate"`)
 }
 
+// An endpoint's batch is given, changed, shown and taken away.
+func TestEndpointBatch(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	e := b.createEndpoint(`"url":"https://w.example.com/x","batch":{"max_tasks":50,"max_wait":"20ms"}`)
+	want := asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)}
+	assert.Equal(t, want, e.Batch)
+	stored := func() asyncflow.Batch {
+		pipe, err := b.store.Catalog.Type("acme", "pipe")
+		require.NoError(t, err)
+		return pipe.Endpoints("first")[0].Batch
+	}
+	assert.Equal(t, want, stored())
+	b.patchEndpoint(e.Id, `{"weight":2}`)
+	assert.Equal(t, want, stored(), "what is left out stays")
+	assert.Equal(t, asyncflow.Batch{MaxTasks: 1000}, b.patchEndpoint(e.Id, `{"batch":{"max_tasks":1000}}`).Batch, "it is replaced as a whole")
+	b.patchEndpoint(e.Id, `{"batch":{"max_tasks":1,"max_wait":"5s"}}`)
+	for body, field := range map[string]string{
+		`{"max_tasks":1001}`: "batch.max_tasks", `{"max_tasks":-1}`: "batch.max_tasks", `{"max_tasks":"5"}`: "batch.max_tasks", `{"max_wait":"1s"}`: "batch.max_tasks",
+		`{"max_tasks":5,"max_wait":"5001ms"}`: "batch.max_wait", `{"max_tasks":5,"max_wait":"-1s"}`: "batch.max_wait", `{"max_tasks":5,"max_wait":5}`: "batch.max_wait",
+		`null`: "batch", `5`: "batch", `{"max":5}`: "batch.max",
+	} {
+		for _, a := range []answer{b.call("PATCH", "/v1/endpoints/"+e.Id, `{"batch":`+body+`}`),
+			b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/y","batch":`+body+`}`)} {
+			require.Equal(t, 400, a.status, "%s: %s", body, a.body)
+			assert.Equal(t, field, a.problem.Errors[0].Field, "%s: %s", body, a.body)
+		}
+	}
+	assert.Zero(t, b.patchEndpoint(e.Id, `{"batch":{}}`).Batch)
+	assert.Zero(t, stored())
+	assert.NotContains(t, string(b.call("GET", "/v1/endpoints/"+e.Id, "").body), "batch")
+}
+
 // An endpoint shows how it is doing; whoever manages it may take it for well.
 func TestEndpointHealth(t *testing.T) {
 	b := setup(t)

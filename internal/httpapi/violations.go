@@ -89,6 +89,10 @@ func schemaViolation(e *openapi3.SchemaError, at string) asyncflow.FieldError {
 			field = join(field, part)
 		}
 	}
+	var inner *openapi3.SchemaError
+	if e.SchemaField == "allOf" && errors.As(e.Origin, &inner) { // which of them, and where
+		return schemaViolation(inner, at)
+	}
 	if name, ok := strings.CutPrefix(e.Reason, `property "`); ok && e.SchemaField == "properties" {
 		return asyncflow.FieldError{Field: join(field, strings.TrimSuffix(name, `" is unsupported`)), Message: "is not a known field"}
 	}

@@ -1,0 +1,329 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// requests keeps the requests that were sent, and answers them with answer (nil: done).
+type requests struct {
+	answer func([]asyncflow.Delivery) []asyncflow.Outcome
+
+	mu  sync.Mutex
+	all [][]asyncflow.Delivery
+}
+
+func (r *requests) Send(_ context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+	r.mu.Lock()
+	r.all = append(r.all, all)
+	r.mu.Unlock()
+	if r.answer != nil {
+		return r.answer(all)
+	}
+	return each(all, done)
+}
+
+func each(all []asyncflow.Delivery, o asyncflow.Outcome) []asyncflow.Outcome {
+	outcomes := make([]asyncflow.Outcome, len(all))
+	for i := range outcomes {
+		outcomes[i] = o
+	}
+	return outcomes
+}
+
+// sizes returns how many tasks each request of a stage had.
+func (r *requests) sizes(stage string) (sizes []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range r.all {
+		if all[0].Lease.Stage == stage {
+			sizes = append(sizes, len(all))
+		}
+	}
+	return sizes
+}
+
+// batch has the endpoint of a stage get several tasks in a request.
+func (b *bundle) batch(stage string, most int, wait time.Duration) {
+	b.exec(fmt.Sprintf(`UPDATE tenant_acme.endpoints SET batch_max_tasks = %d, batch_max_wait = '%d microseconds' WHERE stage = '%s'`, most, wait.Microseconds(), stage))
+}
+
+// held submits tasks while the type is paused, so that they are all there at once.
+func (n *node) held(t *testing.T, tasks []asyncflow.NewTask) []store.Submitted {
+	t.Helper()
+	_, err := n.Pause(t.Context(), tenant, "pipe", "")
+	require.NoError(t, err)
+	results := n.Submit(t.Context(), tenant, tasks)
+	for _, r := range results {
+		require.NoError(t, r.Err)
+	}
+	_, err = n.Resume(t.Context(), tenant, "pipe", 0)
+	require.NoError(t, err)
+	return results
+}
+
+func newTasks(n int) []asyncflow.NewTask {
+	tasks := make([]asyncflow.NewTask, n)
+	for i := range tasks {
+		tasks[i] = asyncflow.NewTask{Type: "pipe", Context: fmt.Append(nil, i)}
+	}
+	return tasks
+}
+
+// Tasks go together up to the endpoint's number, in their order, each to its own end; the
+// next stage has an endpoint that gets them one by one.
+func TestTasksGoTogether(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 10, time.Second)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	tasks := n.held(t, newTasks(100))
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+	assert.Equal(t, []int{10, 10, 10, 10, 10, 10, 10, 10, 10, 10}, r.sizes("first"))
+	assert.Len(t, r.sizes("second"), 100)
+	for _, all := range r.all {
+		for i, d := range all {
+			assert.Equal(t, []any{all[0].Endpoint.ID, all[0].Lease.Stage, all[0].Timeout, tenant, 3}, []any{d.Endpoint.ID, d.Lease.Stage, d.Timeout, d.Tenant, d.MaxAttempts})
+			if i > 0 {
+				before := all[i-1].Lease
+				assert.True(t, before.OrderTime.Before(d.Lease.OrderTime) || before.OrderTime.Equal(d.Lease.OrderTime) && before.ID.Number < d.Lease.ID.Number)
+			}
+		}
+	}
+	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	assert.Len(t, attempts, 2)
+}
+
+// Each task of a request has its own outcome.
+func TestOutcomesOfTasksThatGoTogether(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 4, time.Second)
+	r := &requests{answer: func(all []asyncflow.Delivery) []asyncflow.Outcome {
+		outcomes := each(all, done)
+		for i, d := range all {
+			switch string(d.Lease.Context) {
+			case "1":
+				outcomes[i] = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
+			case "2":
+				if d.Lease.Attempt == 1 {
+					outcomes[i] = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200, Error: "again"}
+				}
+			case "3":
+				if d.Lease.Stage == "first" {
+					outcomes[i] = asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 200}
+				}
+			}
+		}
+		return outcomes
+	}}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	tasks := n.held(t, newTasks(4))
+	n.await(t, tasks[:1], asyncflow.StatusSucceeded)
+	n.await(t, tasks[1:2], asyncflow.StatusFailed)
+	n.await(t, tasks[2:3], asyncflow.StatusSucceeded)
+	require.Equal(t, []int{4, 1}, r.sizes("first"), "the one that failed comes again, alone")
+	task, err := n.Task(t.Context(), tenant, tasks[3].ID)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.StatusRunning, task.Status, "its completion comes later")
+	attempts, err := n.Attempts(t.Context(), tenant, tasks[2].ID)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"again", 1}, []any{attempts[0].Error, attempts[0].Attempt})
+	n.stop() // it has a slot no more: the node doesn't wait for it
+}
+
+// The first of those that wait bounds the wait of all; without a wait those go together
+// that were leased together.
+func TestWaitForOthers(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 100, 300*time.Millisecond)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	start := time.Now()
+	n.await(t, append(n.submit(t, 1), n.submit(t, 2)...), asyncflow.StatusSucceeded)
+	assert.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	assert.Equal(t, []int{3}, r.sizes("first"))
+	b.batch("first", 100, 0)
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Endpoints("first")[0].Batch.MaxWait == 0
+	}, 10*time.Second, time.Millisecond)
+	n.await(t, n.held(t, newTasks(30)), asyncflow.StatusSucceeded)
+	assert.Contains(t, r.sizes("first"), 30)
+}
+
+// A request has a bound in bytes; a task with more goes alone.
+func TestBytesOfARequest(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 10, 300*time.Millisecond)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	tasks := newTasks(5)
+	for i, size := range []int{100, asyncflow.MaxBatchBytes - 100, 100, asyncflow.MaxBatchBytes + 100, 100} {
+		tasks[i].Context = []byte(`"` + strings.Repeat("x", size-2) + `"`)
+	}
+	n.await(t, n.held(t, tasks), asyncflow.StatusSucceeded)
+	assert.ElementsMatch(t, []int{2, 1, 1, 1}, r.sizes("first"))
+}
+
+// Tasks that can't be filled up to the number don't wait for others that have no room.
+func TestNoRoomForOthers(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 100, asyncflow.MaxBatchWait)
+	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 7 WHERE stage = 'first'`)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{Concurrency: 16}, r)
+	start := time.Now()
+	n.await(t, n.held(t, newTasks(28)), asyncflow.StatusSucceeded)
+	assert.Less(t, time.Since(start), asyncflow.MaxBatchWait)
+	assert.Equal(t, []int{7, 7, 7, 7}, r.sizes("first"))
+	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = NULL`)
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Endpoints("first")[0].Limits.MaxInFlight == 0
+	}, 10*time.Second, time.Millisecond)
+	start = time.Now()
+	n.await(t, n.held(t, newTasks(28)), asyncflow.StatusSucceeded)
+	assert.Less(t, time.Since(start), 2*asyncflow.MaxBatchWait, "only the last of them have waited: the node had no room for more")
+}
+
+// A stop gives back what waits for others, without an attempt.
+func TestStopWhileTasksWaitForOthers(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 100, asyncflow.MaxBatchWait)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	tasks := n.submit(t, 5)
+	n.running(t, tasks)
+	start := time.Now()
+	n.stop()
+	assert.Less(t, time.Since(start), asyncflow.MaxBatchWait)
+	assert.Empty(t, r.sizes("first"))
+	b.batch("first", 5, asyncflow.MaxBatchWait)
+	other := b.startWith("b", dispatcher.Config{}, r)
+	other.await(t, tasks, asyncflow.StatusSucceeded)
+	assert.Equal(t, []int{5}, r.sizes("first"))
+	attempts, err := other.Attempts(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	assert.Equal(t, []any{asyncflow.OutcomeReleased, 1}, []any{attempts[0].Outcome, attempts[1].Attempt})
+}
+
+// running waits until all tasks are leased.
+func (n *node) running(t *testing.T, tasks []store.Submitted) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, r := range tasks {
+			if task, err := n.Task(t.Context(), tenant, r.ID); err != nil || task.Status != asyncflow.StatusRunning {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, time.Millisecond)
+}
+
+// What waits for others is given back when the type is paused, or its endpoint gets no
+// tasks any more.
+func TestPauseWhileTasksWaitForOthers(t *testing.T) {
+	for name, end := range map[string]func(*bundle, *node) error{
+		"paused": func(b *bundle, n *node) error {
+			_, err := n.Pause(b.t.Context(), tenant, "pipe", "")
+			return err
+		},
+		"its weight is 0": func(b *bundle, n *node) error {
+			pipe, err := n.Catalog.Type(tenant, "pipe")
+			if err == nil {
+				_, err = n.ChangeEndpoint(b.t.Context(), tenant, pipe.Endpoints("first")[0].ID, func(e *asyncflow.Endpoint) error { e.Weight = 0; return nil })
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.batch("first", 100, time.Second)
+			r := &requests{}
+			n := b.startWith("a", dispatcher.Config{}, r)
+			tasks := n.submit(t, 3)
+			n.running(t, tasks)
+			require.NoError(t, end(b, n))
+			require.Eventually(t, func() bool {
+				attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
+				return err == nil && len(attempts) > 0 && attempts[0].Outcome == asyncflow.OutcomeReleased
+			}, 10*time.Second, 5*time.Millisecond)
+			assert.Empty(t, r.sizes("first"))
+		})
+	}
+}
+
+// Never two tasks of an ordered flow key go together.
+func TestOrderedTasksDontGoTogether(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 10, 50*time.Millisecond)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	n.put(t, func(t *asyncflow.TaskType) { t.Flow = &asyncflow.Flow{Ordered: true} })
+	tasks := newTasks(12)
+	for i := range tasks {
+		tasks[i].Options.FlowKey = fmt.Sprint("key", i%4)
+	}
+	n.await(t, n.held(t, tasks), asyncflow.StatusSucceeded)
+	together := 0
+	for _, all := range r.all {
+		keys := map[string]bool{}
+		for _, d := range all {
+			assert.False(t, keys[d.Lease.Options.FlowKey])
+			keys[d.Lease.Options.FlowKey] = true
+		}
+		together = max(together, len(all))
+	}
+	assert.Greater(t, together, 1, "but those of several keys do")
+}
+
+// A request is one observation of its endpoint's health, however many tasks it has.
+func TestHealthOfRequests(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 20, time.Second)
+	r := &requests{answer: func(all []asyncflow.Delivery) []asyncflow.Outcome { return each(all, refused) }}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	n.await(t, n.held(t, newTasks(20)), asyncflow.StatusFailed)
+	assert.Len(t, r.sizes("first"), 3)
+	assert.Empty(t, n.health(t, "first").State, "it has failed three times, not 60")
+}
+
+// What is cut off by a stop is lost for all tasks of the request.
+func TestCutOffTogether(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 3, time.Second)
+	started := make(chan struct{}, 1)
+	n := b.startWith("a", dispatcher.Config{Grace: time.Millisecond}, senderFunc(func(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+		started <- struct{}{}
+		<-ctx.Done()
+		return each(all, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "cut off"})
+	}))
+	tasks := n.submit(t, 3)
+	<-started
+	n.stop()
+	other := b.startWith("b", dispatcher.Config{}, &requests{})
+	other.await(t, tasks, asyncflow.StatusSucceeded)
+	for _, task := range tasks {
+		attempts, err := other.Attempts(t.Context(), tenant, task.ID)
+		require.NoError(t, err)
+		assert.Equal(t, asyncflow.OutcomeLost, attempts[0].Outcome)
+	}
+}
+
+type senderFunc func(context.Context, []asyncflow.Delivery) []asyncflow.Outcome
+
+func (f senderFunc) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+	return f(ctx, all)
+}
