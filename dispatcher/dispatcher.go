@@ -46,6 +46,7 @@ type Dispatcher struct {
 
 	attempts sync.WaitGroup // leased tasks that are not settled yet
 	held     held           // how many they are, by type
+	chores   chores
 	crowd    crowd
 	rates    *rates
 	patients patients
@@ -102,7 +103,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return err
 }
 
-// drain waits for the attempts under way, and cuts them off after the grace.
+// drain waits for the attempts under way, cut off after the grace, and the chores.
 func (d *Dispatcher) drain(cutOff func()) {
 	if n := d.slots.held(); n > 0 {
 		d.log.Info("draining", "attempts", n, "grace", d.cfg.Grace)
@@ -110,6 +111,7 @@ func (d *Dispatcher) drain(cutOff func()) {
 	timer := time.AfterFunc(d.cfg.Grace, cutOff)
 	defer timer.Stop()
 	d.attempts.Wait()
+	d.chores.end()
 }
 
 func (d *Dispatcher) leaseLoop(ctx, sending context.Context) error {

@@ -19,5 +19,6 @@
 // When the context of Run ends, no new leases are taken; attempts under way have
 // a grace to end; then they are cut off and their tasks go back as lost attempts.
 // Leases that were not sent yet are given back without an attempt. Settlements
-// are written on a context that outlives all that.
+// are written on a context that outlives all that. Run returns when nothing is
+// under way any more: afterwards nothing is written, and nothing logged.
 package dispatcher
