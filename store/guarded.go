@@ -176,7 +176,6 @@ const guardPause = 5 * time.Millisecond
 // type has the lock: nobody waits for it, as there are other types.
 func (s *Store) beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (f InFlight, stages []string, ours bool, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
-	var end int
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`, guardLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
@@ -191,14 +190,11 @@ func (s *Store) beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (f 
 			return err
 		})
 	b.Queue(t.tables.at(0, `SELECT ARRAY(`+heldStagesSQL+`)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&stages) })
-	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name).QueryRow(func(row pgx.Row) error { return row.Scan(&end) })
+	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, false, err
 	}
-	if end != t.End { // tasks of a flow key may stand in a table that this node doesn't know of
-		err = errElsewhere
-	}
-	return f, stages, ours, err
+	return f, stages, ours, onNewest()
 }
 
 // healthSince returns from when on leases count for the health of the type's endpoints
