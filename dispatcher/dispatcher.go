@@ -65,8 +65,9 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
+		agenda: newAgenda(s.Clock.Now), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
 		crowd: crowd{endpoints: map[string]int{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenants)
 	return d
@@ -129,6 +130,11 @@ func (d *Dispatcher) leaseLoop(ctx, sending context.Context) error {
 const (
 	contendedPause = 20 * time.Millisecond
 	failurePause   = time.Second
+
+	// A type that the node has no room for is looked at when slots are given back, but no
+	// more often than this; and after a while, as the number of nodes may have changed.
+	fullPause = 2 * time.Millisecond
+	fullLook  = time.Second
 
 	// leaseTime bounds one lease against a database that doesn't answer.
 	leaseTime = 10 * time.Second
@@ -216,14 +222,15 @@ func (d *Dispatcher) takeRoom(ctx context.Context, key store.TypeKey) (*store.Ty
 }
 
 // room returns a type and how many tasks of it may be leased; for so many slots were taken
-// already. Without any it is looked at again when it is resumed, or, while it is being
-// ramped up, in a moment.
+// already. Without any it is looked at again when it is resumed, when slots are given
+// back, or, while it is being ramped up, in a moment.
 func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		d.agenda.forget(key)
 		return nil, 0
 	}
+	gives := d.slots.given()
 	now := d.store.Clock.Now()
 	room := t.Room(d.cfg.Concurrency, now)
 	if room < d.cfg.Concurrency {
@@ -231,12 +238,16 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 		room = max(0, room-ofType)
 	}
 	ofTenant, again := d.tenantRoom(key.Tenant, now)
+	if room == 0 {
+		again = now.Add(contendedPause)
+	}
 	room = max(0, min(room, d.fair(key, taken), ofTenant))
 	switch {
 	case t.Paused():
 		d.agenda.put(key, time.Time{}, time.Time{})
 	case room == 0:
-		d.agenda.put(key, again, time.Time{})
+		d.agenda.put(key, again, now.Add(fullPause))
+		d.slots.await(key, gives)
 	}
 	return t, min(room, t.ScheduleLimit)
 }

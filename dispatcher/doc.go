@@ -10,7 +10,8 @@
 // first, wait for free slots, and lease as many tasks as there are slots, up to
 // the type's schedule_limit; a type is with one leaser at a time. Each leased
 // task is attempted in a goroutine of its own and holds its slot until its outcome
-// is settled, so that a node never holds more than its capacity.
+// is settled, so that a node never holds more than its capacity. A type that the
+// node has no room for is looked at again when slots are given back.
 //
 // Nothing is asked of the database while nothing is due.
 //
