@@ -79,9 +79,13 @@ const (
 	WaitLimit     WaitReason = "endpoint_limit"     // a place at an endpoint of its stage
 	WaitUnhealthy WaitReason = "endpoint_unhealthy" // an endpoint of its stage to be well again
 
-	WaitType     WaitReason = "type_limit" // a place among those of its type; never stored
-	WaitPaused   WaitReason = "paused"     // its task type to be resumed; never stored
-	WaitCapacity WaitReason = "capacity"   // a dispatcher with room: it is due; never stored
+	// These are never stored.
+
+	WaitType        WaitReason = "type_limit"                  // a place within the limits of its type
+	WaitConcurrency WaitReason = "quota_concurrency"           // a place within this quota of its tenant
+	WaitDeliveries  WaitReason = "quota_deliveries_per_second" // a place within this one
+	WaitPaused      WaitReason = "paused"                      // its task type to be resumed
+	WaitCapacity    WaitReason = "capacity"                    // a dispatcher with room: it is due
 )
 
 // Verdict is what follows from an outcome.

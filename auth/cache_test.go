@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,8 +33,9 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	token := hs256(t, nil, nil)
 	first, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
-	require.Equal(t, 1, v.cache.size())
-	v.issuers[0].ring.Store(&keyring{method: v.issuers[0].method, secret: []byte("a hit doesn't need the secret any more")})
+	require.Equal(t, 1, v.trust.Load().cache.size())
+	ring := &v.trust.Load().issuers[0].ring
+	ring.Store(&keyring{method: jwt.SigningMethodHS256, print: ring.Load().print}) // a hit doesn't need the secret any more
 	second, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
@@ -58,7 +60,7 @@ func TestCacheNeverOutlivesTheToken(t *testing.T) {
 		_, wantErr := newVerifier(t, cfg).Verify(context.Background(), token, now)
 		_, err := seen.Verify(context.Background(), token, now)
 		require.Equal(t, wantErr == nil, err == nil, "at %v: cached %v, anew %v", now, err, wantErr)
-		_, hit := seen.cache.get(sha256.Sum256([]byte(token)), now)
+		_, hit := seen.trust.Load().cache.get(sha256.Sum256([]byte(token)), now)
 		require.False(t, hit && !now.Before(exp), "served from the cache at %v", now)
 	}
 	_, err = seen.Verify(context.Background(), token, exp.Add(cfg.Leeway))
@@ -70,13 +72,19 @@ func TestTokenInTheLeewayIsNotCached(t *testing.T) {
 	v := newVerifier(t, secretConfig())
 	_, err := v.Verify(context.Background(), hs256(t, nil, fields{"exp": testNow.Unix()}), testNow)
 	require.NoError(t, err)
-	require.Zero(t, v.cache.size())
+	require.Zero(t, v.trust.Load().cache.size())
+}
+
+// secretEntry is an entry of an issuer with a secret, good for an hour.
+func secretEntry(t *testing.T) entry {
+	issuer := newVerifier(t, secretConfig()).trust.Load().issuers[0]
+	return entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}, issuer: issuer, key: keyMark{thumbprint: issuer.ring.Load().print}}
 }
 
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache(maxCached)
-	e := entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(t, secretConfig()).issuers[0]}
+	e := secretEntry(t)
 	for n := range 3 * maxCached {
 		c.put(sumOf(n), e, testNow)
 		_, ok := c.get(sumOf(n), testNow)
@@ -105,7 +113,7 @@ func TestCachePutTwice(t *testing.T) {
 	t.Parallel()
 	c := newCache(2 * cacheShards)
 	one, two := tokenSum{1: 1}, tokenSum{1: 2} // of one shard
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(t, secretConfig()).issuers[0]}
+	e := secretEntry(t)
 	c.put(one, e, testNow)
 	c.put(two, e, testNow)
 	c.put(one, e, testNow)
@@ -116,7 +124,7 @@ func TestCachePutTwice(t *testing.T) {
 func TestVerifyConcurrently(t *testing.T) {
 	t.Parallel()
 	v := newVerifier(t, secretConfig())
-	v.cache = newCache(cacheShards) // so small that every goroutine evicts
+	v.trust.Load().cache = newCache(cacheShards) // so small that every goroutine evicts
 	tenants := []string{"acme", "beta", "gamma", "delta", "echo"}
 	tokens := make([]string, 0, 100)
 	for n := range 100 {
@@ -136,7 +144,7 @@ func TestVerifyConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.LessOrEqual(t, v.cache.size(), cacheShards)
+	require.LessOrEqual(t, v.trust.Load().cache.size(), cacheShards)
 }
 
 func BenchmarkVerifyCached(b *testing.B) {
@@ -169,7 +177,7 @@ func BenchmarkVerifyAnew(b *testing.B) {
 	sum := sha256.Sum256([]byte(token))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := v.verifyNew(context.Background(), token, sum, testNow); err != nil {
+		if _, err := v.trust.Load().verifyNew(context.Background(), token, sum, testNow); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -177,7 +185,7 @@ func BenchmarkVerifyAnew(b *testing.B) {
 
 func BenchmarkCachePutFull(b *testing.B) {
 	c := newCache(maxCached)
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(b, secretConfig()).issuers[0]}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(b, secretConfig()).trust.Load().issuers[0]}
 	for n := range 2 * maxCached {
 		c.put(sumOf(n), e, testNow)
 	}

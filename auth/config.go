@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -34,13 +35,15 @@ const (
 )
 
 // Config says which tokens of one issuer are trusted and how they are made. Start
-// from DefaultConfig and set the keys of one family: one of HMACSecret, PublicKeys,
-// PublicKeysFile and JWKSURL to verify, and HMACSecret or PrivateKey to issue.
+// from DefaultConfig and set the keys of one family: one of HMACSecret, HMACSecretFile,
+// PublicKeys, PublicKeysFile and JWKSURL to verify, and HMACSecret, HMACSecretFile or
+// PrivateKey to issue.
 type Config struct {
 	HMACSecret []byte // HS256: at least MinSecretBytes random bytes
 	PublicKeys []byte // PEM blocks PUBLIC KEY (PKIX) or a JWK Set, of one algorithm, for a Verifier
 	PrivateKey []byte // one PEM block PRIVATE KEY (PKCS #8), for an Issuer
 
+	HMACSecretFile string         // a file of such secrets, one a line, 10 at most; it is read again while it changes. An Issuer signs with the first
 	PublicKeysFile string         // a file with what PublicKeys would have; it is read again while it changes
 	JWKSURL        string         // where the issuer publishes its JWK Set; Algorithm must be set
 	AllowHTTP      bool           // let JWKSURL be a plain http one
@@ -130,17 +133,28 @@ func (c Config) checkFamily() error {
 	if c.Algorithm != "" && methodNamed(c.Algorithm) == nil {
 		return asyncflow.InvalidField("Algorithm", "is %.20q; it must be HS256, EdDSA, ES256 or RS256", c.Algorithm)
 	}
-	if len(c.HMACSecret) == 0 {
+	if len(c.HMACSecret) == 0 && c.HMACSecretFile == "" {
 		return c.checkPublic()
 	}
-	if len(c.PublicKeys) > 0 || len(c.PrivateKey) > 0 || c.PublicKeysFile != "" || c.JWKSURL != "" {
-		return asyncflow.InvalidField("HMACSecret", "must not be set beside public keys or PrivateKey: keys are of one family")
+	return c.checkSecret()
+}
+
+func (c Config) checkSecret() error {
+	name := "HMACSecret"
+	if c.HMACSecretFile != "" {
+		name = "HMACSecretFile"
 	}
-	if len(c.HMACSecret) < MinSecretBytes {
-		return asyncflow.InvalidField("HMACSecret", "must have at least %d bytes, not %d", MinSecretBytes, len(c.HMACSecret))
+	if len(c.PublicKeys) > 0 || len(c.PrivateKey) > 0 || c.PublicKeysFile != "" || c.JWKSURL != "" {
+		return asyncflow.InvalidField(name, "must not be set beside public keys or PrivateKey: keys are of one family")
+	}
+	if c.HMACSecretFile != "" && len(c.HMACSecret) > 0 {
+		return asyncflow.InvalidField(name, "must not be set beside a secret: the file holds them all")
+	}
+	if c.HMACSecretFile == "" && len(c.HMACSecret) < MinSecretBytes {
+		return asyncflow.InvalidField(name, "must have at least %d bytes, not %d", MinSecretBytes, len(c.HMACSecret))
 	}
 	if bytes.Contains(c.HMACSecret, []byte(pemBegin)) {
-		return asyncflow.InvalidField("HMACSecret", "holds a PEM block, which may be public: set PublicKeys or PrivateKey instead")
+		return asyncflow.InvalidField(name, "holds a PEM block, which may be public: set PublicKeys or PrivateKey instead")
 	}
 	if c.Algorithm != "" && c.Algorithm != "HS256" {
 		return asyncflow.InvalidField("Algorithm", "is %s, but the key is a secret: it must be HS256", c.Algorithm)
@@ -185,6 +199,18 @@ func (c Config) checkURL() error {
 // section 4.1.9), in lower case.
 func mediaSubtype(typ string) string {
 	return strings.TrimPrefix(strings.ToLower(typ), "application/")
+}
+
+// equal tells whether c and other trust the same tokens for the same reasons.
+func (c Config) equal(other Config) bool {
+	sameCAs := c.RootCAs.Equal(other.RootCAs)
+	c.RootCAs, other.RootCAs = nil, nil
+	return sameCAs && reflect.DeepEqual(c, other)
+}
+
+// sameURL tells whether c and other have their keys from the same URL, and may.
+func (c Config) sameURL(other Config) bool {
+	return c.JWKSURL == other.JWKSURL && c.Algorithm == other.Algorithm && c.AllowHTTP == other.AllowHTTP && c.RootCAs.Equal(other.RootCAs)
 }
 
 // kinds returns the kind of token that each typ stands for.

@@ -29,14 +29,16 @@
 // else its RFC 7638 thumbprint: the base64url of the SHA-256 of its JWK. With
 // several keys, as during a rotation, every token must name its key. With one
 // key a token may leave kid out, but must not name another; with a JWK Set it must
-// name its key always. A secret has no id, and kid is not read.
+// name its key always. Secrets have no ids, and kid is not read: a token is held against
+// each of them.
 //
 // # Rotation
 //
-// Keys that stand in a file or at a URL are read again: after Config.Interval, and when
-// a token names a key that isn't known, though not more often than every second (a file)
-// or 10 s (a URL). A token whose key is gone is refused from then on, also one that was
-// verified before. What can't be read or used changes nothing.
+// Keys and secrets that stand in a file or at a URL are read again: after Config.Interval,
+// and when a token names a key that isn't known, though not more often than every second
+// (a file) or 10 s (a URL). A token whose key is gone is refused from then on, also one that was
+// verified before. What can't be read or used changes nothing. Verifier.Change replaces
+// the issuers themselves.
 //
 // The caller passes the time that tokens are judged by. Every error is an
 // *asyncflow.Error, or wraps one.

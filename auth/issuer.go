@@ -24,7 +24,8 @@ type Issuer struct {
 	keyID    string // empty for a secret
 }
 
-// NewIssuer returns an Issuer that signs with HMACSecret or PrivateKey. If cfg
+// NewIssuer returns an Issuer that signs with HMACSecret, the first secret in
+// HMACSecretFile, or PrivateKey. If cfg
 // has PublicKeys too, the private key must belong to one of them, with the same
 // id, so that a Verifier of the same cfg accepts the tokens. An error is an
 // InvalidField named by the field of cfg.
@@ -35,6 +36,14 @@ func NewIssuer(cfg Config) (*Issuer, error) {
 	i := &Issuer{issuer: cfg.Issuer, audience: cfg.Audience, typ: mediaSubtype(cfg.TokenType), adminTyp: mediaSubtype(cfg.AdminType)}
 	if len(cfg.HMACSecret) > 0 {
 		i.method, i.key = jwt.SigningMethodHS256, bytes.Clone(cfg.HMACSecret)
+		return i, nil
+	}
+	if cfg.HMACSecretFile != "" {
+		secret, err := firstSecret(cfg.HMACSecretFile)
+		if err != nil {
+			return nil, asyncflow.InvalidField("HMACSecretFile", "can't be used: %v", err)
+		}
+		i.method, i.key = jwt.SigningMethodHS256, secret
 		return i, nil
 	}
 	if len(cfg.PrivateKey) == 0 {

@@ -23,7 +23,7 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			cfg := publicConfig(key.public)
 			cfg.PrivateKey = key.private
 			v := newVerifier(t, cfg)
-			require.Equal(t, alg, v.issuers[0].method.Alg())
+			require.Equal(t, alg, v.trust.Load().issuers[0].method.Alg())
 			token, err := newIssuer(t, cfg).Issue("acme", "ci", []Scope{ScopeWork}, time.Hour, testNow)
 			require.NoError(t, err)
 			p, err := v.Verify(context.Background(), token, testNow)

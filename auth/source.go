@@ -158,6 +158,13 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// failed tells whether the last load failed.
+func (s *source) failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure != nil
+}
+
 // missing returns nil once keys have been loaded, else why not.
 func (s *source) missing(issuer string) error {
 	s.mu.Lock()

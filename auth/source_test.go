@@ -86,7 +86,7 @@ func TestRotationAtTheIssuer(t *testing.T) {
 	a, b := newEd25519(t, nil), newEd25519(t, nil)
 	ofA, ofB := tokenOf(t, a, "a", nil), tokenOf(t, b, "b", nil)
 	v := newVerifier(t, s.config())
-	source := v.issuers[0].source
+	source := v.trust.Load().issuers[0].source
 	source.rest = 0
 
 	s.publish(200, setOf(named(t, a, "a")))
@@ -95,7 +95,7 @@ func TestRotationAtTheIssuer(t *testing.T) {
 	s.publish(200, setOf(named(t, a, "a"), named(t, b, "b")))
 	require.NoError(t, verify(v, ofB), "a new key is looked for at once")
 	require.NoError(t, verify(v, ofA))
-	require.Equal(t, 2, v.cache.size())
+	require.Equal(t, 2, v.trust.Load().cache.size())
 
 	s.publish(200, setOf(named(t, b, "b")))
 	require.NoError(t, source.load(t.Context()))
@@ -154,7 +154,7 @@ func TestOutageOfTheIssuer(t *testing.T) {
 			s := newKeyServer(t, httptest.NewTLSServer)
 			s.publish(200, good)
 			v := newVerifier(t, s.config())
-			source := v.issuers[0].source
+			source := v.trust.Load().issuers[0].source
 			require.NoError(t, source.load(t.Context()))
 			require.NoError(t, v.Ready())
 			source.limit = 300 * time.Millisecond
@@ -188,7 +188,7 @@ func TestHugeKeySet(t *testing.T) {
 	cfg := s.config()
 	cfg.AllowHTTP = true
 	v := newVerifier(t, cfg)
-	require.ErrorContains(t, v.issuers[0].source.load(t.Context()), "has more than 262144 bytes")
+	require.ErrorContains(t, v.trust.Load().issuers[0].source.load(t.Context()), "has more than 262144 bytes")
 	require.Less(t, <-sent, 64<<20)
 }
 
@@ -200,7 +200,7 @@ func TestPackedKeySet(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write([]byte("\x1f\x8b"))
 	})
-	require.ErrorContains(t, newVerifier(t, s.config()).issuers[0].source.load(t.Context()), "is not a JWK Set")
+	require.ErrorContains(t, newVerifier(t, s.config()).trust.Load().issuers[0].source.load(t.Context()), "is not a JWK Set")
 }
 
 // Who the server is, is proven.
@@ -210,7 +210,7 @@ func TestUntrustedServer(t *testing.T) {
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "a")))
 	cfg := s.config()
 	cfg.RootCAs = x509.NewCertPool()
-	require.ErrorContains(t, newVerifier(t, cfg).issuers[0].source.load(t.Context()), "certificate")
+	require.ErrorContains(t, newVerifier(t, cfg).trust.Load().issuers[0].source.load(t.Context()), "certificate")
 	require.Zero(t, s.fetches.Load())
 }
 
@@ -295,8 +295,8 @@ func TestWaitingForAKey(t *testing.T) {
 	a, b := newEd25519(t, nil), newEd25519(t, nil)
 	s.publish(200, setOf(named(t, a, "a")))
 	v := newVerifier(t, s.config())
-	v.issuers[0].source.rest = 0
-	require.NoError(t, v.issuers[0].source.load(t.Context()))
+	v.trust.Load().issuers[0].source.rest = 0
+	require.NoError(t, v.trust.Load().issuers[0].source.load(t.Context()))
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
 	s.do(func(w http.ResponseWriter, _ *http.Request) {
 		arrived <- struct{}{}
@@ -344,7 +344,7 @@ func TestKeyFile(t *testing.T) {
 
 	write(a.public)
 	v := newVerifier(t, cfg)
-	source := v.issuers[0].source
+	source := v.trust.Load().issuers[0].source
 	source.rest = 0
 	require.NoError(t, v.Ready())
 	require.NoError(t, verify(v, ofA))
@@ -384,7 +384,7 @@ func TestFollowSaysWhatMatters(t *testing.T) {
 	cfg := s.config()
 	cfg.Interval = time.Second
 	v := newVerifier(t, cfg)
-	v.issuers[0].source.every = 5 * time.Millisecond
+	v.trust.Load().issuers[0].source.every = 5 * time.Millisecond
 	out, in := io.Pipe()
 	defer in.Close()
 	ctx, stop := context.WithCancel(t.Context())

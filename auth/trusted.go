@@ -1,10 +1,7 @@
 package auth
 
 import (
-	"bytes"
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -24,6 +21,9 @@ type trusted struct {
 	method   jwt.SigningMethod // the only one, whatever keys come
 	ring     atomic.Pointer[keyring]
 	source   *source // nil: the keys are fixed
+
+	config   Config
+	optional atomic.Bool // nobody is kept waiting for its keys but its own callers
 }
 
 // newTrusted makes the issuer of a Config. Keys that are given, or are in a file, must
@@ -32,26 +32,36 @@ func newTrusted(c Config) (*trusted, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	t := &trusted{issuer: c.Issuer, audience: c.Audience, kinds: c.kinds(), leeway: c.Leeway, claims: c.claimRules(), method: methodNamed(c.Algorithm)}
+	t := &trusted{config: c, issuer: c.Issuer, audience: c.Audience, kinds: c.kinds(), leeway: c.Leeway, claims: c.claimRules(), method: methodNamed(c.Algorithm)}
 	switch {
 	case len(c.HMACSecret) > 0:
 		t.method = jwt.SigningMethodHS256
-		t.ring.Store(&keyring{method: t.method, secret: bytes.Clone(c.HMACSecret)})
+		t.ring.Store(newSecrets(c.HMACSecret))
+	case c.HMACSecretFile != "":
+		t.method = jwt.SigningMethodHS256
+		if err := t.followFile(c.HMACSecretFile, t.useSecrets); err != nil {
+			return nil, asyncflow.InvalidField("HMACSecretFile", "can't be used: %v", err)
+		}
 	case len(c.PublicKeys) > 0:
 		if err := t.use(c.PublicKeys); err != nil {
 			return nil, asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
 		}
 	case c.PublicKeysFile != "":
-		t.source = &source{place: c.PublicKeysFile, every: orDefault(c.Interval, DefaultFileInterval), rest: time.Second, limit: loadTimeout, read: fileReader(c.PublicKeysFile), use: t.use}
-		if err := t.source.load(context.Background()); err != nil {
+		if err := t.followFile(c.PublicKeysFile, t.use); err != nil {
 			return nil, asyncflow.InvalidField("PublicKeysFile", "can't be used: %v", err)
 		}
 	case c.JWKSURL != "":
 		t.source = &source{place: placeOf(c.JWKSURL), every: orDefault(c.Interval, DefaultURLInterval), rest: 10 * time.Second, limit: loadTimeout, read: fetcher(c), use: t.useSet}
 	default:
-		return nil, asyncflow.InvalidField("PublicKeys", "must be set, or HMACSecret: there is no key to verify with")
+		return nil, asyncflow.InvalidField("PublicKeys", "must be set, or a secret: there is no key to verify with")
 	}
 	return t, nil
+}
+
+// followFile has the keys come from a file, and takes the first ones over.
+func (t *trusted) followFile(name string, use func(text []byte) error) error {
+	t.source = &source{place: name, every: orDefault(t.config.Interval, DefaultFileInterval), rest: time.Second, limit: loadTimeout, read: fileReader(name), use: use}
+	return t.source.load(context.Background())
 }
 
 func orDefault(d, def time.Duration) time.Duration {
@@ -84,6 +94,15 @@ func (t *trusted) useSet(text []byte) error {
 	}
 	t.put(keys, true)
 	return nil
+}
+
+// useSecrets takes over secrets.
+func (t *trusted) useSecrets(text []byte) error {
+	secrets, err := parseSecrets(text)
+	if err == nil {
+		t.ring.Store(newSecrets(secrets...))
+	}
+	return err
 }
 
 func (t *trusted) put(keys []publicKey, named bool) {
@@ -169,11 +188,11 @@ func (t *trusted) typs() string {
 
 func quoted(text string) string { return strconv.Quote(text) }
 
-// keyIDs returns the ids of the keys, in the order of the alphabet.
-func (t *trusted) keyIDs() []string {
+// keyNames lists the keys for people.
+func (t *trusted) keyNames() []string {
 	ring := t.ring.Load()
 	if ring == nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(ring.public))
+	return ring.names()
 }

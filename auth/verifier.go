@@ -5,13 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/asyncflow/asyncflow"
 )
 
 // MaxTokenBytes is the length of the longest token that is looked at.
@@ -20,28 +17,20 @@ const MaxTokenBytes = 8 << 10
 // Verifier verifies the tokens of one issuer or of several. It is safe for concurrent
 // use.
 type Verifier struct {
-	issuers []*trusted
-	cache   *cache
+	change sync.Mutex // held while trust is replaced
+	trust  atomic.Pointer[trust]
 }
 
 // NewVerifier returns a Verifier of the tokens that the configs trust, one for each
-// issuer. PrivateKey is not used. It reads PublicKeysFile, and doesn't wait for a
-// JWKSURL: see Run and Ready. An error is an *IssuerError.
+// issuer. PrivateKey is not used. It reads PublicKeysFile and HMACSecretFile, and doesn't
+// wait for a JWKSURL: see Run and Ready. An error is an *IssuerError.
 func NewVerifier(configs ...Config) (*Verifier, error) {
-	v := &Verifier{cache: newCache(maxCached)}
-	if len(configs) == 0 {
-		return nil, &IssuerError{Err: asyncflow.InvalidField("Issuer", "must be set: no token is trusted")}
+	tr, err := newTrust(nil, configs)
+	if err != nil {
+		return nil, err
 	}
-	for i, c := range configs {
-		t, err := newTrusted(c)
-		if err == nil && v.trusted(c.Issuer) != nil {
-			err = asyncflow.InvalidField("Issuer", "is that of another issuer too: its keys and rules must be told by it")
-		}
-		if err != nil {
-			return nil, &IssuerError{Index: i, Err: err}
-		}
-		v.issuers = append(v.issuers, t)
-	}
+	v := &Verifier{}
+	v.trust.Store(tr)
 	return v, nil
 }
 
@@ -55,37 +44,6 @@ type IssuerError struct {
 func (e *IssuerError) Error() string { return e.Err.Error() }
 func (e *IssuerError) Unwrap() error { return e.Err }
 
-// Run loads keys from files and URLs and keeps them up to date until ctx ends. What it
-// can't load it says in log, and tries again.
-func (v *Verifier) Run(ctx context.Context, log *slog.Logger) error {
-	var following sync.WaitGroup
-	for _, t := range v.issuers {
-		if t.source != nil {
-			following.Go(func() { t.source.follow(ctx, log.With("issuer", t.issuer), t.keyIDs) })
-		}
-	}
-	<-ctx.Done()
-	following.Wait()
-	return nil
-}
-
-// Ready returns nil once the keys of every issuer have been loaded, else a
-// CodeUnavailable error that names those issuers whose have not.
-func (v *Verifier) Ready() error {
-	var waiting []string
-	var causes []error
-	for _, t := range v.issuers {
-		if err := t.ready(); err != nil {
-			waiting, causes = append(waiting, quoted(t.issuer)), append(causes, err)
-		}
-	}
-	if len(waiting) == 0 {
-		return nil
-	}
-	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Op: "auth.Ready", Err: errors.Join(causes...),
-		Message: "the keys of " + strings.Join(waiting, ", ") + " have not been loaded yet"}
-}
-
 // Verify returns the caller that token speaks for at the time now. An error is
 // a CodeUnauthenticated one, and its message says which rule the token breaks; or a
 // CodeUnavailable one, while the keys of its issuer haven't been loaded.
@@ -93,9 +51,9 @@ func (v *Verifier) Ready() error {
 // A token whose key isn't known may wait, up to some seconds or until ctx ends, for its
 // issuer's keys to be looked at again.
 //
-// A token that was verified is remembered by its SHA-256 until it expires or its key
-// is gone, so that its signature is checked once; a refused one is not. The memory of
-// token is not kept: it may be a part of a buffer that is used again.
+// A token that was verified is remembered by its SHA-256 until it expires, or its key
+// or issuer is gone, so that its signature is checked once; a refused one is not. The
+// memory of token is not kept: it may be a part of a buffer that is used again.
 func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Principal, error) {
 	if token == "" {
 		return Principal{}, refuse(noToken)
@@ -104,18 +62,19 @@ func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Pri
 		return Principal{}, refuse("the token is longer than %d bytes", MaxTokenBytes)
 	}
 	sum := sha256.Sum256([]byte(token))
-	if p, ok := v.cache.get(sum, now); ok {
+	tr := v.trust.Load()
+	if p, ok := tr.cache.get(sum, now); ok {
 		return p, nil
 	}
-	return v.verifyNew(ctx, token, sum, now)
+	return tr.verifyNew(ctx, token, sum, now)
 }
 
 // verifyNew verifies a token that isn't cached, and caches it.
-func (v *Verifier) verifyNew(ctx context.Context, token string, sum tokenSum, now time.Time) (Principal, error) {
+func (tr *trust) verifyNew(ctx context.Context, token string, sum tokenSum, now time.Time) (Principal, error) {
 	if strings.ContainsAny(token, "\r\n") { // which base64 decoders skip: one token, one spelling
 		return Principal{}, refuse(malformed)
 	}
-	t, err := v.issuerOf(token)
+	t, err := tr.issuerOf(token)
 	if err != nil {
 		return Principal{}, err
 	}
@@ -131,15 +90,15 @@ func (v *Verifier) verifyNew(ctx context.Context, token string, sum tokenSum, no
 	if c.NotBefore != nil {
 		from = c.NotBefore.Add(-t.leeway)
 	}
-	v.cache.put(sum, entry{principal: p, from: from, issuer: t, key: mark}, now)
+	tr.cache.put(sum, entry{principal: p, from: from, issuer: t, key: mark}, now)
 	return p, nil
 }
 
 // issuerOf returns whose token it says it is. That only picks the keys and rules that
 // it is held against, its issuer among them.
-func (v *Verifier) issuerOf(token string) (*trusted, error) {
-	if len(v.issuers) == 1 {
-		return v.issuers[0], nil
+func (tr *trust) issuerOf(token string) (*trusted, error) {
+	if len(tr.issuers) == 1 {
+		return tr.issuers[0], nil
 	}
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -154,15 +113,15 @@ func (v *Verifier) issuerOf(token string) (*trusted, error) {
 	if json.Unmarshal(text, &members) != nil || (members["iss"] != nil && json.Unmarshal(members["iss"], &issuer) != nil) {
 		return nil, refuse("the token's claims are not of the right form")
 	}
-	if t := v.trusted(issuer); t != nil {
+	if t := tr.trusted(issuer); t != nil {
 		return t, nil
 	}
 	return nil, refuse("the token's issuer (claim iss) is not trusted here")
 }
 
 // trusted returns the issuer of that name, nil if there is none.
-func (v *Verifier) trusted(issuer string) *trusted {
-	for _, t := range v.issuers {
+func (tr *trust) trusted(issuer string) *trusted {
+	for _, t := range tr.issuers {
 		if t.issuer == issuer {
 			return t
 		}

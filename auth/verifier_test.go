@@ -82,7 +82,7 @@ func TestVerifyRefusesClaims(t *testing.T) {
 				requireRefused(t, err, tc.want)
 				require.Zero(t, p)
 			}
-			require.Zero(t, v.cache.size())
+			require.Zero(t, v.trust.Load().cache.size())
 		})
 	}
 }

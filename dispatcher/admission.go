@@ -116,7 +116,7 @@ func (a *admission) AdmitKey(key string) bool {
 	k := rateKey{a.t.Tenant, a.t.Name, key}
 	tokens, at := a.d.rates.look(k, a.t.Flow.Rate.PerSecond(), a.now)
 	if tokens == 0 {
-		a.d.rates.after(k, min(at.Sub(a.now), longestPause), func() { a.d.unhold(k) })
+		a.d.unholdAfter(k, at.Sub(a.now))
 		return false
 	}
 	a.d.rates.take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
@@ -126,6 +126,11 @@ func (a *admission) AdmitKey(key string) bool {
 // longestPause bounds the time until a flow key is looked at again: its rate may have been
 // changed.
 const longestPause = 10 * time.Second
+
+// unholdAfter has a flow key looked at after a while, unless the node stops before.
+func (d *Dispatcher) unholdAfter(k rateKey, pause time.Duration) {
+	d.rates.after(k, min(pause, longestPause), func() { d.chores.do(func() { d.unhold(k) }) })
+}
 
 // unhold has as many tasks of a flow key that are held go on as its rate allows, and
 // again after a while as long as there are some.
@@ -143,6 +148,6 @@ func (d *Dispatcher) unhold(k rateKey) {
 		pause = failurePause
 	}
 	if more {
-		d.rates.after(k, min(pause, longestPause), func() { d.unhold(k) })
+		d.unholdAfter(k, pause)
 	}
 }

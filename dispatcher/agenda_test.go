@@ -80,7 +80,7 @@ func TestAgendaKeepsTheInterval(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(80)
+		s := newSlots(80, nil)
 		assert.Equal(t, 60, s.take(t.Context(), 60))
 		assert.Equal(t, 20, s.take(t.Context(), 60), "no more than are free")
 		start := time.Now()

@@ -49,6 +49,7 @@ type Dispatcher struct {
 
 	attempts  sync.WaitGroup // leased tasks that are not settled yet
 	held      held           // how many they are, by type
+	chores    chores
 	crowd     crowd
 	gathering gathering
 	door      door
@@ -69,10 +70,11 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), slots: newSlots(cfg.Concurrency), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
+		agenda: newAgenda(s.Clock.Now), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
 		crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
+	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenants)
 	s.HandTo(d)
@@ -114,7 +116,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return err
 }
 
-// drain waits for the attempts under way, and cuts them off after the grace.
+// drain waits for the attempts under way, cut off after the grace, and the chores.
 func (d *Dispatcher) drain() {
 	if n := d.slots.held(); n > 0 {
 		d.log.Info("draining", "attempts", n, "grace", d.cfg.Grace)
@@ -122,6 +124,7 @@ func (d *Dispatcher) drain() {
 	timer := time.AfterFunc(d.cfg.Grace, d.cutOff)
 	defer timer.Stop()
 	d.attempts.Wait()
+	d.chores.end()
 }
 
 func (d *Dispatcher) leaseLoop(ctx context.Context) error {
@@ -139,6 +142,11 @@ func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 const (
 	contendedPause = 20 * time.Millisecond
 	failurePause   = time.Second
+
+	// A type that the node has no room for is looked at when slots are given back, but no
+	// more often than this; and after a while, as the number of nodes may have changed.
+	fullPause = 2 * time.Millisecond
+	fullLook  = time.Second
 
 	// leaseTime bounds one lease against a database that doesn't answer.
 	leaseTime = 10 * time.Second
@@ -223,20 +231,23 @@ func (d *Dispatcher) takeRoom(ctx context.Context, key store.TypeKey) (*store.Ty
 }
 
 // room returns a type and how many tasks of it may be leased; for so many slots were taken
-// already. Without any it is looked at again when it is resumed, or, while it is being
-// ramped up, in a moment.
+// already. Without any it is looked at again when it is resumed, when slots are given
+// back, or, while it is being ramped up, in a moment.
 func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		d.agenda.forget(key)
 		return nil, 0
 	}
-	room, again := d.roomOf(t, taken)
+	gives := d.slots.given()
+	now := d.store.Clock.Now()
+	room, again := d.roomOf(t, now, taken)
 	switch {
 	case t.Paused():
 		d.agenda.put(key, time.Time{}, time.Time{})
 	case room == 0:
-		d.agenda.put(key, again, time.Time{})
+		d.agenda.put(key, again, now.Add(fullPause))
+		d.slots.await(key, gives)
 	}
 	return t, room
 }
@@ -244,14 +255,16 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 // roomOf returns how many tasks of a type may be taken, whatever the endpoints of its
 // stages allow; for so many slots were taken already. Without any, again is when to look
 // again.
-func (d *Dispatcher) roomOf(t *store.Type, taken int) (room int, again time.Time) {
-	now := d.store.Clock.Now()
+func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, again time.Time) {
 	room = t.Room(d.cfg.Concurrency, now)
 	if room < d.cfg.Concurrency {
 		ofType, _ := d.held.count(t.Key())
 		room = max(0, room-ofType)
 	}
 	ofTenant, again := d.tenantRoom(t.Tenant, now)
+	if room == 0 {
+		again = now.Add(contendedPause)
+	}
 	return max(0, min(room, d.fair(t.Key(), taken), ofTenant, t.ScheduleLimit)), again
 }
 

@@ -12,7 +12,8 @@
 // is sent in a goroutine of its own: that of one task, or, to an endpoint with a
 // batch, that of several, for which the tasks may have to wait. A task holds its slot
 // from its lease until its outcome is settled, so that a node never holds more than
-// its capacity.
+// its capacity. A type that the node has no room for is looked at again when slots are
+// given back.
 //
 // Nothing is asked of the database while nothing is due.
 //
@@ -21,5 +22,6 @@
 // When the context of Run ends, no new leases are taken; attempts under way have
 // a grace to end; then they are cut off and their tasks go back as lost attempts.
 // Leases that were not sent yet are given back without an attempt. Settlements
-// are written on a context that outlives all that.
+// are written on a context that outlives all that. Run returns when nothing is
+// under way any more: afterwards nothing is written, and nothing logged.
 package dispatcher

@@ -29,7 +29,7 @@ func (d *Dispatcher) Reserve(t *store.Type, n int) int {
 	if !d.door.isOpen || d.stopping.Err() != nil || !d.handsOff(t) {
 		return 0
 	}
-	room, _ := d.roomOf(t, 0)
+	room, _ := d.roomOf(t, d.store.Clock.Now(), 0)
 	room, _ = d.slots.tryTake(max(0, min(n, room, d.endpointRoom(t, d.slots.rest()))), 0)
 	if room < n { // the others of the batch are before whatever comes next
 		d.agenda.filling(t.Key())

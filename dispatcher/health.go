@@ -66,7 +66,7 @@ func (d *Dispatcher) examine(v asyncflow.Delivery, o asyncflow.Outcome) {
 		next = e.Health.Failed(o, inRow, v.At, now)
 	}
 	if next != e.Health && d.patients.begin(e.ID) {
-		go d.changeHealth(v.Tenant, e, next)
+		d.chores.start(func() { d.changeHealth(v.Tenant, e, next) })
 	}
 }
 

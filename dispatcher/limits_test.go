@@ -116,6 +116,17 @@ func TestOthersGoOn(t *testing.T) {
 	n.await(t, hanging, asyncflow.StatusSucceeded)
 }
 
+// A node that is full goes on as soon as it is not: it would take a second for each task
+// if it only looked again now and then.
+func TestFullNodeGoesOn(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{Concurrency: 1}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	start := time.Now()
+	n.await(t, n.submit(t, 100), asyncflow.StatusSucceeded)
+	t.Log(time.Since(start))
+	assert.Less(t, time.Since(start), 50*time.Second)
+}
+
 // The tasks of an ordered flow key go one by one through the dispatchers of two nodes.
 func TestOrderedOnTwoNodes(t *testing.T) {
 	b := setup(t)

@@ -6,7 +6,7 @@ import "time"
 // should there be no room for whatever reason, when to look again. Each node has its share
 // of a quota, rounded up.
 func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again time.Time) {
-	room, again = d.cfg.Concurrency, now.Add(contendedPause)
+	room, again = d.cfg.Concurrency, now.Add(fullLook)
 	t, ok := d.store.Catalog.Tenant(tenant)
 	if !ok {
 		return room, again
@@ -17,8 +17,11 @@ func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again t
 	}
 	if most := t.Quotas.DeliveriesPerSecond; most > 0 {
 		tokens, at := d.rates.look(rateKey{tenant, "tenant", ""}, most, now)
-		if room = min(room, tokens); tokens == 0 && at.After(again) {
+		if room = min(room, tokens); tokens == 0 {
 			again = at
+			if soon := now.Add(contendedPause); at.Before(soon) {
+				again = soon
+			}
 		}
 	}
 	return max(0, room), again

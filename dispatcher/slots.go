@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // slots count how many more tasks the node may hold.
@@ -12,13 +14,19 @@ type slots struct {
 	free  int
 	all   int
 	freed chan struct{} // closed and replaced when slots are given back
+
+	gives int                        // how often some were
+	short map[store.TypeKey]struct{} // types that wait for that
+	wake  func(store.TypeKey)        // is called with each of them
 }
 
 // slotLinger is how long a leaser waits for more slots than a few: a lease costs
 // nearly the same for 5 tasks as for 50.
 const slotLinger = 2 * time.Millisecond
 
-func newSlots(n int) *slots { return &slots{free: n, all: n, freed: make(chan struct{})} }
+func newSlots(n int, wake func(store.TypeKey)) *slots {
+	return &slots{free: n, all: n, freed: make(chan struct{}), short: map[store.TypeKey]struct{}{}, wake: wake}
+}
 
 // take takes up to most slots: as soon as an eighth of all (or most) are free, or
 // what is free after slotLinger. It returns 0 when ctx ends.
@@ -58,10 +66,39 @@ func (s *slots) give(n int) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.free += n
+	s.gives++
 	close(s.freed)
 	s.freed = make(chan struct{})
+	var short map[store.TypeKey]struct{}
+	if len(s.short) > 0 {
+		short, s.short = s.short, map[store.TypeKey]struct{}{}
+	}
+	s.mu.Unlock()
+	for key := range short {
+		s.wake(key)
+	}
+}
+
+// given returns how often slots were given back.
+func (s *slots) given() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gives
+}
+
+// await has a type woken when slots are given back that there was no room for: at once,
+// if some were since it was looked at.
+func (s *slots) await(key store.TypeKey, gives int) {
+	s.mu.Lock()
+	late := s.gives != gives
+	if !late {
+		s.short[key] = struct{}{}
+	}
+	s.mu.Unlock()
+	if late {
+		s.wake(key)
+	}
 }
 
 // rest returns how many slots are free.

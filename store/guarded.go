@@ -1,9 +1,7 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,47 +33,6 @@ func (t *Type) Guarded(now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// InFlight counts the leases of a type by the endpoint that they are for: "" where it
-// doesn't matter.
-type InFlight struct {
-	All map[string]int
-	// Lately counts those that were begun since an endpoint is tried again, or ramped up:
-	// what it has had from before, answered with 202, says nothing of its health.
-	Lately map[string]int
-}
-
-func (f InFlight) all() (sum int) {
-	for _, n := range f.All {
-		sum += n
-	}
-	return sum
-}
-
-// Begin counts one more.
-func (f InFlight) Begin(endpoint string) {
-	f.All[endpoint]++
-	f.Lately[endpoint]++
-}
-
-// Admission decides which tasks a lease takes. It is asked in the order of the tasks.
-type Admission interface {
-	// Room returns how many tasks of a stage may be admitted at most.
-	Room(stage string) int
-	// Admit tells which endpoint the next task of a stage may go to ("": any), or what
-	// keeps it.
-	Admit(stage string) (endpoint string, held asyncflow.WaitReason)
-	// AdmitKey tells whether the rate of a flow key allows another task.
-	AdmitKey(key string) bool
-}
-
-// candidate is a task that a lease may take.
-type candidate struct {
-	asyncflow.Lease // its Options are read later
-	key             string
-	held            asyncflow.WaitReason // what keeps it; "": nothing
-	back            bool                 // nothing does, but there are too many
 }
 
 // Guarded is what came of a lease of a guarded type.
@@ -176,7 +133,6 @@ const guardPause = 5 * time.Millisecond
 // type has the lock: nobody waits for it, as there are other types.
 func (s *Store) beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (f InFlight, stages []string, ours bool, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
-	var end int
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`, guardLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
@@ -191,14 +147,11 @@ func (s *Store) beginGuarded(ctx context.Context, conn *tenantConn, t *Type) (f 
 			return err
 		})
 	b.Queue(t.tables.at(0, `SELECT ARRAY(`+heldStagesSQL+`)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&stages) })
-	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name).QueryRow(func(row pgx.Row) error { return row.Scan(&end) })
+	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, false, err
 	}
-	if end != t.End { // tasks of a flow key may stand in a table that this node doesn't know of
-		err = errElsewhere
-	}
-	return f, stages, ours, err
+	return f, stages, ours, onNewest()
 }
 
 // healthSince returns from when on leases count for the health of the type's endpoints
@@ -229,150 +182,3 @@ WITH RECURSIVE s (stage) AS (
   SELECT (SELECT w.stage FROM {wait} w WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage ORDER BY w.stage LIMIT 1)
   FROM s WHERE s.stage IS NOT NULL)
 SELECT stage FROM s WHERE stage IS NOT NULL`
-
-// takeCandidates takes token rows: of each stage that there is room for those that were
-// held, and what is due in ready. looked is how many of the latter there were, and last
-// their greatest order_time.
-func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan, stages []string, admission Admission) (found []candidate, looked int, last time.Time, err error) {
-	b := &pgx.Batch{}
-	collect := func(rows pgx.Rows) error {
-		c := candidate{}
-		c.ID.Type = t.Name
-		_, err := pgx.ForEachRow(rows, []any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key}, func() error {
-			one := c
-			one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
-			if t.Flow == nil {
-				one.key = ""
-			}
-			found = append(found, one)
-			return nil
-		})
-		return err
-	}
-	for _, stage := range stages {
-		place, _ := t.Place(stage, 1)
-		if room := min(n, admission.Room(place)); room > 0 {
-			b.Queue(t.tables.at(0, takeHeldSQL), stage, room).Query(collect)
-		}
-	}
-	b.Queue(t.tables.at(from, takeKeyedReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
-		before := len(found)
-		err := collect(rows)
-		looked = len(found) - before
-		for _, c := range found[before:] {
-			if c.OrderTime.After(last) {
-				last = c.OrderTime
-			}
-		}
-		return err
-	})
-	err = conn.Send(ctx, b)
-	scan.taken()
-	slices.SortStableFunc(found, func(a, b candidate) int {
-		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
-	})
-	return found, looked, last, err
-}
-
-// takeHeldSQL takes the first of the tasks of a stage that are held.
-const takeHeldSQL = `
-WITH c AS MATERIALIZED (
-  SELECT ctid AS t FROM {wait}
-  WHERE stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
-  ORDER BY order_time, id
-  LIMIT $2
-  FOR UPDATE SKIP LOCKED)
-DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, '')`
-
-// takeKeyedReadySQL is takeReadySQL with the flow keys.
-const takeKeyedReadySQL = takeReadySQL + `, coalesce(r.key, '')`
-
-// judge says of each candidate what keeps it, if anything does; of n at most, nothing.
-// It returns the flow keys with tasks that are held and whose turn it may be.
-func judge(ctx context.Context, conn *tenantConn, t *Type, found []candidate, admission Admission, n int) (again []string, err error) {
-	turns, err := readTurns(ctx, conn, t, found)
-	if err != nil {
-		return nil, err
-	}
-	for i := range found {
-		c := &found[i]
-		if n == 0 { // those that were held came on top
-			c.back = true
-			continue
-		}
-		turn := turns[c.key]
-		if c.key != "" && !turn.has(c) {
-			c.held = asyncflow.WaitFlow
-			continue
-		}
-		if c.Endpoint, c.held = admission.Admit(c.Stage); c.held != "" {
-			continue
-		}
-		if c.key != "" && t.rated(c) && !admission.AdmitKey(c.key) {
-			c.held, c.Endpoint = asyncflow.WaitFlow, ""
-			continue
-		}
-		if c.key != "" {
-			turn.take()
-		}
-		n--
-	}
-	for key, turn := range turns {
-		if turn.passed {
-			again = append(again, key)
-		}
-	}
-	return again, nil
-}
-
-// rated tells whether the rate of a flow key is about a task. In order it is about those
-// that begin: one that has begun keeps all others waiting.
-func (t *Type) rated(c *candidate) bool {
-	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
-}
-
-// queueJudged writes the leases of those candidates that nothing keeps, and files the
-// others under what does. back is the least order_time of those that go back into ready.
-func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (leases []asyncflow.Lease, back time.Time) {
-	var keys []*string
-	held := &tokens{}
-	for _, c := range found {
-		if c.held == "" && !c.back {
-			leases, keys = append(leases, c.Lease), append(keys, orNull(c.key))
-			continue
-		}
-		v := asyncflow.ParkFor(c.Lease, c.held)
-		if c.back {
-			v.Kind = asyncflow.Return
-		}
-		held.add(c.ID.Number, c.Seq, c.key, v, now)
-	}
-	held.queue(b, t)
-	if len(leases) == 0 {
-		return nil, held.earliest
-	}
-	hold(leases, t, now)
-	byID := make(map[int64]*asyncflow.Lease, len(leases))
-	for i := range leases {
-		byID[leases[i].ID.Number] = &leases[i]
-	}
-	queuePayloads(b, t, leases, byID)
-	s.queueGuardedLeases(b, t, leases, keys, now)
-	return leases, held.earliest
-}
-
-func (s *Store) queueGuardedLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys []*string, now time.Time) {
-	c := leaseColumns(leases)
-	endpoints := make([]*string, len(leases))
-	for i, l := range leases {
-		endpoints[i] = orNull(l.Endpoint)
-	}
-	b.Queue(t.tables.at(0, insertGuardedLeaseSQL), c.ids, c.seqs, c.stages, c.attempts, c.untils, s.cfg.Node, now, keys, endpoints)
-}
-
-const insertGuardedLeaseSQL = `
-INSERT INTO {lease} (id, seq, stage, attempt, until, node, leased_at, key, endpoint)
-SELECT u.id, u.seq, u.stage, u.attempt, u.until, $6, $7, u.key, u.endpoint
-FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[], $8::text[], $9::uuid[])
-  AS u (id, seq, stage, attempt, until, key, endpoint)`

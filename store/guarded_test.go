@@ -157,8 +157,10 @@ func TestMaxInFlight(t *testing.T) {
 	require.Empty(t, b.admitAll())
 	task, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 1})
 	require.NoError(t, err)
+	assert.Equal(t, asyncflow.WaitType, task[0].WaitsFor)
 	assert.Equal(t, asyncflow.WaitType, b.task(task[0].ID).WaitsFor)
 	b.settle(b.known(), got[1], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	assert.Equal(t, asyncflow.WaitCapacity, b.task(task[0].ID).WaitsFor, "there is room")
 	require.Len(t, b.admitAll(), 1)
 }
 

@@ -70,6 +70,13 @@ func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 		p, err = s.readPage(ctx, t, f)
 		return err
 	})
+	if err == nil {
+		tasks := make([]*Task, len(p.Tasks))
+		for i := range p.Tasks {
+			tasks[i] = &p.Tasks[i]
+		}
+		err = s.tellLimits(ctx, tenant, tasks...)
+	}
 	return p, wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 }
 

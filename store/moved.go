@@ -44,6 +44,25 @@ func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) er
 	return err
 }
 
+// queueNewest reads which roll of a type is the newest. What it returns tells afterwards
+// whether that is the one that this node knows of: else tasks of a flow key may stand in a
+// ready table that it doesn't look at.
+func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
+	var end int
+	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(&end); err != pgx.ErrNoRows { // else it is looked for again, and missed
+			return err
+		}
+		return nil
+	})
+	return func() error {
+		if end != t.End {
+			return errElsewhere
+		}
+		return nil
+	}
+}
+
 // rollsNow returns a type with its rolls as they are in a transaction. Those who look
 // for a token row by themselves must not miss the newest ready table.
 func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {

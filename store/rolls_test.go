@@ -203,6 +203,30 @@ func TestWritersFollowARoll(t *testing.T) {
 	at(promoted, 1, "first")
 }
 
+// Who lets the tasks of a flow key go on sees those of a roll that its node doesn't know of
+// yet, also while the one before can still be written.
+func TestUnholdFollowsARoll(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	begun := b.submit(keyed("a", `1`))[0].ID
+	held := b.submit(keyed("a", `2`))[0].ID
+	l := b.admitAll()[0]
+	require.Equal(t, begun, l.ID)
+	require.Equal(t, asyncflow.WaitFlow, b.task(held).WaitsFor)
+	late := behind(t, b)
+	opened, err := b.OpenRoll(t.Context(), b.known())
+	require.NoError(t, err)
+	require.True(t, opened)
+	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	more, err := late.Unhold(t.Context(), tenant, "pipe", "a", 1)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Equal(t, asyncflow.WaitFlow, b.task(held).WaitsFor, "the first one has begun")
+	require.Equal(t, begun, b.admitAll()[0].ID)
+}
+
 // Nobody is left behind whose node doesn't know that a ready table is gone.
 func TestReadersFollowARoll(t *testing.T) {
 	b := setup(t)

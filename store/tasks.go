@@ -53,13 +53,22 @@ LEFT JOIN LATERAL (
   WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It is one read by
-// primary key, whatever the age of the task.
+// primary key, whatever the age of the task; another one or a few tell what a task waits
+// for that is due, where its type or tenant has limits.
 func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
+	task, err := s.task(ctx, tenant, id)
+	if err == nil {
+		err = s.tellLimits(ctx, tenant, &task)
+	}
+	return task, wrap(err, "Task(%q, %s)", tenant, id)
+}
+
+// task is Task without the limits that a due task waits for.
+func (s *Store) task(ctx context.Context, tenant string, id asyncflow.TaskID) (task Task, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
 	}
-	var task Task
 	err = s.following(ctx, t, func(t *Type) error {
 		rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
 		if err != nil {
@@ -71,7 +80,7 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	if err == pgx.ErrNoRows {
 		return Task{}, unknownTask(id)
 	}
-	return task, wrap(err, "Task(%q, %s)", tenant, id)
+	return task, err
 }
 
 // TypeOf returns the type of a task, if its roll exists; else CodeNotFound.
@@ -136,7 +145,7 @@ func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err er
 	return task, nil
 }
 
-// pendingFor tells why a task in ready is not running.
+// pendingFor tells why a task in ready is not running, as far as its type tells.
 func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 	switch {
 	case t.Paused():
@@ -147,10 +156,8 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 		return asyncflow.WaitDelay
 	case !t.Serves(task.Stage):
 		return asyncflow.WaitEndpoint
-	case t.Limits != (asyncflow.Limits{}): // those of its endpoints and its flow key are told of where it is filed under them
-		return asyncflow.WaitType
 	}
-	return asyncflow.WaitCapacity
+	return asyncflow.WaitCapacity // or a limit: see heldBack
 }
 
 // AwaitFinal returns the task when it is final, or as it stands after a time.
@@ -160,9 +167,9 @@ func (s *Store) AwaitFinal(ctx context.Context, tenant string, id asyncflow.Task
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
-		task, err := s.Task(ctx, tenant, id)
+		task, err := s.task(ctx, tenant, id)
 		if err != nil || task.Status.Final() {
-			return task, err
+			return task, wrap(err, "AwaitFinal(%q, %s)", tenant, id)
 		}
 		poll := time.NewTimer(WatchPoll)
 		select {

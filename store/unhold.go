@@ -88,7 +88,13 @@ func (s *Store) unhold(ctx context.Context, t *Type, keys []string) (int, error)
 
 func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts *tokens) error {
 	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, guardLock(t)); err != nil {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT pg_advisory_xact_lock($1)`, guardLock(t))
+		onNewest := queueNewest(b, t)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		if err := onNewest(); err != nil {
 			return err
 		}
 		keys := make([]string, 0, len(named))
@@ -124,7 +130,7 @@ func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts
 		if err != nil {
 			return err
 		}
-		b := &pgx.Batch{}
+		b = &pgx.Batch{}
 		ts.queue(b, t)
 		return tx.SendBatch(ctx, b).Close()
 	})

@@ -56,6 +56,9 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, a
 	if err == pgx.ErrNoRows {
 		return task, nil, unknownTask(id)
 	}
+	if err == nil {
+		err = s.tellLimits(ctx, tenant, &task)
+	}
 	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last { // written between the two statements
 		attempts = attempts[:len(attempts)-1]
 	}

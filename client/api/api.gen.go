@@ -310,15 +310,17 @@ func (e OperationState) Valid() bool {
 
 // Defines values for TaskWaitsFor.
 const (
-	TaskWaitsForCapacity          TaskWaitsFor = "capacity"
-	TaskWaitsForDelay             TaskWaitsFor = "delay"
-	TaskWaitsForEndpoint          TaskWaitsFor = "endpoint"
-	TaskWaitsForEndpointLimit     TaskWaitsFor = "endpoint_limit"
-	TaskWaitsForEndpointUnhealthy TaskWaitsFor = "endpoint_unhealthy"
-	TaskWaitsForFlowKey           TaskWaitsFor = "flow_key"
-	TaskWaitsForPaused            TaskWaitsFor = "paused"
-	TaskWaitsForRetry             TaskWaitsFor = "retry"
-	TaskWaitsForTypeLimit         TaskWaitsFor = "type_limit"
+	TaskWaitsForCapacity                 TaskWaitsFor = "capacity"
+	TaskWaitsForDelay                    TaskWaitsFor = "delay"
+	TaskWaitsForEndpoint                 TaskWaitsFor = "endpoint"
+	TaskWaitsForEndpointLimit            TaskWaitsFor = "endpoint_limit"
+	TaskWaitsForEndpointUnhealthy        TaskWaitsFor = "endpoint_unhealthy"
+	TaskWaitsForFlowKey                  TaskWaitsFor = "flow_key"
+	TaskWaitsForPaused                   TaskWaitsFor = "paused"
+	TaskWaitsForQuotaConcurrency         TaskWaitsFor = "quota_concurrency"
+	TaskWaitsForQuotaDeliveriesPerSecond TaskWaitsFor = "quota_deliveries_per_second"
+	TaskWaitsForRetry                    TaskWaitsFor = "retry"
+	TaskWaitsForTypeLimit                TaskWaitsFor = "type_limit"
 )
 
 // Valid indicates whether the value is a known member of the TaskWaitsFor enum.
@@ -337,6 +339,10 @@ func (e TaskWaitsFor) Valid() bool {
 	case TaskWaitsForFlowKey:
 		return true
 	case TaskWaitsForPaused:
+		return true
+	case TaskWaitsForQuotaConcurrency:
+		return true
+	case TaskWaitsForQuotaDeliveriesPerSecond:
 		return true
 	case TaskWaitsForRetry:
 		return true
@@ -1476,16 +1482,18 @@ type Task struct {
 	// WaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
 	// attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
 	// endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
-	// within the max_in_flight or the rate of its type; paused: its task type is paused; capacity: it is due, and a
-	// dispatcher takes it when it has room.
+	// within the max_in_flight or the rate of its type, which have none now; quota_concurrency and
+	// quota_deliveries_per_second: the same of these quotas of its tenant; paused: its task type is paused; capacity: it
+	// is due, no limit keeps it, and a dispatcher takes it when it has room.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
 // TaskWaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
 // attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
 // endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
-// within the max_in_flight or the rate of its type; paused: its task type is paused; capacity: it is due, and a
-// dispatcher takes it when it has room.
+// within the max_in_flight or the rate of its type, which have none now; quota_concurrency and
+// quota_deliveries_per_second: the same of these quotas of its tenant; paused: its task type is paused; capacity: it
+// is due, no limit keeps it, and a dispatcher takes it when it has room.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.

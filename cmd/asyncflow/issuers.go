@@ -8,59 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 )
-
-// verifier returns what verifies the tokens of all issuers that the flags name.
-func (f jwtFlags) verifier(env lookup) (*auth.Verifier, error) {
-	var configs []auth.Config
-	short := 0 // issuers by flags: they come first
-	if f.JWTSecret != "" || f.JWTPublicKeysFile != "" || f.JWTIssuersFile == "" {
-		cfg, err := f.config()
-		if err != nil {
-			return nil, err
-		}
-		configs, short = append(configs, cfg), 1
-	}
-	if f.JWTIssuersFile != "" {
-		more, err := readIssuers(f.JWTIssuersFile, env)
-		if err != nil {
-			return nil, fmt.Errorf("ASYNCFLOW_JWT_ISSUERS_FILE: %w", err)
-		}
-		configs = append(configs, more...)
-	}
-	v, err := auth.NewVerifier(configs...)
-	var wrong *auth.IssuerError
-	switch {
-	case !errors.As(err, &wrong):
-		return v, err
-	case wrong.Index >= short:
-		return nil, fmt.Errorf("ASYNCFLOW_JWT_ISSUERS_FILE: %w", issuerProblem(wrong.Index-short, wrong.Err))
-	default:
-		return nil, renamed(wrong.Err, "", jwtVariables)
-	}
-}
-
-// jwtVariables are the settings of the one issuer, by the fields of auth.Config.
-var jwtVariables = map[string]string{
-	"HMACSecret": "ASYNCFLOW_JWT_SECRET", "PublicKeysFile": "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE", "Issuer": "ASYNCFLOW_JWT_ISSUER",
-	"Audience": "ASYNCFLOW_JWT_AUDIENCE", "TokenType": "ASYNCFLOW_JWT_TYPE", "AdminType": "ASYNCFLOW_JWT_ADMIN_TYPE",
-}
-
-// config returns the issuer of the flags; a missing or doubled key is named.
-func (f jwtFlags) config() (auth.Config, error) {
-	cfg := auth.DefaultConfig()
-	cfg.Issuer, cfg.Audience, cfg.TokenType, cfg.AdminType = f.JWTIssuer, f.JWTAudience, f.JWTType, f.JWTAdminType
-	if (f.JWTSecret == "") == (f.JWTPublicKeysFile == "") {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are verified with it")
-	}
-	cfg.HMACSecret, cfg.PublicKeysFile = []byte(f.JWTSecret), f.JWTPublicKeysFile
-	return cfg, nil
-}
 
 // issuersFile is the document of --jwt-issuers-file.
 type issuersFile struct {
@@ -94,7 +46,7 @@ type issuerEntry struct {
 // issuerFields are the keys of issuerEntry, by the fields of auth.Config.
 var issuerFields = map[string]string{
 	"Issuer": "issuer", "Audience": "audience", "Algorithm": "algorithm", "JWKSURL": "jwks_url", "PublicKeysFile": "public_keys_file",
-	"PublicKeys": "public_keys", "HMACSecret": "secret", "Interval": "refresh", "TokenType": "type", "AdminType": "admin_type",
+	"PublicKeys": "public_keys", "HMACSecret": "secret", "HMACSecretFile": "secret_file", "Interval": "refresh", "TokenType": "type", "AdminType": "admin_type",
 	"TenantClaim": "tenant_claim", "ScopeClaim": "scope_claim", "ScopeNames": "scopes", "Tenants": "tenants",
 }
 
@@ -183,6 +135,9 @@ func (e issuerEntry) config(dir string) (auth.Config, error) {
 	if e.PublicKeysFile != "" {
 		cfg.PublicKeysFile = under(dir, e.PublicKeysFile)
 	}
+	if e.SecretFile != "" {
+		cfg.HMACSecretFile = under(dir, e.SecretFile)
+	}
 	if e.Type != "" {
 		cfg.TokenType = e.Type
 	}
@@ -193,9 +148,6 @@ func (e issuerEntry) config(dir string) (auth.Config, error) {
 		cfg.ScopeClaim = e.ScopeClaim
 	}
 	cfg.ScopeNames = e.scopeNames()
-	if err := e.readSecret(dir, &cfg); err != nil {
-		return cfg, err
-	}
 	return cfg, e.readCA(dir, &cfg)
 }
 
@@ -211,21 +163,6 @@ func (e issuerEntry) scopeNames() map[string][]auth.Scope {
 		}
 	}
 	return names
-}
-
-func (e issuerEntry) readSecret(dir string, cfg *auth.Config) error {
-	if e.SecretFile == "" {
-		return nil
-	}
-	if e.Secret != "" {
-		return asyncflow.InvalidField("secret_file", "must not be set beside secret")
-	}
-	raw, err := os.ReadFile(under(dir, e.SecretFile))
-	if err != nil {
-		return asyncflow.InvalidField("secret_file", "can't be read: %v", err)
-	}
-	cfg.HMACSecret = []byte(strings.TrimRight(string(raw), "\r\n")) // as an editor leaves it
-	return nil
 }
 
 func (e issuerEntry) readCA(dir string, cfg *auth.Config) error {

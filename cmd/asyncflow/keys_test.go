@@ -266,8 +266,8 @@ func TestIssuersFileRefused(t *testing.T) {
 		"issuers: [{issuer: a, audience: b}]":                                                                             "there is no key to verify with",
 		"issuers: [{issuer: a, audience: b, secret: '${NOPE}'}]":                                                          "NOPE, which is not set",
 		"issuers: [{issuer: a, audience: b, secret: short}]":                                                              "issuers[0].secret must have at least 32 bytes",
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', secret_file: secret}]":                                   "issuers[0].secret_file must not be set beside secret",
-		"issuers: [{issuer: a, audience: b, secret_file: nope}]":                                                          "issuers[0].secret_file can't be read",
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', secret_file: secret}]":                                   "issuers[0].secret_file must not be set beside a secret",
+		"issuers: [{issuer: a, audience: b, secret_file: nope}]":                                                          "issuers[0].secret_file can't be used: stat",
 		"issuers: [{issuer: a, audience: b, public_keys_file: nope}]":                                                     "issuers[0].public_keys_file can't be used",
 		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem}]":                                                    "issuers[0].public_keys_file can't be used",
 		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem.pub, algorithm: RS256}]":                              "issuers[0].public_keys_file can't be used: the keys are for EdDSA",
@@ -295,5 +295,5 @@ func TestIssuersFileRefused(t *testing.T) {
 	_, err = jwtFlags{JWTSecret: "short", JWTIssuer: "a", JWTAudience: "b", JWTType: "t", JWTAdminType: "u"}.verifier(os.LookupEnv)
 	require.ErrorContains(t, err, "ASYNCFLOW_JWT_SECRET must have at least 32 bytes")
 	_, err = jwtFlags{}.verifier(os.LookupEnv)
-	require.ErrorContains(t, err, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE")
+	require.ErrorContains(t, err, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE")
 }

@@ -40,6 +40,7 @@ type nodeConfig struct {
 	secret     []byte
 	oldSecrets [][]byte       // that are read beside it
 	tokens     *auth.Verifier // nil without the role api
+	issuers    *issuersWatch  // of tokens; nil without an issuers file
 	grace      time.Duration
 	store      store.Config
 	callbacks  callbacks.Config
@@ -187,6 +188,10 @@ func (n *node) prepare() error {
 func (n *node) prepareAPI() error {
 	cfg := n.cfg.api
 	n.runs = append(n.runs, func(ctx context.Context) error { return n.cfg.tokens.Run(ctx, n.cfg.log) })
+	if n.cfg.issuers != nil {
+		n.runs = append(n.runs, n.cfg.issuers.Run)
+	}
+	n.meterTokens()
 	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Sender, cfg.Log = n.store, n.cfg.tokens, n.keys, n.wire, n.cfg.log
 	if n.cfg.metrics == metricsOnAPI {
 		cfg.Metrics = n.meter.Handler()

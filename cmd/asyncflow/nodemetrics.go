@@ -29,3 +29,15 @@ func (n *node) serveMetrics(ctx context.Context) error {
 	}
 	return nil
 }
+
+// meterTokens has the metrics tell whether what tokens are verified with is up to date.
+func (n *node) meterTokens() {
+	if n.meter == nil {
+		return
+	}
+	var file func() bool
+	if n.cfg.issuers != nil {
+		file = n.cfg.issuers.stale
+	}
+	n.meter.Tokens(n.cfg.tokens.Stale, file)
+}

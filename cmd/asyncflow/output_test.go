@@ -101,7 +101,7 @@ func TestTokenCreate(t *testing.T) {
 		require.Empty(t, r.stdout)
 	}
 	env["ASYNCFLOW_JWT_PRIVATE_KEY_FILE"] = "/does/not/exist"
-	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	env["ASYNCFLOW_JWT_SECRET"] = ""
 	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "no such file")
 }

@@ -60,6 +60,7 @@ type serveCmd struct {
 // by a file.
 type jwtFlags struct {
 	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that tokens are signed with. Set it by the environment."`
+	JWTSecretFile     string `name:"jwt-secret-file" env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE" help:"File of such secrets, one a line, instead: a token may be signed with any of them. It is read again when it changes."`
 	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"File of public keys (EdDSA, ES256 or RS256; PEM or a JWK Set) instead of a secret. It is read again when it changes."`
 	JWTIssuer         string `name:"jwt-issuer" env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"Issuer that a token must have."`
 	JWTAudience       string `name:"jwt-audience" env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow" help:"Audience that a token must have."`
@@ -178,13 +179,17 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 		return nodeConfig{}, err
 	}
 	var tokens *auth.Verifier
+	var issuers *issuersWatch
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
 		if tokens, err = c.Signing.verifier(env); err != nil {
 			return nodeConfig{}, err
 		}
+		if c.Signing.JWTIssuersFile != "" {
+			issuers = &issuersWatch{flags: c.Signing, env: env, tokens: tokens, log: log}
+		}
 	}
 	cfg := nodeConfig{
-		roles: c.Roles, secret: []byte(c.Secret), oldSecrets: old, tokens: tokens, grace: c.Grace, log: log,
+		roles: c.Roles, secret: []byte(c.Secret), oldSecrets: old, tokens: tokens, issuers: issuers, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, Egress: egress},

@@ -27,10 +27,10 @@ var defaultScopes = []string{"submit", "read", "manage"}
 
 // Help is shown by asyncflow token create --help.
 func (c *tokenCreateCmd) Help() string {
-	return `The token is signed with the secret in ASYNCFLOW_JWT_SECRET, or with the private key (PEM) in the file that
-ASYNCFLOW_JWT_PRIVATE_KEY_FILE names; asyncflow keys generate makes one. ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE,
-ASYNCFLOW_JWT_TYPE and ASYNCFLOW_JWT_ADMIN_TYPE must be those of the server. Nothing but the token goes to standard
-output.
+	return `The token is signed with the secret in ASYNCFLOW_JWT_SECRET, with the first one in the file that
+ASYNCFLOW_JWT_SECRET_FILE names, or with the private key (PEM) in the file that ASYNCFLOW_JWT_PRIVATE_KEY_FILE names;
+asyncflow keys generate makes one. ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and
+ASYNCFLOW_JWT_ADMIN_TYPE must be those of the server. Nothing but the token goes to standard output.
 
 A tenant's token opens nothing that is an operator's, whatever its scopes, and an operator's nothing that is a tenant's.
 
@@ -102,12 +102,12 @@ func signingConfig(getenv func(string) string) (auth.Config, error) {
 			*field = value
 		}
 	}
-	secret, file := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
-	if (secret == "") == (file == "") {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET and ASYNCFLOW_JWT_PRIVATE_KEY_FILE: tokens are signed with it")
+	secret, secrets, file := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE"), getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+	if !oneOf(secret, secrets, file) {
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE: tokens are signed with it")
 	}
 	if file == "" {
-		cfg.HMACSecret = []byte(secret)
+		cfg.HMACSecret, cfg.HMACSecretFile = []byte(secret), secrets
 		return cfg, nil
 	}
 	pem, err := os.ReadFile(file)

@@ -1,0 +1,82 @@
+package dispatcher_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// output is what is logged.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// Run doesn't return before the health of an endpoint is written whose last attempt the
+// node made.
+func TestRunWaitsForTheHealth(t *testing.T) {
+	b := setup(t)
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	lock, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = lock.Exec(t.Context(), `SELECT FROM tenant_acme.endpoints FOR UPDATE`)
+	require.NoError(t, err)
+
+	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "a", Notify: true})
+	require.NoError(t, err)
+	defer s.Close()
+	storing, stopStore := context.WithCancel(t.Context())
+	stored := make(chan error, 1)
+	go func() { stored <- s.Run(storing) }()
+	var said output
+	d := dispatcher.New(s, sendFunc(func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+	}), dispatcher.Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	running, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(running) }()
+
+	id := s.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].ID
+	_, err = s.AwaitFinal(t.Context(), tenant, id, 20*time.Second)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
+		return waiting > 0
+	}, 20*time.Second, time.Millisecond, "the health waits for the lock")
+	stop()
+	select {
+	case <-ran:
+		t.Fatal("the health is not written yet")
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, lock.Rollback(t.Context()))
+	require.NoError(t, <-ran)
+	require.Contains(t, said.String(), "an endpoint gets no tasks")
+	stopStore()
+	require.NoError(t, <-stored)
+}

@@ -1,0 +1,42 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Tokens adds whether what tokens are verified with is up to date: the keys by issuer,
+// and the issuers file; file is nil without one.
+func (m *Metrics) Tokens(keys func() map[string]bool, file func() bool) {
+	m.registry.MustRegister(&tokenCollector{keys, file})
+}
+
+type tokenCollector struct {
+	keys func() map[string]bool
+	file func() bool
+}
+
+var (
+	tokenKeysStale   = desc("token_keys_stale", "1 while the keys of an issuer can't be read: those of before stay.", "issuer")
+	issuersFileStale = desc("issuers_file_stale", "1 while the issuers file can't be used: the issuers of before stay.")
+)
+
+// Describe tells which metrics there are.
+func (c *tokenCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- tokenKeysStale
+	out <- issuersFileStale
+}
+
+// Collect reads them.
+func (c *tokenCollector) Collect(out chan<- prometheus.Metric) {
+	for issuer, stale := range c.keys() {
+		out <- gauge(tokenKeysStale, oneIf(stale), issuer)
+	}
+	if c.file != nil {
+		out <- gauge(issuersFileStale, oneIf(c.file()))
+	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

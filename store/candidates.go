@@ -1,0 +1,115 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// takeCandidates takes token rows: of each stage that there is room for those that were
+// held, and what is due in ready. looked is how many of the latter there were, and last
+// their greatest order_time.
+func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan, stages []string, admission Admission) (found []candidate, looked int, last time.Time, err error) {
+	b := &pgx.Batch{}
+	collect := func(rows pgx.Rows) error {
+		c := candidate{}
+		c.ID.Type = t.Name
+		_, err := pgx.ForEachRow(rows, []any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key}, func() error {
+			one := c
+			one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
+			if t.Flow == nil {
+				one.key = ""
+			}
+			found = append(found, one)
+			return nil
+		})
+		return err
+	}
+	for _, stage := range stages {
+		place, _ := t.Place(stage, 1)
+		if room := min(n, admission.Room(place)); room > 0 {
+			b.Queue(t.tables.at(0, takeHeldSQL), stage, room).Query(collect)
+		}
+	}
+	b.Queue(t.tables.at(from, takeKeyedReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
+		before := len(found)
+		err := collect(rows)
+		looked = len(found) - before
+		for _, c := range found[before:] {
+			if c.OrderTime.After(last) {
+				last = c.OrderTime
+			}
+		}
+		return err
+	})
+	err = conn.Send(ctx, b)
+	scan.taken()
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
+	})
+	return found, looked, last, err
+}
+
+// takeHeldSQL takes the first of the tasks of a stage that are held.
+const takeHeldSQL = `
+WITH c AS MATERIALIZED (
+  SELECT ctid AS t FROM {wait}
+  WHERE stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
+  ORDER BY order_time, id
+  LIMIT $2
+  FOR UPDATE SKIP LOCKED)
+DELETE FROM {wait} w USING c WHERE w.ctid = c.t
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, '')`
+
+// takeKeyedReadySQL is takeReadySQL with the flow keys.
+const takeKeyedReadySQL = takeReadySQL + `, coalesce(r.key, '')`
+
+// queueJudged writes the leases of those candidates that nothing keeps, and files the
+// others under what does. back is the least order_time of those that go back into ready.
+func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (leases []asyncflow.Lease, back time.Time) {
+	var keys []*string
+	held := &tokens{}
+	for _, c := range found {
+		if c.held == "" && !c.back {
+			leases, keys = append(leases, c.Lease), append(keys, orNull(c.key))
+			continue
+		}
+		v := asyncflow.ParkFor(c.Lease, c.held)
+		if c.back {
+			v.Kind = asyncflow.Return
+		}
+		held.add(c.ID.Number, c.Seq, c.key, v, now)
+	}
+	held.queue(b, t)
+	if len(leases) == 0 {
+		return nil, held.earliest
+	}
+	hold(leases, t, now)
+	byID := make(map[int64]*asyncflow.Lease, len(leases))
+	for i := range leases {
+		byID[leases[i].ID.Number] = &leases[i]
+	}
+	queuePayloads(b, t, leases, byID)
+	s.queueGuardedLeases(b, t, leases, keys, now)
+	return leases, held.earliest
+}
+
+func (s *Store) queueGuardedLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys []*string, now time.Time) {
+	c := leaseColumns(leases)
+	endpoints := make([]*string, len(leases))
+	for i, l := range leases {
+		endpoints[i] = orNull(l.Endpoint)
+	}
+	b.Queue(t.tables.at(0, insertGuardedLeaseSQL), c.ids, c.seqs, c.stages, c.attempts, c.untils, s.cfg.Node, now, keys, endpoints)
+}
+
+const insertGuardedLeaseSQL = `
+INSERT INTO {lease} (id, seq, stage, attempt, until, node, leased_at, key, endpoint)
+SELECT u.id, u.seq, u.stage, u.attempt, u.until, $6, $7, u.key, u.endpoint
+FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[], $8::text[], $9::uuid[])
+  AS u (id, seq, stage, attempt, until, key, endpoint)`
