@@ -181,11 +181,8 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	var tokens *auth.Verifier
 	var issuers *issuersWatch
 	if slices.Contains(c.Roles, roleAPI) { // nobody else verifies tokens
-		if tokens, err = c.Signing.verifier(env); err != nil {
+		if tokens, issuers, err = c.Signing.trust(env, log); err != nil {
 			return nodeConfig{}, err
-		}
-		if c.Signing.JWTIssuersFile != "" {
-			issuers = &issuersWatch{flags: c.Signing, env: env, tokens: tokens, log: log}
 		}
 	}
 	cfg := nodeConfig{

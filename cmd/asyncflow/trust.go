@@ -12,6 +12,16 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
+// trust returns what verifies tokens and, if there is an issuers file, what keeps it up to
+// date.
+func (f jwtFlags) trust(env lookup, log *slog.Logger) (*auth.Verifier, *issuersWatch, error) {
+	tokens, err := f.verifier(env)
+	if err != nil || f.JWTIssuersFile == "" {
+		return tokens, nil, err
+	}
+	return tokens, &issuersWatch{flags: f, env: env, tokens: tokens, log: log}, nil
+}
+
 // verifier returns what verifies the tokens of all issuers that the flags name.
 func (f jwtFlags) verifier(env lookup) (*auth.Verifier, error) {
 	configs, err := f.configs(env)
