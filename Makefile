@@ -58,6 +58,9 @@ bench-compare: ## Measure this tree and another revision by turns: make bench-co
 bench-short: ## Measure for a few seconds, to see that it works
 	$(GO) run ./bench --short
 
+bench-profile: ## Tell where the time of a task goes, in the node and in Postgres
+	$(GO) run ./bench profile
+
 bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes long, and some 20 GB
 	$(GO) run ./bench history --sizes 0,1000000,10000000 --plots docs/performance
 
@@ -94,4 +97,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate bench bench-peers bench-compare bench-short bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

@@ -22,6 +22,7 @@
 //	go run ./bench held       what do tasks cost the others that their flow key holds back?
 //	go run ./bench noisy      what does a tenant cost the others that floods, to an endpoint that hangs?
 //	go run ./bench history    do a million finished tasks slow new ones, gets and lists?
+//	go run ./bench profile    where does the time of a task go?
 //	go run ./bench promote    what happens when a million delayed tasks are due at once?
 //	go run ./bench rolls      do submits take longer while tables roll?
 //	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?

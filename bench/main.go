@@ -23,6 +23,7 @@ var modes = map[string]func(context.Context, []string) error{
 	"history":   runHistory,
 	"idle":      runIdle,
 	"noisy":     runNoisy,
+	"profile":   runProfile,
 	"promote":   runPromote,
 	"rolls":     runRolls,
 	"snapshot":  runSnapshot,

@@ -42,13 +42,16 @@ var quotients = []struct{ of, by string }{
 	{"post", "bare"}, {"post", "river-post"}, {"post", "graphile-post"}, {"batch", "river"}, {"batch", "graphile"},
 }
 
-// ratios returns the quotients of a round's rates, as far as both were measured.
+// ratios returns the quotients of a round's rates, as far as both were measured, and of
+// what all cores would allow by the CPU time of a task.
 func ratios(round figures) (all figures) {
 	for _, q := range quotients {
-		of, ok1 := round.find(q.of + ".rate")
-		by, ok2 := round.find(q.by + ".rate")
-		if ok1 && ok2 {
-			all = append(all, figure{q.of + ".over_" + q.by, "÷ " + q.by, "×", of / by})
+		for _, by := range []struct{ key, over, name string }{{".rate", ".over_", "÷ "}, {".cpu_bound", ".cpu_over_", "By CPU of all, ÷ "}} {
+			one, ok1 := round.find(q.of + by.key)
+			other, ok2 := round.find(q.by + by.key)
+			if ok1 && ok2 {
+				all = append(all, figure{q.of + by.over + q.by, by.name + q.by, "×", one / other})
+			}
 		}
 	}
 	return all

@@ -99,7 +99,9 @@ async function measure(utils, pool, workers, jobs) {
 
 async function lead() {
   const pool = new pg.Pool({connectionString: options.database, max: inserters})
-  pool.on("error", (err) => console.error("graphile-worker:", err.message))
+  const complain = (err) => console.error("graphile-worker:", err.message)
+  pool.on("error", complain)
+  pool.on("connect", (client) => client.on("error", complain))
   const utils = await makeWorkerUtils({pgPool: pool, logger})
   await utils.migrate()
   await pool.query("TRUNCATE graphile_worker._private_jobs")
