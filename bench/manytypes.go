@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -41,7 +42,7 @@ func beginTypes(ctx context.Context, r *rounds) (measure, error) {
 			if _, err := m.trickle(ctx, m.types, func(i int) int { return i }); err != nil {
 				return err
 			}
-			all, err = m.trickle(ctx, int(manyRate*r.latencyTime.Seconds()), func(int) int { return rand.IntN(m.types) })
+			all, err = m.trickleAny(ctx, int(manyRate*r.latencyTime.Seconds()))
 			return err
 		})
 		return all, err
@@ -101,4 +102,21 @@ func (m *manyTypes) trickle(ctx context.Context, tasks int, which func(i int) in
 		return nil, err
 	}
 	return m.arrivalFigures(ctx, first, sent)
+}
+
+// trickleAny submits tasks, each of any type, and adds what they cost.
+func (m *manyTypes) trickleAny(ctx context.Context, tasks int) (figures, error) {
+	before, err := m.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	all, err := m.trickle(ctx, tasks, func(int) int { return rand.IntN(m.types) })
+	if err != nil {
+		return nil, err
+	}
+	elapsed := time.Since(start)
+	after, err := m.reading(ctx)
+	all = append(all, writtenFigures(tasks, before.written, after.written)...)
+	return append(all, cpuFigures(tasks, elapsed, after.usage.since(before.usage))...), err
 }

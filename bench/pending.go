@@ -64,7 +64,7 @@ func (b *bench) pendingMemory(ctx context.Context, p *pipe, pending int, working
 	all := figures{
 		{"memory", "Memory of the node, at most", "MB", peakMemory(b.nodes[0].pid())},
 		{"pending", "Pending tasks", "tasks", float64(pending)},
-		{"rate", "Meanwhile", "tasks/s", float64(after.Deliveries-before.Deliveries) / working.Seconds()},
+		{"meanwhile", "Meanwhile", "tasks/s", float64(after.Deliveries-before.Deliveries) / working.Seconds()},
 	}
 	done := (after.Deliveries - before.Deliveries) / batchSize * batchSize
 	return all, b.submitAll(ctx, p, done)

@@ -109,7 +109,8 @@ var costColumns = []struct{ key, head string }{
 	{"cpu_submitter", "of the client"}, {"cpu_all", "of all"}, {"cores_busy", "Cores busy"}, {"cpu_bound", "All cores ÷ CPU of all"},
 }
 
-// writeCosts writes a line for each scenario with a rate, and what each task of it costs.
+// writeCosts writes a line for each scenario whose rate or CPU time was measured, and what
+// each task of it costs.
 func (r *report) writeCosts(w io.Writer) {
 	fmt.Fprint(w, "\n| For each task | Rate |")
 	for _, c := range costColumns {
@@ -118,10 +119,14 @@ func (r *report) writeCosts(w io.Writer) {
 	fmt.Fprintf(w, "\n|---|---:|%s\n", strings.Repeat("---:|", len(costColumns)))
 	for _, one := range scenarios {
 		rate := r.series(one.name + ".rate")
-		if rate == nil {
+		switch {
+		case rate != nil:
+			fmt.Fprintf(w, "| %s | %s %s |", one.title, number(rate.Median), rate.Unit)
+		case r.series(one.name+".cpu_all") != nil:
+			fmt.Fprintf(w, "| %s | – |", one.title)
+		default:
 			continue
 		}
-		fmt.Fprintf(w, "| %s | %s %s |", one.title, number(rate.Median), rate.Unit)
 		for _, c := range costColumns {
 			text := "–"
 			if s := r.series(one.name + "." + c.key); s != nil {
