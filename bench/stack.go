@@ -114,8 +114,11 @@ func (b *bench) openDatabase(ctx context.Context) (err error) {
 
 func (b *bench) url() string { return b.postgres.URL(b.database) }
 
+// stopPostgresLimit is how long Postgres may take to write everything out.
+const stopPostgresLimit = time.Minute
+
 func (b *bench) stopPostgres() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), stopPostgresLimit)
 	defer cancel()
 	if err := b.postgres.Stop(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
