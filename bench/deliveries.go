@@ -13,7 +13,8 @@ var batches = shape{path: batchPath, endpoint: `,"batch":{"max_tasks":50,"max_wa
 // round divided by part.
 func delivering(s shape, part int) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
-		p, err := r.registerShape(ctx, r.scenario.name, s)
+		name := r.scenario.name
+		p, err := r.registerShape(ctx, name, s)
 		if why := unknownMember(s, err); why != "" {
 			return nil, notAvailable(why)
 		}
@@ -26,7 +27,7 @@ func delivering(s shape, part int) func(context.Context, *rounds) (measure, erro
 		r.countDead(r.bench, p)
 		return func(ctx context.Context) (figures, error) {
 			all, err := r.rate(ctx, p, r.tasks/part)
-			if err == nil && r.scenario.name == postName {
+			if err == nil && name == postName {
 				r.mostRate = all[0].value
 			}
 			return all, err

@@ -143,14 +143,16 @@ func (r *report) writeCosts(w io.Writer) {
 	}
 }
 
-// writeOthers writes the figures that stand in neither of the other tables.
+// writeOthers writes the figures that stand in neither of the other tables; those that are
+// always 0, such as tasks that came twice, are in the JSON alone.
 func (r *report) writeOthers(w io.Writer) {
 	fmt.Fprint(w, "\n| Other figures | Unit | Median | Min–max |\n|---|---|---:|---:|\n")
 	for _, one := range scenarios {
 		for _, s := range r.Figures {
 			key, ok := strings.CutPrefix(s.Key, one.name+".")
-			listed := func(c struct{ key, head string }) bool { return c.key == key }
-			if !ok || key == "rate" || slices.ContainsFunc(costColumns, listed) {
+			isCost := func(c struct{ key, head string }) bool { return c.key == key }
+			isTarget := func(t target) bool { return t.key == s.Key }
+			if !ok || key == "rate" || s.Max == 0 || slices.ContainsFunc(costColumns, isCost) || slices.ContainsFunc(targets, isTarget) {
 				continue
 			}
 			fmt.Fprintf(w, "| %s: %s | %s | **%s** | %s–%s |\n", one.title, s.Name, s.Unit, number(s.Median), number(s.Min), number(s.Max))

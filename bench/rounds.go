@@ -45,7 +45,7 @@ type rounds struct {
 	*bench
 	config
 	number   int      // of the round
-	scenario scenario // that begins
+	scenario scenario // that begins, while it does
 	mostRate float64  // tasks/s that the scenario post has reached last; 0: not measured
 	counted  []counted
 }
@@ -111,6 +111,7 @@ func (r *rounds) beginAll(ctx context.Context) (begun []started, missing map[str
 		}
 		begun = append(begun, started{s, m})
 	}
+	r.scenario = scenario{}
 	return begun, missing, err
 }
 
