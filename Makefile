@@ -43,11 +43,23 @@ lint: ## Check the format, vet, staticcheck and openapi.yaml
 generate: ## Make the code that comes from openapi.yaml again
 	$(GO) generate ./client/api ./internal/httpapi
 
-bench: ## Measure throughput and latency; takes a while
+bench: bench-peers ## Measure all that has a target, beside the peers; takes a quarter of an hour
 	$(GO) run ./bench
+
+bench-peers: ## Build and install what asyncflow is measured beside
+	$(GO) -C bench/peers build -o ../../bin/peers/river ./river
+	npm --prefix bench/peers ci --no-audit --no-fund
+
+BASE ?= HEAD
+
+bench-compare: ## Measure this tree and another revision by turns: make bench-compare BASE=v0.4.0
+	$(GO) run ./bench compare --base $(BASE)
 
 bench-short: ## Measure for a few seconds, to see that it works
 	$(GO) run ./bench --short
+
+bench-profile: ## Tell where the time of a task goes, in the node and in Postgres
+	$(GO) run ./bench profile
 
 bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes long, and some 20 GB
 	$(GO) run ./bench history --sizes 0,1000000,10000000 --plots docs/performance
@@ -85,4 +97,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate bench bench-short bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

@@ -33,7 +33,7 @@ func TestMedian(t *testing.T) {
 func TestContextHoldsItsNumber(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 7, 1234567890} {
-		context := appendContext(nil, n)
+		context := appendContext(nil, n, contextBytes)
 		assert.Len(t, context, contextBytes)
 		assert.True(t, json.Valid(context))
 		got, ok := numberIn([]byte(`{"task_id":"a.1.2","context":` + string(context) + `,"callback":{}}`))

@@ -104,8 +104,12 @@ type usage struct{ node, postgres, worker, submitter time.Duration }
 
 // usage returns that until now.
 func (b *bench) usage() (u usage, err error) {
-	if u.node, err = cpuOf(b.node.pid()); err != nil {
-		return u, err
+	for _, n := range b.nodes {
+		own, err := cpuOf(n.pid())
+		if err != nil {
+			return u, err
+		}
+		u.node += own
 	}
 	if u.postgres, err = cpuOfFamily(b.postgres.PID()); err != nil {
 		return u, err

@@ -101,3 +101,20 @@ func (d *database) succeeded(ctx context.Context, taskType string, after int64) 
 	}
 	return well, otherwise, err
 }
+
+// settled returns percentiles of the time in ms from when a node had a task until the time of
+// its last journal row: of tasks that have ended since a time.
+func (d *database) settled(ctx context.Context, taskType string, since time.Time) (p50, p99 float64, err error) {
+	names, err := d.tables(ctx, "journal", taskType)
+	if err != nil {
+		return 0, 0, err
+	}
+	var parts []string
+	for _, name := range names { // the tables of a roll differ in their kind only
+		parts = append(parts, "SELECT j.at - t.created_at AS took FROM "+name+" j JOIN "+strings.Replace(name, "journal_", "task_", 1)+
+			" t USING (id) WHERE j.at >= $1 AND j.final IS NOT NULL")
+	}
+	const percentile = `1000 * extract(epoch FROM percentile_disc(%v) WITHIN GROUP (ORDER BY took))::float8`
+	err = d.conn.QueryRow(ctx, fmt.Sprintf("SELECT "+percentile+", "+percentile+" FROM (%s) s", 0.5, 0.99, strings.Join(parts, " UNION ALL ")), since).Scan(&p50, &p99)
+	return p50, p99, err
+}

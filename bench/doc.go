@@ -1,18 +1,28 @@
 // Command bench measures asyncflow on one machine: a Postgres that keeps its
-// promises (fsync and synchronous commits), one node, one worker and one
-// submitter, each a process of its own, all on the loopback.
+// promises (fsync and synchronous commits), a node, a worker and a client, each a
+// process of its own, all on the loopback.
 //
-//	go run ./bench [--rounds 5] [--tasks 60000] [--short] [--json FILE]
+//	go run ./bench [--only post,river-post] [--rounds 5] [--tasks 60000] [--short] [--json FILE]
+//
+// Every round measures every scenario once (scenario.go lists them), what is compared one
+// after the other, every second round in the reverse order. Three tables are printed: the
+// targets and whether they are met, what a task costs in each scenario, and the rest.
+// Peers (peers.go) are there once "make bench-peers" has installed them.
 //
 // The node gets this program's environment, so that settings can be tried:
 //
-//	ASYNCFLOW_CONCURRENCY=1024 GOGC=400 go run ./bench --rounds 3
+//	ASYNCFLOW_CONCURRENCY=1024 GOGC=400 go run ./bench --only post --rounds 3
+//
+// Two revisions are measured by turns:
+//
+//	go run ./bench compare --base HEAD~1
 //
 // Other things are measured by themselves, each by the name of its mode:
 //
 //	go run ./bench held       what do tasks cost the others that their flow key holds back?
 //	go run ./bench noisy      what does a tenant cost the others that floods, to an endpoint that hangs?
 //	go run ./bench history    do a million finished tasks slow new ones, gets and lists?
+//	go run ./bench profile    where does the time of a task go?
 //	go run ./bench promote    what happens when a million delayed tasks are due at once?
 //	go run ./bench rolls      do submits take longer while tables roll?
 //	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?
@@ -21,19 +31,9 @@
 //
 // Each has --short, --json FILE and --plots DIR, which writes SVG; see --help.
 //
-// Without a mode every round measures the same things in the same order, and the table that is
-// printed has a column for each round, the median, and the range:
-//
-//   - end to end: tasks a second from the first submit to the last final state
-//   - latency from submit to arrival at the worker, at 100 tasks a second
-//   - CPU time of each process for a task
-//   - WAL and transactions of a task
-//   - what is possible at all here: round trips of HTTP alone, and submit, lease
-//     and settle by the store alone
-//
 // Figures of a machine that is busy with other things mean little: the load that
 // was there at the start stands with the result, and so does how many cores the
 // four processes got. What all cores would allow by the CPU time of a task is
-// disturbed less. No figure makes the program fail, only a result that is broken:
-// lost tasks, or nothing done.
+// disturbed less. No figure makes the program fail, only a result that is broken: lost
+// tasks, or nothing done; and a comparison in which a rate drops by more than a quarter.
 package main

@@ -19,50 +19,65 @@ const (
 	slack   = 30 * time.Second
 )
 
-// endToEnd measures the way of tasks of a type from the first submit to the last final
-// state.
-func (b *bench) endToEnd(ctx context.Context, p *pipe, tasks int) (_ figures, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks)*slowest+slack)
-	defer cancel()
-	if err := b.db.checkpoint(ctx); err != nil {
-		return nil, err
-	}
-	before, err := b.reading(ctx)
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	if err := b.submitAll(ctx, p, tasks); err != nil {
-		return nil, fmt.Errorf("submit: %w", err)
-	}
-	submitted := time.Since(start)
-	if err := b.awaitFinal(ctx, p, before.counts.Distinct+tasks); err != nil {
-		return nil, fmt.Errorf("waiting for the last task: %w", err)
-	}
-	elapsed := time.Since(start)
-	after, err := b.reading(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.checkFinals(ctx, p); err != nil {
-		return nil, err
-	}
-	return endToEndFigures(tasks, submitted, elapsed, before, after), nil
+// passage is the way of some tasks through asyncflow, from the first submit to the last
+// final state.
+type passage struct {
+	pipe               *pipe
+	tasks              int
+	start              time.Time
+	submitted, elapsed time.Duration
+	before, after      reading
 }
 
-// submitAll submits the next tasks in batches over a few connections.
+// pass has tasks of a pipe done.
+func (b *bench) pass(ctx context.Context, p *pipe, tasks int) (w passage, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks*p.stages)*slowest+slack)
+	defer cancel()
+	if err := b.db.checkpoint(ctx); err != nil {
+		return w, err
+	}
+	w.pipe, w.tasks = p, tasks
+	if w.before, err = b.reading(ctx); err != nil {
+		return w, err
+	}
+	w.start = time.Now()
+	if err := b.submitAll(ctx, p, tasks); err != nil {
+		return w, fmt.Errorf("submit: %w", err)
+	}
+	w.submitted = time.Since(w.start)
+	if err := b.awaitFinal(ctx, p, w.before.counts.Deliveries+tasks*p.stages); err != nil {
+		return w, fmt.Errorf("waiting for the last task: %w", err)
+	}
+	w.elapsed = time.Since(w.start)
+	if w.after, err = b.reading(ctx); err != nil {
+		return w, err
+	}
+	return w, b.checkFinals(ctx, p)
+}
+
+// endToEnd measures a passage.
+func (b *bench) endToEnd(ctx context.Context, p *pipe, tasks int) (figures, error) {
+	w, err := b.pass(ctx, p, tasks)
+	if err != nil {
+		return nil, err
+	}
+	return w.figures(), nil
+}
+
+// submitAll submits the next tasks in batches over a few connections, to all nodes alike.
 func (b *bench) submitAll(ctx context.Context, p *pipe, tasks int) error {
 	first := b.take(p, tasks)
 	var taken atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
-	for range submitters {
+	for i := range submitters {
+		api := b.nodes[i%len(b.nodes)].api
 		g.Go(func() error {
 			for {
-				n := int(taken.Add(batchSize)) - batchSize
+				n := int(taken.Add(int64(p.batch))) - p.batch
 				if n >= tasks {
 					return nil
 				}
-				if err := b.api.submitBatch(ctx, p.name, first+n, ""); err != nil {
+				if err := api.submitMany(ctx, p.name, first+n, min(p.batch, tasks-n), p.size, ""); err != nil {
 					return err
 				}
 			}
@@ -71,16 +86,16 @@ func (b *bench) submitAll(ctx context.Context, p *pipe, tasks int) error {
 	return g.Wait()
 }
 
-// awaitFinal waits until the worker has seen so many tasks, and then until none
-// is live. The database is left alone until then.
-func (b *bench) awaitFinal(ctx context.Context, p *pipe, distinct int) error {
+// awaitFinal waits until the worker has had so many deliveries, and then until no task is
+// live. The database is left alone until then.
+func (b *bench) awaitFinal(ctx context.Context, p *pipe, deliveries int) error {
 	var c counts
 	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		err := b.sink.get(ctx, countPath, &c)
-		return c.Distinct >= distinct, err
+		return c.Deliveries >= deliveries, err
 	})
 	if err != nil {
-		return errors.Join(err, fmt.Errorf("%d of %d tasks have arrived", c.Distinct, distinct))
+		return errors.Join(err, fmt.Errorf("%d of %d deliveries have come", c.Deliveries, deliveries))
 	}
 	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		live, err := b.db.live(ctx, p.name)
@@ -115,16 +130,23 @@ func (b *bench) reading(ctx context.Context) (r reading, err error) {
 	return r, err
 }
 
-func endToEndFigures(tasks int, submitted, elapsed time.Duration, before, after reading) figures {
-	n := float64(tasks)
-	again := after.counts.Deliveries - before.counts.Deliveries - tasks
-	return append(figures{
-		{"end_to_end", "End to end", "tasks/s", n / elapsed.Seconds()},
-		{"submitted", "Submitted", "tasks/s", n / submitted.Seconds()},
+func (w passage) figures() figures {
+	again := w.after.counts.Deliveries - w.before.counts.Deliveries - w.tasks*w.pipe.stages
+	all := figures{
+		{"end_to_end", "End to end", "tasks/s", float64(w.tasks) / w.elapsed.Seconds()},
+		{"submitted", "Submitted", "tasks/s", float64(w.tasks) / w.submitted.Seconds()},
 		{"delivered_again", "Delivered more than once", "tasks", float64(again)},
-		{"wal", "WAL", "bytes/task", float64(after.written.wal-before.written.wal) / n},
-		{"transactions", "Writing transactions", "per 1000 tasks", 1000 * float64(after.written.transactions-before.written.transactions) / n},
-	}, cpuFigures(tasks, elapsed, after.usage.since(before.usage))...)
+	}
+	all = append(all, writtenFigures(w.tasks, w.before.written, w.after.written)...)
+	return append(all, cpuFigures(w.tasks, w.elapsed, w.after.usage.since(w.before.usage))...)
+}
+
+func writtenFigures(tasks int, before, after written) figures {
+	n := float64(tasks)
+	return figures{
+		{"wal", "WAL", "bytes/task", float64(after.wal-before.wal) / n},
+		{"transactions", "Writing transactions", "per 1000 tasks", 1000 * float64(after.transactions-before.transactions) / n},
+	}
 }
 
 // cpuFigures returns none where CPU times can't be read.

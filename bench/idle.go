@@ -118,10 +118,7 @@ func (b *bench) idleFigures(ctx context.Context, cfg idleConfig, types int) (fig
 	if err := b.startNode(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		b.node.stop()
-		b.stops = b.stops[:len(b.stops)-1]
-	}()
+	defer b.stopNode()
 	all, err := b.whileIdle(ctx, cfg, "unused", "")
 	if err != nil {
 		return nil, err
@@ -148,7 +145,7 @@ func (b *bench) useAll(ctx context.Context, types int) error {
 			api := &client{http: b.api.http, base: b.api.base, token: token}
 			for n := i; n < types; n += idleTenants {
 				_, name := idleType(n)
-				if _, err := api.call(ctx, http.MethodPost, "/v1/tasks", appendTask(nil, name, n, "")); err != nil {
+				if _, err := api.call(ctx, http.MethodPost, "/v1/tasks", appendTask(nil, name, n, contextBytes, "")); err != nil {
 					return err
 				}
 			}
@@ -211,6 +208,6 @@ func (b *bench) costs(ctx context.Context) (c costs, err error) {
 		}
 		c.backends += privateMemory(pid)
 	}
-	c.memory = residentMemory(b.node.pid())
+	c.memory = residentMemory(b.nodes[0].pid())
 	return c, rows.Err()
 }

@@ -18,10 +18,12 @@ func main() {
 
 // modes are what can be measured beside the figures of a round, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
+	"compare":   runCompare,
 	"held":      runHeld,
 	"history":   runHistory,
 	"idle":      runIdle,
 	"noisy":     runNoisy,
+	"profile":   runProfile,
 	"promote":   runPromote,
 	"rolls":     runRolls,
 	"snapshot":  runSnapshot,
@@ -35,6 +37,8 @@ func run(args []string) error {
 		switch args[0] {
 		case workerMode:
 			return runWorker(os.Stdin, os.Stdout)
+		case bareMode:
+			return runBare(context.Background(), args[1:])
 		case reaperMode:
 			return runReaper(os.Stdin, args[1:])
 		}
@@ -51,6 +55,7 @@ func run(args []string) error {
 type options struct {
 	short  bool
 	binary string // the asyncflow to measure; empty: build it
+	given  bool   // binary was: it may be of another revision
 	json   string // file for the figures; empty: none
 	plots  string // directory for the plots; empty: none
 }
@@ -66,6 +71,7 @@ func (o *options) parse(args []string, short string, own func(*flag.FlagSet)) er
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	o.given = o.binary != ""
 	if f.NArg() > 0 {
 		return fmt.Errorf("there is nothing called %s: flags only", f.Arg(0))
 	}

@@ -14,6 +14,10 @@ import (
 // rawConnections is how many goroutines send without a pause.
 const rawConnections = 64
 
+func beginHTTP(_ context.Context, r *rounds) (measure, error) {
+	return func(ctx context.Context) (figures, error) { return r.rawRoundTrips(ctx, r.httpTime) }, nil
+}
+
 // rawRoundTrips measures what HTTP alone allows here: POSTs to the worker, which
 // reads them and answers 200. No dispatcher on net/http delivers faster.
 func (b *bench) rawRoundTrips(ctx context.Context, lasting time.Duration) (figures, error) {
@@ -47,8 +51,9 @@ func (b *bench) rawRoundTrips(ctx context.Context, lasting time.Duration) (figur
 	}
 	u := after.since(before)
 	return figures{
-		{"raw_http", "HTTP alone", "round trips/s", float64(n) / elapsed.Seconds()},
-		{"raw_http_cpu_client", "HTTP alone, CPU of the client", "µs/round trip", micros(u.submitter, n)},
-		{"raw_http_cpu_worker", "HTTP alone, CPU of the worker", "µs/round trip", micros(u.worker, n)},
+		{"rate", "Rate", "round trips/s", float64(n) / elapsed.Seconds()},
+		{"cpu_submitter", "CPU of the client", "µs/round trip", micros(u.submitter, n)},
+		{"cpu_worker", "CPU of the worker", "µs/round trip", micros(u.worker, n)},
+		{"cpu_all", "CPU of both", "µs/round trip", micros(u.submitter+u.worker, n)},
 	}, err
 }

@@ -66,6 +66,14 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 	return r, nil
 }
 
+// beginStore: the store of this tree, in this process. It tells nothing of another program.
+func beginStore(ctx context.Context, r *rounds) (measure, error) {
+	if r.bench.given {
+		return nil, notAvailable("the store is that of this tree, not of the program that is measured")
+	}
+	return func(ctx context.Context) (figures, error) { return r.rawStoreCycle(ctx, r.tasks) }, r.prepareStore(ctx)
+}
+
 // rawStoreCycle measures what the database allows here: submit, lease and settle
 // at once, with nothing in between.
 func (b *bench) rawStoreCycle(ctx context.Context, tasks int) (_ figures, err error) {
@@ -94,9 +102,10 @@ func (b *bench) rawStoreCycle(ctx context.Context, tasks int) (_ figures, err er
 	}
 	u := after.since(before)
 	return figures{
-		{"raw_store", "Store alone", "tasks/s", float64(tasks) / elapsed.Seconds()},
-		{"raw_store_cpu_client", "Store alone, CPU of its process", "µs/task", micros(u.submitter, tasks)},
-		{"raw_store_cpu_postgres", "Store alone, CPU of Postgres", "µs/task", micros(u.postgres, tasks)},
+		{"rate", "Rate", "tasks/s", float64(tasks) / elapsed.Seconds()},
+		{"cpu_submitter", "CPU of its process", "µs/task", micros(u.submitter, tasks)},
+		{"cpu_postgres", "CPU of Postgres", "µs/task", micros(u.postgres, tasks)},
+		{"cpu_all", "CPU of both", "µs/task", micros(u.submitter+u.postgres, tasks)},
 	}, nil
 }
 
@@ -129,7 +138,7 @@ func (s *rawStore) submitAll(ctx context.Context, taken *atomic.Int64, tasks int
 func (s *rawStore) submitBatch(ctx context.Context, first int) error {
 	batch := make([]asyncflow.NewTask, batchSize)
 	for i := range batch {
-		batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i))}
+		batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i, contextBytes))}
 	}
 	for _, r := range s.Submit(ctx, tenant, batch) {
 		if r.Err != nil {

@@ -3,18 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
 
-	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
@@ -30,15 +25,16 @@ type bench struct {
 	options
 	dir      *tempDir
 	postgres *devpg.Server
-	node     *process
+	database string // that the nodes use
+	nodes    []*node
 	worker   *process
-	api      *client // the node's API
+	api      *client // that of the first node
 	sink     *client // the worker
 	db       *database
 	settings map[string]string // of Postgres, on top of those that it always has
-	nodeArgs []string          // flags of the node, on top of those that it always has
-	secret   string            // of the node's tokens
-	next     int               // number of the next task, of whatever type
+	nodeArgs []string          // flags of the nodes, on top of those that they always have
+	secrets  secrets
+	next     int // number of the next task, of whatever type
 
 	stops []func()
 }
@@ -47,6 +43,20 @@ type bench struct {
 func start(ctx context.Context, o options, nodeArgs ...string) (*bench, error) {
 	b := &bench{options: o, nodeArgs: nodeArgs}
 	return b, b.begin(ctx, b.startPostgres, b.startWorker, b.startNode, b.makeTenant)
+}
+
+// side returns another bench on the same Postgres, with a database and a worker of its own,
+// and no node yet. binary is the program that its nodes run; empty: the same.
+func (b *bench) side(ctx context.Context, database, binary string) (*bench, error) {
+	s := &bench{options: b.options, dir: b.dir, postgres: b.postgres, database: database, nodeArgs: b.nodeArgs}
+	if binary != "" {
+		s.binary = binary
+	}
+	err := s.begin(ctx, s.openDatabase, s.startWorker)
+	if err == nil {
+		b.stops = append(b.stops, s.stop)
+	}
+	return s, err
 }
 
 // begin takes the steps of a start. One that fails ends what was started.
@@ -64,6 +74,7 @@ func (b *bench) begin(ctx context.Context, steps ...func(context.Context) error)
 
 // stop ends everything, last started first.
 func (b *bench) stop() {
+	b.stopNodes()
 	for i := len(b.stops) - 1; i >= 0; i-- {
 		b.stops[i]()
 	}
@@ -85,7 +96,14 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 		return err
 	}
 	b.stops = append(b.stops, b.stopPostgres)
-	if err := b.postgres.EnsureDatabase(ctx, nodeDatabase); err != nil {
+	b.database = nodeDatabase
+	return b.openDatabase(ctx)
+}
+
+// openDatabase makes the database of the nodes.
+func (b *bench) openDatabase(ctx context.Context) (err error) {
+	b.secrets = newSecrets()
+	if err := b.postgres.EnsureDatabase(ctx, b.database); err != nil {
 		return err
 	}
 	if b.db, err = openDatabase(ctx, b.url()); err == nil {
@@ -94,10 +112,13 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *bench) url() string { return b.postgres.URL(nodeDatabase) }
+func (b *bench) url() string { return b.postgres.URL(b.database) }
+
+// stopPostgresLimit is how long Postgres may take to write everything out.
+const stopPostgresLimit = time.Minute
 
 func (b *bench) stopPostgres() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), stopPostgresLimit)
 	defer cancel()
 	if err := b.postgres.Stop(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -129,77 +150,6 @@ func (b *bench) startWorker(context.Context) error {
 	address, err := bufio.NewReader(output).ReadString('\n')
 	b.sink = &client{http: newHTTPClient(), base: "http://" + strings.TrimSpace(address)}
 	return err
-}
-
-// startNode starts a node and waits until it takes requests.
-func (b *bench) startNode(ctx context.Context) error {
-	if err := b.build(ctx); err != nil {
-		return err
-	}
-	address, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	b.secret = rand.Text() + rand.Text()
-	cmd := exec.Command(b.binary, append([]string{"serve", "--migrate", "--listen", address}, b.nodeArgs...)...)
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+b.url(), "ASYNCFLOW_SECRET="+rand.Text()+rand.Text(), "ASYNCFLOW_JWT_SECRET="+b.secret,
-		"ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_VERIFY_ENDPOINTS=false", "ASYNCFLOW_LOG_LEVEL=error")
-	if b.node, err = startProcess("the node", cmd); err != nil {
-		return err
-	}
-	b.stops = append(b.stops, b.node.stop)
-	token, err := b.token(tenant)
-	b.api = &client{http: newHTTPClient(), base: "http://" + address, token: token}
-	if err != nil {
-		return err
-	}
-	return b.awaitNode(ctx)
-}
-
-// build builds the program to measure, unless there is one.
-func (b *bench) build(ctx context.Context) error {
-	if b.binary != "" {
-		return nil
-	}
-	b.binary = b.dir.join("asyncflow")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "github.com/asyncflow/asyncflow/cmd/asyncflow")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("go build ./cmd/asyncflow: %w", err)
-	}
-	return nil
-}
-
-// freeAddress returns an address on the loopback that is free now.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
-// token returns a token for a tenant.
-func (b *bench) token(tenant string) (string, error) {
-	cfg := auth.DefaultConfig()
-	cfg.HMACSecret = []byte(b.secret)
-	issuer, err := auth.NewIssuer(cfg)
-	if err != nil {
-		return "", err
-	}
-	return issuer.Issue(tenant, "bench", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, 24*time.Hour, time.Now())
-}
-
-func (b *bench) awaitNode(ctx context.Context) error {
-	return poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		select {
-		case <-b.node.done:
-			return false, errors.Join(errors.New("the node ended"), b.node.err)
-		default:
-		}
-		_, err := b.api.call(ctx, http.MethodGet, "/readyz", nil)
-		return err == nil, nil
-	})
 }
 
 // poll calls done once a period until it says so, or fails, or ctx ends.

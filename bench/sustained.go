@@ -109,7 +109,7 @@ func (b *bench) sampleSustained(ctx context.Context, p *pipe, end time.Time, per
 			{"history", "Tasks and journal", "MB", s.history},
 			{"live", "Small tables", "MB", s.live},
 			{"dead", "Dead rows of those", "thousands", s.dead},
-			{"memory", "Memory of the node", "MB", residentMemory(b.node.pid())},
+			{"memory", "Memory of the node", "MB", residentMemory(b.nodes[0].pid())},
 		})
 		before, last = after, now
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ const workerMode = "worker"
 // Paths of the worker.
 const (
 	deliveryPath = "/deliver"  // where tasks are delivered
+	batchPath    = "/batch"    // where batches of them are
+	acceptPath   = "/accept"   // where tasks are that are completed later
 	hangPath     = "/hang"     // never answers
 	rawPath      = "/raw"      // reads the body, answers 200, does nothing else
 	countPath    = "/count"    // the counts so far
@@ -33,8 +36,13 @@ func runWorker(input io.Reader, output io.Writer) error {
 		return err
 	}
 	w := &worker{}
+	done, stop := context.WithCancel(context.Background())
+	defer stop()
+	accept := newAcceptor(done)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+deliveryPath, w.deliver)
+	mux.HandleFunc("POST "+batchPath, w.deliverBatch)
+	mux.HandleFunc("POST "+acceptPath, func(rw http.ResponseWriter, r *http.Request) { w.deliverLater(rw, r, accept) })
 	mux.HandleFunc("POST "+hangPath, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("POST "+rawPath, w.raw)
 	mux.HandleFunc("GET "+countPath, w.count)
@@ -79,6 +87,11 @@ func (w *worker) deliver(rw http.ResponseWriter, r *http.Request) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.arrived(n, now)
+}
+
+// arrived notes a delivery. The caller holds the lock.
+func (w *worker) arrived(n int, now int64) {
 	for len(w.arrivals) <= n {
 		w.arrivals = append(w.arrivals, make([]int64, max(1024, len(w.arrivals)))...)
 	}
@@ -103,13 +116,19 @@ func (w *worker) body(r *http.Request) (body []byte, release func(), err error) 
 // numberIn returns the number that appendContext wrote, without reading the
 // whole document: what the worker does with it is not what is measured.
 func numberIn(delivery []byte) (int, bool) {
-	_, rest, found := bytes.Cut(delivery, []byte(`"context":{"n":`))
-	end := bytes.IndexByte(rest, ',')
-	if !found || end < 0 {
-		return 0, false
-	}
-	n, err := strconv.Atoi(string(rest[:end]))
+	text, _ := between(delivery, `"context":{"n":`, ",")
+	n, err := strconv.Atoi(string(text))
 	return n, err == nil && n >= 0
+}
+
+// between returns what stands between two texts, and what is behind it; nil: nothing does.
+func between(in []byte, before, after string) (text, rest []byte) {
+	_, rest, found := bytes.Cut(in, []byte(before))
+	text, rest, ended := bytes.Cut(rest, []byte(after))
+	if !found || !ended {
+		return nil, nil
+	}
+	return text, rest
 }
 
 func (w *worker) raw(rw http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// beginNodes: the same tasks with one node and with two, each round with the other first;
+// with two, half of the submits go to each.
+func beginNodes(ctx context.Context, r *rounds) (measure, error) {
+	p, err := r.registerShape(ctx, "nodes", shape{})
+	if err == nil {
+		err = r.warmUp(ctx, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.countDead(r.bench, p)
+	return func(ctx context.Context) (figures, error) {
+		var one, two figures
+		alone := func() (err error) {
+			one, err = r.rate(ctx, p, r.tasks/2)
+			return err
+		}
+		both := func() error {
+			return r.withNode(ctx, func(ctx context.Context) (err error) {
+				two, err = r.twoNodes(ctx, p)
+				return err
+			})
+		}
+		turns := []func() error{alone, both}
+		for i := range turns {
+			if err := turns[(i+r.number)%2](); err != nil {
+				return nil, err
+			}
+		}
+		return append(two, figure{"one_rate", "One node in the same round", "tasks/s", one[0].value},
+			figure{"over_one", "Two nodes ÷ one node", "×", two[0].value / one[0].value}), nil
+	}, nil
+}
+
+// twoNodes measures with the nodes that run, and adds the least share of one.
+func (r *rounds) twoNodes(ctx context.Context, p *pipe) (figures, error) {
+	if err := r.warmUp(ctx, p); err != nil {
+		return nil, err
+	}
+	before, err := r.attempts(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.rate(ctx, p, r.tasks/2)
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.attempts(ctx, p)
+	sum, least := 0.0, 1.0
+	for i := range after {
+		after[i] -= before[i]
+		sum += after[i]
+	}
+	for _, n := range after {
+		least = min(least, n/sum)
+	}
+	return append(all, figure{"least_share", "Share of the node that did less", "%", 100 * least}), err
+}
+
+// attempts returns how many attempts at tasks of a pipe each node has made, by its metrics.
+func (b *bench) attempts(ctx context.Context, p *pipe) (counts []float64, err error) {
+	for _, n := range b.nodes {
+		text, err := n.api.call(ctx, http.MethodGet, "/metrics", nil)
+		if err != nil {
+			return nil, err
+		}
+		sum := 0.0
+		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+			name, value, _ := strings.Cut(lines.Text(), "} ")
+			if strings.HasPrefix(name, "asyncflow_attempts_total{") && strings.Contains(name, `type="`+p.name+`"`) {
+				n, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					return nil, fmt.Errorf("metrics: %q: %w", lines.Text(), err)
+				}
+				sum += n
+			}
+		}
+		counts = append(counts, sum)
+	}
+	return counts, nil
+}

@@ -1,0 +1,205 @@
+// Command river works off jobs with River, to be measured beside asyncflow: no-op jobs,
+// or with one POST each. It says "ready" when all is set up, begins at a line of its
+// input, tells the result in a line of JSON, and ends with its input.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	inserters   = 4
+	batch       = 100 // jobs of an insert
+	concurrency = 500
+	warmUp      = 2000 // jobs
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "river:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	database := flag.String("database", "", "URL of a database")
+	jobs := flag.Int("jobs", 60000, "how many")
+	url := flag.String("url", "", "where each job POSTs its context; empty: nowhere")
+	flag.Parse()
+	pool, err := open(ctx, *database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	w := &worker{url: *url, client: &http.Client{Transport: &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: concurrency}}}
+	client, err := start(ctx, pool, w)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Stop(ctx) }()
+	if _, err := work(ctx, pool, client, w, warmUp); err != nil {
+		return err
+	}
+	input := bufio.NewReader(os.Stdin)
+	fmt.Println("ready")
+	if _, err := input.ReadString('\n'); err != nil {
+		return err
+	}
+	result, err := work(ctx, pool, client, w, *jobs)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, input)
+	return err
+}
+
+// open makes River's tables, empty.
+func open(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = 16
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	if err == nil {
+		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	}
+	if err == nil {
+		_, err = pool.Exec(ctx, `TRUNCATE river_job`)
+	}
+	return pool, err
+}
+
+func start(ctx context.Context, pool *pgxpool.Pool, w *worker) (*river.Client[pgx.Tx], error) {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, w)
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Logger:            slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: concurrency}},
+		Workers:           workers,
+		FetchCooldown:     2 * time.Millisecond,
+		FetchPollInterval: 20 * time.Millisecond,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return client, client.Start(ctx)
+}
+
+// args are those of a job: a context of 200 bytes.
+type args struct {
+	Pad string `json:"pad"`
+}
+
+// Kind is the kind of the jobs.
+func (args) Kind() string { return "bench" }
+
+var padding = strings.Repeat("x", 190)
+
+type worker struct {
+	river.WorkerDefaults[args]
+	url    string
+	client *http.Client
+	worked atomic.Int64
+}
+
+// Work does a job.
+func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
+	defer w.worked.Add(1)
+	if w.url == "" {
+		return nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(job.EncodedArgs))
+	if err != nil {
+		return err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("HTTP %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// result is what is told in the end.
+type result struct {
+	Seconds float64 `json:"seconds"`
+	P50     float64 `json:"p50_ms"` // from insert to completion
+	P99     float64 `json:"p99_ms"`
+}
+
+// work inserts jobs and waits until they are completed.
+func work(ctx context.Context, pool *pgxpool.Pool, client *river.Client[pgx.Tx], w *worker, jobs int) (r result, err error) {
+	start, before := time.Now(), w.worked.Load()
+	if err := insert(ctx, client, jobs); err != nil {
+		return r, err
+	}
+	for w.worked.Load() < before+int64(jobs) {
+		time.Sleep(2 * time.Millisecond)
+	}
+	for left := true; left && err == nil; {
+		err = pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM river_job WHERE state <> 'completed')`).Scan(&left)
+	}
+	r.Seconds = time.Since(start).Seconds()
+	if err == nil {
+		const took = `1000 * extract(epoch FROM finalized_at - created_at)`
+		err = pool.QueryRow(ctx, `SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY `+took+`)::float8, percentile_disc(0.99) WITHIN GROUP (ORDER BY `+took+`)::float8
+			FROM river_job WHERE created_at >= $1`, start).Scan(&r.P50, &r.P99)
+	}
+	return r, err
+}
+
+func insert(ctx context.Context, client *river.Client[pgx.Tx], jobs int) error {
+	var taken atomic.Int64
+	var g errgroup.Group
+	for range inserters {
+		g.Go(func() error {
+			for {
+				n := min(batch, jobs-(int(taken.Add(batch))-batch))
+				if n <= 0 {
+					return nil
+				}
+				params := make([]river.InsertManyParams, n)
+				for i := range params {
+					params[i].Args = args{Pad: padding}
+				}
+				if _, err := client.InsertManyFast(ctx, params); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
