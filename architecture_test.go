@@ -26,22 +26,24 @@ var arrows = map[string][]string{
 	".":                {},
 	"migrations":       {},
 	"auth":             {"."},
-	"callbacks":        {"."},
+	"callbacks":        {"internal/signing", "."},
 	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "."},
+	"worker":           {"client", "client/api", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/signing", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/devpg":   {"."},
 	"internal/pgtest":  {"internal/devpg", "."},
 	"cmd/asyncflow":    {"..."},
-	"examples/...":     {"client", "."}, // and what lies below the same example
+	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
 
 	"internal/expression": {"."},
 	"internal/timetable":  {"."},
+	"internal/signing":    {"."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.
@@ -257,6 +259,9 @@ func TestArchitectureRules(t *testing.T) {
 		{"governance", module + "/dispatcher", false},
 		{"client", module + "/client/api", true},
 		{"client/api", module + "/client", false},
+		{"worker", module + "/client", true},
+		{"worker", module + "/callbacks", false},
+		{"internal/signing", module + "/callbacks", false},
 		{"internal/httpapi", "github.com/gofiber/fiber/v2", true},
 		{"internal/httpapi", module + "/dispatcher", false},
 		{"internal/httpapi", "github.com/jackc/pgx/v5", false},
