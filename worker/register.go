@@ -14,7 +14,7 @@ import (
 
 // Registration says where asyncflow is, and where it reaches this worker.
 type Registration struct {
-	// Client calls asyncflow with a token of the scope manage.
+	// Client calls asyncflow with a token of the scopes read and manage.
 	Client *client.Client
 	// URL is where deliveries are to be sent, the same for all handlers.
 	URL string
@@ -57,6 +57,9 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 
 // register makes sure of the endpoint of one stage.
 func (w *Worker) register(ctx context.Context, r Registration, name stageName) error {
+	if err := w.checkTime(ctx, r, name); err != nil {
+		return err
+	}
 	e, found, err := w.endpointOf(ctx, r, name)
 	if err == nil && !found {
 		e, err = w.createEndpoint(ctx, r, name)
@@ -74,6 +77,22 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 		return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s (%s) didn't echo its challenge: %s", e.Id, e.Url, e.VerificationError)
 	}
 	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.Id, "url", e.Url, "new", !found)
+	return nil
+}
+
+// checkTime refuses a handler whose deliveries would be given up before they are answered.
+func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) error {
+	t, err := r.Client.TaskType(ctx, name.taskType)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(t.Stages, func(s client.Stage) bool { return s.Name == name.stage })
+	if i < 0 {
+		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType, name.stage)
+	}
+	if within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std(); within >= timeout {
+		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s", within, timeout)
+	}
 	return nil
 }
 
