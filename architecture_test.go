@@ -23,28 +23,28 @@ const module = "github.com/asyncflow/asyncflow"
 // arrows lists our packages, each with those of ours that it may import; "."
 // is the root. A name that ends in /... stands for everything below it too.
 var arrows = map[string][]string{
-	".":                 {},
-	"migrations":        {},
-	"auth":              {"."},
-	"callbacks":         {"internal/signing", "."},
-	"store":             {"migrations", "internal/expression", "internal/timetable", "."},
-	"dispatcher":        {"store", "."},
-	"governance":        {"store", "."},
-	"client/api":        {"."},
-	"client":            {"client/api", "."},
-	"worker":            {"client", "client/api", "internal/signing", "."},
-	"internal/httpapi":  {"auth", "governance", "callbacks", "store", "client/api", "internal/signing", "."},
-	"internal/metrics":  {"governance", "store", "."},
-	"internal/devpg":    {"."},
-	"internal/pgtest":   {"internal/devpg", "."},
-	"internal/testnode": {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi", "internal/pgtest", "store", "."},
-	"cmd/asyncflow":     {"..."},
-	"examples/...":      {"client", "worker", "."}, // and what lies below the same example
-	"bench/...":         {"..."},
+	".":                {},
+	"migrations":       {},
+	"auth":             {"."},
+	"callbacks":        {"internal/signing", "."},
+	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
+	"dispatcher":       {"store", "."},
+	"governance":       {"store", "."},
+	"client/api":       {"."},
+	"client":           {"client/api", "."},
+	"worker":           {"client", "client/api", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/signing", "."},
+	"internal/metrics": {"governance", "store", "."},
+	"internal/devpg":   {"."},
+	"internal/pgtest":  {"internal/devpg", "."},
+	"cmd/asyncflow":    {"..."},
+	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
+	"bench/...":        {"..."},
 
 	"internal/expression": {"."},
 	"internal/timetable":  {"."},
 	"internal/signing":    {"."},
+	"internal/testnode":   {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi", "internal/pgtest", "store", "."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.
@@ -223,6 +223,18 @@ func literal(e ast.Expr) (string, bool) {
 		return left + right, e.Op == token.ADD && (ok1 || ok2)
 	}
 	return "", false
+}
+
+// What programs that only talk to asyncflow import drags in neither its database nor its
+// HTTP server.
+func TestSDKsAreSmall(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client", "./worker").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), module+"/worker")
+	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber", "github.com/valyala/fasthttp", "github.com/prometheus", module + "/store", module + "/callbacks"} {
+		require.NotContains(t, string(out), heavy)
+	}
 }
 
 // The rules themselves catch what they are there for.
