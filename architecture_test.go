@@ -26,22 +26,25 @@ var arrows = map[string][]string{
 	".":                {},
 	"migrations":       {},
 	"auth":             {"."},
-	"callbacks":        {"."},
+	"callbacks":        {"internal/signing", "."},
 	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "."},
+	"worker":           {"client", "client/api", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/signing", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/devpg":   {"."},
 	"internal/pgtest":  {"internal/devpg", "."},
 	"cmd/asyncflow":    {"..."},
-	"examples/...":     {"client", "."}, // and what lies below the same example
+	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
 
 	"internal/expression": {"."},
 	"internal/timetable":  {"."},
+	"internal/signing":    {"."},
+	"internal/testnode":   {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi", "internal/pgtest", "store", "."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.
@@ -222,6 +225,18 @@ func literal(e ast.Expr) (string, bool) {
 	return "", false
 }
 
+// What programs that only talk to asyncflow import drags in neither its database nor its
+// HTTP server.
+func TestSDKsAreSmall(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client", "./worker").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), module+"/worker")
+	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber", "github.com/valyala/fasthttp", "github.com/prometheus", module + "/store", module + "/callbacks"} {
+		require.NotContains(t, string(out), heavy)
+	}
+}
+
 // The rules themselves catch what they are there for.
 func TestArchitectureRules(t *testing.T) {
 	t.Parallel()
@@ -257,6 +272,9 @@ func TestArchitectureRules(t *testing.T) {
 		{"governance", module + "/dispatcher", false},
 		{"client", module + "/client/api", true},
 		{"client/api", module + "/client", false},
+		{"worker", module + "/client", true},
+		{"worker", module + "/callbacks", false},
+		{"internal/signing", module + "/callbacks", false},
 		{"internal/httpapi", "github.com/gofiber/fiber/v2", true},
 		{"internal/httpapi", module + "/dispatcher", false},
 		{"internal/httpapi", "github.com/jackc/pgx/v5", false},

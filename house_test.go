@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -511,4 +512,20 @@ func readText(t *testing.T, path string) string {
 func TestContractIsTheFile(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, readText(t, "openapi.yaml"), string(asyncflow.OpenAPI))
+}
+
+// The Go programs in the documents compile.
+func TestGoProgramsInDocuments(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, page := range []string{"docs/go.md", "docs/workers.md"} {
+		for _, m := range regexp.MustCompile("(?s)```go\n(package main.*?)```").FindAllStringSubmatch(readText(t, page), -1) {
+			seen++
+			file := filepath.Join(t.TempDir(), "main.go")
+			require.NoError(t, os.WriteFile(file, []byte(m[1]), 0o644))
+			out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput()
+			require.NoError(t, err, "%s: %s", page, out)
+		}
+	}
+	require.Equal(t, 2, seen)
 }

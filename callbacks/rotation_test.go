@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 // The first key pair of RFC 8032, 7.1.
@@ -28,25 +29,6 @@ func fromHex(t *testing.T, text string) []byte {
 	raw, err := hex.DecodeString(text)
 	require.NoError(t, err)
 	return raw
-}
-
-func TestEd25519Keys(t *testing.T) {
-	t.Parallel()
-	seed, public := fromHex(t, rfcSeed), fromHex(t, rfcPublic)
-	for _, raw := range [][]byte{seed, append(append([]byte{}, seed...), public...)} {
-		s, err := newSigner("whsk_" + base64.StdEncoding.EncodeToString(raw))
-		require.NoError(t, err)
-		require.Equal(t, asyncflow.SecretEd25519, s.kind())
-		require.Equal(t, "whpk_"+base64.StdEncoding.EncodeToString(public), s.publicKey())
-	}
-	for kind, prefix := range map[asyncflow.SecretKind]string{"": "whsec_", asyncflow.SecretHMAC: "whsec_", asyncflow.SecretEd25519: "whsk_"} {
-		secret, err := NewSecretOf(kind)
-		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(secret, prefix))
-		require.NoError(t, CheckSecret(secret))
-	}
-	_, err := NewSecretOf("rsa")
-	require.ErrorContains(t, err, `kind is "rsa"; it must be hmac or ed25519`)
 }
 
 // An ed25519 signature verifies with the public key alone: by package ed25519 over what
@@ -95,7 +77,7 @@ func TestSendWhileRotating(t *testing.T) {
 	w := newWorker(t, reply(200, ""))
 	r := setup(t)
 	at := time.Now()
-	newest := NewSecret()
+	newest := signing.NewSecret()
 	next, err := r.keys.SigningSecret(newest, "e1", at)
 	require.NoError(t, err)
 	d := deliveryTo(w.url)

@@ -29,16 +29,18 @@ type Result struct {
 
 // SubmitMany submits tasks in batches of up to 1,000, one batch after the
 // other, and returns the result of each task in their order. A bad task doesn't
-// keep the others from being accepted.
+// keep the others from being accepted. Tasks that all have a Key are submitted again as
+// Submit has it.
 //
 // An error ends it early: it is about the batch that follows the results
 // returned; Uncertain tells whether tasks of that batch may have been accepted.
 func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	results := make([]Result, 0, len(tasks))
+	ctx, tries := keyed(ctx, tasks...)
 	for len(results) < len(tasks) {
 		b := nextBatch(tasks[len(results):])
 		if err := b.submit(ctx, c); err != nil {
-			return results, err
+			return results, tries.result(err)
 		}
 		results = append(results, b.results...)
 	}

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -95,16 +94,13 @@ func plainDetail(r *http.Response, body []byte) string {
 	return text
 }
 
-// encode returns a JSON document whose raw parts keep their characters: package
-// json would write "<" as "\u003c" in each of them.
+// encode returns a body for a call.
 func encode(doc any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(doc); err != nil {
+	body, err := api.Encode(doc)
+	if err != nil {
 		return nil, asyncflow.InvalidField("body", "can't be written as JSON: %v", err)
 	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
+	return body, nil
 }
 
 // query sets the parameters of a request to those that aren't empty. (The

@@ -44,7 +44,8 @@ func WithHTTPClient(h *http.Client) Option { return func(s *settings) { s.http =
 // told; 0 or less: no bound but the context's.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithRetries sets how often a reading call is tried again; 3 unless told.
+// WithRetries sets how often a call is tried again that reads, or submits tasks with keys;
+// 3 unless told.
 func WithRetries(n int) Option { return func(s *settings) { s.retries = max(0, n) } }
 
 // WithUserAgent sets the User-Agent header, "asyncflow-go" unless told.

@@ -143,7 +143,7 @@ func TestLongRetryAfterIsTheCallersAffair(t *testing.T) {
 	require.Len(t, f.requests(), 1)
 }
 
-// Only reads are tried again: a task submitted twice runs twice.
+// Writes without keys aren't tried again: a task submitted twice runs twice.
 func TestWritesAreNeverRetried(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })

@@ -16,6 +16,7 @@
 // # Retries
 //
 // Calls that only read are tried again a few times when the server can't be
-// reached or answers 503. Calls that change something never are: whether the
-// first try took effect may be unknown, and a task submitted twice runs twice.
+// reached or answers 503. So are submits of tasks that have a Key: the second one finds the
+// first. Other calls that change something never are: whether the first try took effect may
+// be unknown, and a task submitted twice runs twice.
 package client

@@ -89,9 +89,12 @@ func Uncertain(err error) bool {
 	var answer *Error
 	var connection *ConnectionError
 	var known *asyncflow.Error
+	var before uncertainError
 	switch {
 	case err == nil:
 		return false
+	case errors.As(err, &before):
+		return true
 	case errors.As(err, &answer):
 		return answer.Problem.Code == string(asyncflow.CodeUncertain) ||
 			answer.Status >= 500 && answer.Status != http.StatusServiceUnavailable

@@ -18,7 +18,8 @@ const (
 	longestRetryAfter = 5 * time.Second
 )
 
-// doer sends what only reads with retries, and everything else once.
+// doer sends what only reads, or can be repeated without harm, with retries, and
+// everything else once.
 type doer struct {
 	once    *http.Client
 	retried *retryablehttp.Client
@@ -40,7 +41,7 @@ func newDoer(s settings) *doer {
 
 // Do sends a request; it is what the generated client calls.
 func (d *doer) Do(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet {
+	if r.Method != http.MethodGet && r.Context().Value(keyedSubmit{}) == nil {
 		return d.once.Do(r)
 	}
 	again, err := retryablehttp.FromRequest(r)
@@ -50,9 +51,12 @@ func (d *doer) Do(r *http.Request) (*http.Response, error) {
 	return d.retried.Do(again)
 }
 
-// worthRetrying tells whether a reading call is tried again: when nothing came
-// back, or a 503 that asks for a short pause at most.
+// worthRetrying tells whether such a call is tried again: when nothing came back, or a
+// 503 that asks for a short pause at most.
 func worthRetrying(ctx context.Context, r *http.Response, err error) (bool, error) {
+	if k, ok := ctx.Value(keyedSubmit{}).(*keyedSubmit); ok {
+		k.note(r, err)
+	}
 	if err != nil {
 		return retryablehttp.DefaultRetryPolicy(ctx, r, err)
 	}

@@ -15,9 +15,10 @@ import (
 
 const contentJSON = "application/json"
 
-// Submit submits a task and returns once it is durable. After a
-// *ConnectionError that was sent it is unknown whether the task was accepted;
-// with a Key it can be submitted again without harm.
+// Submit submits a task and returns once it is durable. One with a Key is submitted
+// again when there is no answer, or the server can't tell: it is the same task, as long
+// as the key's window lasts. Without a Key it is unknown after a *ConnectionError that was
+// sent whether the task was accepted; see Uncertain.
 func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error) {
 	if err := checkContext(task); err != nil {
 		return SubmittedTask{}, err
@@ -26,9 +27,11 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 	if err != nil {
 		return SubmittedTask{}, err
 	}
-	return call[SubmittedTask](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+	ctx, tries := keyed(ctx, task)
+	submitted, err := call[SubmittedTask](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body))
 	})
+	return submitted, tries.result(err)
 }
 
 // Get returns a task as it stands.

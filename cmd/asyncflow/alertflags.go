@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -26,7 +27,7 @@ func (f alertFlags) check(egress asyncflow.Egress) error {
 	if err := rename("--alert-url", e.Validate(egress)); err != nil {
 		return err
 	}
-	return rename("ASYNCFLOW_ALERT_SECRET", callbacks.CheckSecret(f.AlertSecret))
+	return rename("ASYNCFLOW_ALERT_SECRET", signing.CheckSecret(f.AlertSecret))
 }
 
 // rename gives the fields of an error the name of a flag.

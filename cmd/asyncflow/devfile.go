@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 // devSecrets are a dev server's own; they are made once and kept, so that its
@@ -30,7 +31,7 @@ func loadSecrets(path string) (devSecrets, error) {
 	if !os.IsNotExist(err) {
 		return s, err
 	}
-	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)), JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: callbacks.NewSecret()}
+	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)), JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: signing.NewSecret()}
 	return s, writePrivate(path, s)
 }
 

@@ -1,6 +1,7 @@
 package thumbnails
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"image"
@@ -8,11 +9,14 @@ import (
 	_ "image/jpeg"
 	_ "image/png"
 	"io/fs"
-	"net/http"
 	"os"
+	"path"
 	"syscall"
+	"time"
 
 	_ "golang.org/x/image/webp"
+
+	"github.com/asyncflow/asyncflow/worker"
 )
 
 // picture is what the first bytes of an image file tell, and the output of the
@@ -25,28 +29,39 @@ type picture struct {
 	Bytes  int64  `json:"bytes"`  // of the file
 }
 
-// inspect answers a delivery of the stage "inspect" with the picture. An image
-// that is missing or unreadable is the outcome "fail".
-func (w *Worker) inspect(rw http.ResponseWriter, r *http.Request) {
-	d, ok := w.accept(rw, r, "inspect")
-	if !ok {
-		return
+// photo is the context of a task: an image inside the folder.
+type photo struct {
+	Image string `json:"image"`
+}
+
+// name returns the cleaned path of the image.
+func (p photo) name() (string, error) {
+	if p.Image == "" {
+		return "", errors.New(`the context must be an object such as {"image": "harbour.jpg"}`)
 	}
-	file, p, err := openPicture(w.images, d.image)
-	switch {
-	case err == nil:
-		_ = file.Close() // only read from
-		writeJSON(rw, http.StatusOK, answer{Output: p})
-	case retryable(err):
-		busy(rw)
-	default:
-		writeJSON(rw, http.StatusOK, answer{Outcome: "fail", Error: err.Error()})
-	}
-	log := w.log.With("task", d.TaskID, "attempt", d.Attempt, "image", d.image)
+	return path.Clean(p.Image), nil
+}
+
+// inspect is the handler of the stage "inspect": what it returns is the answer.
+func (w *Worker) inspect(_ context.Context, t worker.Task[photo]) (picture, error) {
+	name, err := t.Context.name()
 	if err != nil {
-		log = log.With("failure", err)
+		return picture{}, worker.Fail(err)
 	}
-	log.Info("inspected")
+	file, p, err := openPicture(w.images, name)
+	if err != nil {
+		return picture{}, failure(err)
+	}
+	return p, file.Close()
+}
+
+// failure says how an error ends an attempt: for good, unless another one may not meet it.
+func failure(err error) error {
+	var passing transientError
+	if errors.As(err, &passing) {
+		return worker.Retry(err, time.Second)
+	}
+	return worker.Fail(err)
 }
 
 // openPicture opens an image of the folder and reads its header. The file's
@@ -85,11 +100,6 @@ func openRegular(root *os.Root, name string) (*os.File, int64, error) {
 type transientError struct{ error }
 
 func (e transientError) Unwrap() error { return e.error }
-
-func retryable(err error) bool {
-	var t transientError
-	return errors.As(err, &t)
-}
 
 // passing marks err as transient when it tells of this process or machine
 // instead of the file: no descriptors left, or a worker that is closing.

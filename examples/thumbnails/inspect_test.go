@@ -57,8 +57,8 @@ func TestInspectFailsForGood(t *testing.T) {
 		"absolute":            {map[string]any{"image": outside}, "path escapes"},
 		"escape by a symlink": {map[string]any{"image": "link.png"}, "path escapes"},
 		"no image":            {map[string]any{}, "the context must be"},
-		"no object":           {[]int{1}, "the context must be"},
-		"no text":             {map[string]any{"image": 7}, "the context must be"},
+		"no object":           {[]int{1}, "the context can't be read"},
+		"no text":             {map[string]any{"image": 7}, "the context can't be read"},
 		"null":                {nil, "the context must be"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,16 +80,15 @@ func TestResizeKeepsFolders(t *testing.T) {
 	require.Equal(t, []string{"tiles.png.256.png", "tiles.png.64.png"}, files(t, filepath.Join(b.out, "a", "b")))
 }
 
-// The same delivery, several times and at the same time: the same files, and
+// The same task, delivered several times and at the same time: the same files, and
 // every report says the same.
 func TestResizeDelivered(t *testing.T) {
 	t.Parallel()
 	const times = 6
 	b := setup(t, func(c *thumbnails.Config) { c.Parallel = times })
-	m := signed(t, now(), b.envelope("resize", map[string]any{"image": "small.png"}))
 	var posts sync.WaitGroup
 	for range times {
-		posts.Go(func() { _ = b.post(t, "resize", m) })
+		posts.Go(func() { _ = b.deliver(t, "resize", "small.png") })
 	}
 	posts.Wait()
 	first := b.asyncflow.next(t, "complete")

@@ -48,7 +48,7 @@ func setup(t *testing.T, with ...func(*thumbnails.Config)) *bench {
 	writeSmall(t, filepath.Join(b.images, "small.png"))
 	cfg := thumbnails.Config{
 		Images: b.images, Thumbnails: b.out, Secret: secret,
-		Log: slog.New(slog.DiscardHandler), RetryWait: time.Millisecond,
+		Log: slog.New(slog.DiscardHandler),
 	}
 	for _, change := range with {
 		change(&cfg)
@@ -126,17 +126,21 @@ type message struct {
 	body   []byte
 }
 
-// signed signs an envelope, as of a time, with the official library.
+var ids atomic.Int64
+
+// signed signs an envelope, as of a time, with the official library. Each is a delivery of
+// its own.
 func signed(t *testing.T, at time.Time, envelope any) message {
 	t.Helper()
 	body, err := json.Marshal(envelope)
 	require.NoError(t, err)
 	hook, err := standardwebhooks.NewWebhook(secret)
 	require.NoError(t, err)
-	signature, err := hook.Sign("msg_1", at, body)
+	id := fmt.Sprintf("thumbnails.1.42.%d", ids.Add(1))
+	signature, err := hook.Sign(id, at, body)
 	require.NoError(t, err)
-	header := http.Header{}
-	header.Set(standardwebhooks.HeaderWebhookID, "msg_1")
+	header := http.Header{"Content-Type": {"application/json"}}
+	header.Set(standardwebhooks.HeaderWebhookID, id)
 	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
 	header.Set(standardwebhooks.HeaderWebhookSignature, signature)
 	return message{header: header, body: body}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -54,7 +54,7 @@ func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObje
 func (s *Server) newSecret(endpoint, given string, kind asyncflow.SecretKind, field string) (shown string, kept asyncflow.SigningSecret, err error) {
 	secret := given
 	if secret == "" {
-		if secret, err = callbacks.NewSecretOf(kind); err != nil {
+		if secret, err = signing.NewSecretOf(kind); err != nil {
 			return "", kept, err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 const ownSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -123,7 +124,7 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	require.True(t, b.serves())
 	last := w.requests()[len(w.requests())-1]
 	assert.Equal(t, []string{"k", "Bearer t"}, []string{last.Get("X-Key"), last.Get("Authorization")})
-	w.learn(callbacks.NewSecret())
+	w.learn(signing.NewSecret())
 	again := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+atOnce.Id+"/verify", ""))
 	assert.NotEmpty(t, again.VerificationError)
 	assert.Equal(t, api.Verified, again.Verification, "a failure takes nothing away")
@@ -135,7 +136,7 @@ func TestEndpointsAreChallenged(t *testing.T) {
 // Another URL has to be proven again; what else is changed doesn't matter.
 func TestMovedEndpointsAreChallenged(t *testing.T) {
 	b := challenging(t)
-	w, stranger := newEchoing(t, ownSecret), newEchoing(t, callbacks.NewSecret())
+	w, stranger := newEchoing(t, ownSecret), newEchoing(t, signing.NewSecret())
 	e := b.createEndpoint(`"url":%q,"secret":%q`, w.URL+"/a", ownSecret)
 	require.Equal(t, api.Verified, e.Verification)
 	n := len(w.requests())
@@ -231,7 +232,7 @@ func TestRotateEndpointSecret(t *testing.T) {
 	path := "/v1/endpoints/" + e.Id
 	rotate := func(body string) answer { return b.call("POST", path+"/rotate-secret", body) }
 	second := read[api.Endpoint](b, 200, rotate(""))
-	require.NoError(t, callbacks.CheckSecret(second.Secret))
+	require.NoError(t, signing.CheckSecret(second.Secret))
 	assert.NotEqual(t, e.Secret, second.Secret)
 	require.Len(t, second.Secrets, 2)
 	assert.Zero(t, second.Secrets[0].ExpiresAt)

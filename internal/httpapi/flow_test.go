@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -37,7 +38,7 @@ func TestEndpoints(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	made := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
-	require.NoError(t, callbacks.CheckSecret(made.Secret))
+	require.NoError(t, signing.CheckSecret(made.Secret))
 	a := b.call("GET", "/v1/endpoints/"+made.Id, "")
 	assert.NotContains(t, string(a.body), made.Secret[6:], "it is shown once")
 	list := read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints?type=pipe", ""))
@@ -50,7 +51,7 @@ func TestEndpoints(t *testing.T) {
 	secret, err := b.keys.Open(sealed.Secrets[0].Sealed, sealed.ID)
 	require.NoError(t, err)
 	assert.Equal(t, made.Secret, secret)
-	own := callbacks.NewSecret()
+	own := signing.NewSecret()
 	second := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", fmt.Sprintf(`{"type":"pipe","stage":"first","url":"https://w2.example.com/x","secret":%q}`, own)))
 	assert.Equal(t, own, second.Secret)
 	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.Id, "").status)

@@ -23,22 +23,39 @@ const adminTimeout = time.Minute
 // is dropped at the end of the test, whoever is still connected.
 func Database(t testing.TB, prepare func(ctx context.Context, url string) error) string {
 	t.Helper()
-	c, err := sharedCluster()
+	url, drop, err := Open(prepare)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+	})
+	return url
+}
+
+// Open is Database for what is no test, such as an example; drop drops the database.
+func Open(prepare func(ctx context.Context, url string) error) (url string, drop func() error, err error) {
+	c, err := sharedCluster()
+	if err != nil {
+		return "", nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
 	template, err := c.template(ctx, prepare)
 	if err != nil {
-		t.Fatalf("pgtest: template: %v", err)
+		return "", nil, fmt.Errorf("template: %w", err)
 	}
 	name := c.newName()
 	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE %s", name, template); err != nil {
-		t.Fatalf("pgtest: %v", err)
+		return "", nil, err
 	}
-	t.Cleanup(func() { c.drop(t, name) })
-	return c.urlOf(name)
+	return c.urlOf(name), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+		defer cancel()
+		return c.dropDatabase(ctx, name)
+	}, nil
 }
 
 // cluster is the server that this process's databases are on.
@@ -86,14 +103,6 @@ func (c *cluster) fill(ctx context.Context, name string, prepare func(context.Co
 		return err
 	}
 	return prepare(ctx, c.urlOf(name))
-}
-
-func (c *cluster) drop(t testing.TB, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
-	defer cancel()
-	if err := c.dropDatabase(ctx, name); err != nil {
-		t.Errorf("pgtest: %v", err)
-	}
 }
 
 // exec runs a statement with names of databases in it. Each has a connection of

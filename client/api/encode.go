@@ -1,0 +1,16 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// Encode returns a JSON document whose raw parts keep their characters: package json
+// would write "<" as "\u003c" in each of them.
+func Encode(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(doc)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}

@@ -1,0 +1,166 @@
+package signing
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Prefixes and lengths of signing secrets, by the Standard Webhooks specification.
+const (
+	secretPrefix     = "whsec_" // of an HMAC secret
+	privateKeyPrefix = "whsk_"  // of an ed25519 private key: its seed of 32 bytes, or the 64 bytes of both keys
+	publicKeyPrefix  = "whpk_"
+	secretLeast      = 24
+	secretMost       = 64
+	secretOwnBytes   = 32
+)
+
+// NewSecret makes a signing secret: whsec_ and the base64 of 32 random bytes.
+func NewSecret() string { return secretPrefix + random(secretOwnBytes) }
+
+// NewSecretOf makes a signing secret of a kind; "" is the kind hmac.
+func NewSecretOf(kind asyncflow.SecretKind) (string, error) {
+	switch kind {
+	case "", asyncflow.SecretHMAC:
+		return NewSecret(), nil
+	case asyncflow.SecretEd25519:
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		return privateKeyPrefix + base64.StdEncoding.EncodeToString(key), err
+	}
+	return "", asyncflow.InvalidField("kind", "is %q; it must be hmac or ed25519", kind)
+}
+
+// random returns n random bytes in base64.
+func random(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails, by its documentation
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// CheckSecret tells what is wrong with a signing secret that a user brings.
+func CheckSecret(secret string) error {
+	_, err := NewSigner(secret)
+	return err
+}
+
+// A Signer signs with one secret.
+type Signer interface {
+	// Kind tells how it signs.
+	Kind() asyncflow.SecretKind
+	// PublicKey returns what verifies its signatures, whpk_ and base64; "" where both
+	// sides have the same secret.
+	PublicKey() string
+	// sign returns one entry of Webhook-Signature.
+	sign(id string, at time.Time, body []byte) (string, error)
+}
+
+// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error is a
+// CodeInvalid one that names secret.
+func NewSigner(secret string) (Signer, error) {
+	if encoded, ok := strings.CutPrefix(secret, privateKeyPrefix); ok {
+		return newEd25519Signer(encoded)
+	}
+	if !strings.HasPrefix(secret, secretPrefix) {
+		return nil, asyncflow.InvalidField("secret", "must start with %s or %s", secretPrefix, privateKeyPrefix)
+	}
+	return newHMAC(secret)
+}
+
+// Sign sets the three headers of a request: its id, its time, and a signature by each
+// of the signers. Without any it is an error.
+func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer) error {
+	var signatures string
+	for _, s := range signers {
+		one, err := s.sign(id, at, body)
+		if err != nil {
+			return err
+		}
+		if signatures != "" {
+			signatures += " "
+		}
+		signatures += one
+	}
+	if signatures == "" {
+		return errors.New("there is no secret that signs")
+	}
+	h[headerID] = []string{id}
+	h[headerTimestamp] = []string{strconv.FormatInt(at.Unix(), 10)}
+	h[headerSignature] = []string{signatures}
+	return nil
+}
+
+const (
+	headerID        = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp" // unix seconds
+	headerSignature = "Webhook-Signature" // entries separated by spaces
+)
+
+// hmacKey is the scheme v1, HMAC-SHA-256: it signs, and it verifies.
+type hmacKey struct{ webhook *standardwebhooks.Webhook }
+
+func newHMAC(secret string) (hmacKey, error) {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
+	if err != nil {
+		return hmacKey{}, asyncflow.InvalidField("secret", "must be %s and base64", secretPrefix)
+	}
+	if len(raw) < secretLeast || len(raw) > secretMost { // an empty one would sign, too
+		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d", len(raw), secretLeast, secretMost)
+	}
+	w, err := standardwebhooks.NewWebhookRaw(raw)
+	return hmacKey{w}, err
+}
+
+func (k hmacKey) sign(id string, at time.Time, body []byte) (string, error) {
+	return k.webhook.Sign(id, at, body)
+}
+
+// Kind is hmac.
+func (hmacKey) Kind() asyncflow.SecretKind { return asyncflow.SecretHMAC }
+
+// PublicKey is empty: both sides have the secret.
+func (hmacKey) PublicKey() string { return "" }
+
+// ed25519Signer is the scheme v1a: an ed25519 signature, which the public key verifies.
+type ed25519Signer struct{ key ed25519.PrivateKey }
+
+func newEd25519Signer(encoded string) (Signer, error) {
+	raw, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, asyncflow.InvalidField("secret", "must be %s and base64", privateKeyPrefix)
+	}
+	if len(raw) != ed25519.SeedSize && len(raw) != ed25519.PrivateKeySize {
+		return nil, asyncflow.InvalidField("secret", "holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
+	}
+	key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
+	if len(raw) == ed25519.PrivateKeySize && !key.Equal(ed25519.PrivateKey(raw)) {
+		return nil, asyncflow.InvalidField("secret", "has a public key that is not its private key's")
+	}
+	return ed25519Signer{key}, nil
+}
+
+func (s ed25519Signer) sign(id string, at time.Time, body []byte) (string, error) {
+	return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(s.key, content(id, at, body))), nil
+}
+
+// Kind is ed25519.
+func (ed25519Signer) Kind() asyncflow.SecretKind { return asyncflow.SecretEd25519 }
+
+// PublicKey returns the half that verifies.
+func (s ed25519Signer) PublicKey() string {
+	return publicKeyPrefix + base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
+}
+
+// content is what a signature covers.
+func content(id string, at time.Time, body []byte) []byte {
+	return append([]byte(id+"."+strconv.FormatInt(at.Unix(), 10)+"."), body...)
+}

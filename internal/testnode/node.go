@@ -1,0 +1,103 @@
+// Package testnode runs a whole node inside a test process, for the examples of the
+// packages that talk to one: API, dispatcher and governance over a database of its own.
+// Tests of the node itself start real processes instead.
+package testnode
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const tenant = "acme"
+
+// Node is a running node with a tenant.
+type Node struct {
+	URL   string // of its API
+	Token string // of the tenant, with the scopes submit, read and manage
+}
+
+// Shared returns the node of this process, started at the first call. It may deliver to
+// this machine, and challenges endpoints. It ends with the process, and so does its
+// database: an example has nobody to end them for it. It panics if it can't be started.
+var Shared = sync.OnceValue(func() *Node {
+	n := &Node{}
+	if err := n.start(); err != nil {
+		panic(err)
+	}
+	return n
+})
+
+func prepare(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	_, err := store.CreateTenant(ctx, url, tenant)
+	return err
+}
+
+func (n *Node) start() error {
+	url, _, err := pgtest.Open(prepare)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	s, err := store.Open(context.Background(), store.Config{URL: url, Node: "testnode", Notify: true, Log: log})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	n.URL = "http://" + l.Addr().String()
+	verifier, err := n.authenticate()
+	if err != nil {
+		return err
+	}
+	keys, err := callbacks.NewKeys([]byte(strings.Repeat("k", callbacks.MinSecretBytes)))
+	if err != nil {
+		return err
+	}
+	sender := callbacks.NewSender(callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere}, keys)
+	api, err := httpapi.New(httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Sender: sender, Version: "test", Egress: asyncflow.Anywhere, VerifyEndpoints: true, Log: log})
+	if err != nil {
+		return err
+	}
+	governor, err := governance.New(s, governance.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	for _, run := range []func(context.Context) error{s.Run, dispatcher.New(s, sender, dispatcher.Config{Log: log}).Run, governor.Run} {
+		go func() { panic(run(context.Background())) }()
+	}
+	go func() { panic(api.Serve(l)) }()
+	return nil
+}
+
+// authenticate makes the tenant's token, and what verifies it.
+func (n *Node) authenticate() (*auth.Verifier, error) {
+	cfg := auth.DefaultConfig()
+	cfg.HMACSecret = []byte(strings.Repeat("s", 32))
+	issuer, err := auth.NewIssuer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	n.Token, err = issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Hour, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewVerifier(cfg)
+}

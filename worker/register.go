@@ -1,0 +1,157 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/signing"
+)
+
+// Registration says where asyncflow is, and where it reaches this worker.
+type Registration struct {
+	// Client calls asyncflow with a token of the scopes read and manage.
+	Client *client.Client
+	// URL is where deliveries are to be sent, the same for all handlers.
+	URL string
+	// Prepare, if it is set, may change an endpoint before it is created: its limits,
+	// weight, headers, …
+	Prepare func(*client.NewEndpoint)
+}
+
+// Register makes sure that each handler's stage has an endpoint with the URL, and that its
+// deliveries verify here: each endpoint is challenged. So the worker must be served before,
+// and the task types be there. An endpoint that exists stays as it is.
+//
+// A new endpoint gets the first secret (whsec_) of Config.Keys. If there is none, asyncflow
+// makes an ed25519 key, and the Worker learns the public key; it learns those of existing
+// endpoints, too. So a worker that registers itself needs no key of its own.
+//
+// While asyncflow can't be reached it is tried again, until ctx is over.
+func (w *Worker) Register(ctx context.Context, r Registration) error {
+	if r.Client == nil {
+		return asyncflow.InvalidField("Client", "is required")
+	}
+	for _, name := range w.stages() {
+		for wait := reportMinWait; ; wait = min(2*wait, reportMaxWait) {
+			err := w.register(ctx, r, name)
+			if err == nil {
+				break
+			}
+			if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable || ctx.Err() != nil {
+				return fmt.Errorf("worker.Register %s/%s: %w", name.taskType, name.stage, err)
+			}
+			w.cfg.Log.Warn("not registered yet", "type", name.taskType, "stage", name.stage, "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+	}
+	return nil
+}
+
+// register makes sure of the endpoint of one stage.
+func (w *Worker) register(ctx context.Context, r Registration, name stageName) error {
+	if err := w.checkTime(ctx, r, name); err != nil {
+		return err
+	}
+	e, found, err := w.endpointOf(ctx, r, name)
+	if err == nil && !found {
+		e, err = w.createEndpoint(ctx, r, name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.learn(e); err != nil {
+		return err
+	}
+	if e, err = r.Client.VerifyEndpoint(ctx, e.Id); err != nil {
+		return err
+	}
+	if e.VerificationError != "" {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s (%s) didn't echo its challenge: %s", e.Id, e.Url, e.VerificationError)
+	}
+	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.Id, "url", e.Url, "new", !found)
+	return nil
+}
+
+// checkTime refuses a handler whose deliveries would be given up before they are answered.
+func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) error {
+	t, err := r.Client.TaskType(ctx, name.taskType)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(t.Stages, func(s client.Stage) bool { return s.Name == name.stage })
+	if i < 0 {
+		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType, name.stage)
+	}
+	if within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std(); within >= timeout {
+		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s", within, timeout)
+	}
+	return nil
+}
+
+// endpointOf returns the endpoint of a stage that has the URL; the oldest, if other
+// processes of this worker have made some at the same time.
+func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName) (e client.Endpoint, found bool, err error) {
+	all, err := r.Client.Endpoints(ctx, name.taskType)
+	if err != nil {
+		return e, false, err
+	}
+	all = slices.DeleteFunc(all, func(e client.Endpoint) bool { return e.Stage != name.stage || e.Url != r.URL })
+	if len(all) == 0 {
+		return e, false, nil
+	}
+	return slices.MinFunc(all, func(a, b client.Endpoint) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Id, b.Id))
+	}), true, nil
+}
+
+// createEndpoint makes an endpoint, and takes it back if another process has been faster.
+func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageName) (client.Endpoint, error) {
+	fresh := client.NewEndpoint{Type: name.taskType, Stage: name.stage, Url: r.URL, SecretKind: asyncflow.SecretEd25519}
+	if i := slices.IndexFunc(w.cfg.Keys, signing.IsSecret); i >= 0 {
+		fresh.Secret, fresh.SecretKind = w.cfg.Keys[i], asyncflow.SecretHMAC
+	}
+	if r.Prepare != nil {
+		r.Prepare(&fresh)
+	}
+	made, err := r.Client.CreateEndpoint(ctx, fresh)
+	if err != nil {
+		return made, err
+	}
+	first, found, err := w.endpointOf(ctx, r, name)
+	if err != nil || !found || first.Id == made.Id {
+		return made, err
+	}
+	return first, r.Client.DeleteEndpoint(ctx, made.Id)
+}
+
+// learn has the public keys of an endpoint verify.
+func (w *Worker) learn(e client.Endpoint) error {
+	for _, s := range e.Secrets {
+		if s.PublicKey == "" || !w.learns(s.PublicKey) {
+			continue
+		}
+		if err := w.verifier.Add(s.PublicKey); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learns tells whether a key is new to the worker.
+func (w *Worker) learns(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Contains(w.cfg.Keys, key) || w.learned[key] {
+		return false
+	}
+	w.learned[key] = true
+	return true
+}

@@ -1,0 +1,165 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// Callback is where, and with which token, a delivery is reported on. It may be kept, and
+// used by another process; the token is a secret until the attempt is over.
+type Callback struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+}
+
+// Reporter reports on deliveries. It is safe for concurrent use.
+type Reporter struct {
+	retried *retryablehttp.Client
+	once    *retryablehttp.Client
+}
+
+const (
+	reportTimeout = 10 * time.Second // of one try
+	reportMinWait = 500 * time.Millisecond
+	reportMaxWait = 30 * time.Second // between two tries, whatever the server asks for
+	maxReply      = 64 << 10         // bytes read of an answer to a report
+)
+
+// NewReporter returns a Reporter whose calls go through a transport, such as one with TLS
+// settings; nil: one of its own with the usual ones. Redirects are not followed: the
+// token is for asyncflow only.
+func NewReporter(transport http.RoundTripper) *Reporter { return newReporter(transport, reportMinWait) }
+
+func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
+	retried := retryablehttp.NewClient()
+	retried.Logger = nil
+	retried.RetryMax = math.MaxInt
+	retried.RetryWaitMin, retried.RetryWaitMax = wait, reportMaxWait
+	retried.Backoff = backoff
+	if transport != nil {
+		retried.HTTPClient.Transport = transport
+	}
+	retried.HTTPClient.Timeout = reportTimeout
+	retried.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	once := retryablehttp.NewClient()
+	once.Logger, once.HTTPClient, once.RetryMax = nil, retried.HTTPClient, 0
+	once.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	return &Reporter{retried: retried, once: once}
+}
+
+// Complete reports that the stage is done, with an output; nil: none. It is sent until it
+// is answered or ctx is over: failures of the network, 429 and 5xx are tried again. The
+// error wraps ErrLost if the attempt is over, and is a *client.Error if the report was
+// refused otherwise.
+func (r *Reporter) Complete(ctx context.Context, cb Callback, output any) error {
+	o := done(output)
+	if o.kind != kindDone {
+		return asyncflow.InvalidField("output", "%s", o.error)
+	}
+	return r.report(ctx, cb, o)
+}
+
+// Fail reports that the attempt failed: for good if err is by Fail, else to be tried again,
+// after a pause if it is by Retry. It is sent as Complete has it.
+func (r *Reporter) Fail(ctx context.Context, cb Callback, err error) error {
+	o := outcomeOf(context.WithoutCancel(ctx), nil, err)
+	if o.kind != kindFail && o.kind != kindRetry {
+		return asyncflow.InvalidField("err", "must be an error that says what failed")
+	}
+	return r.report(ctx, cb, o)
+}
+
+func (r *Reporter) report(ctx context.Context, cb Callback, o outcome) error {
+	if o.kind == kindDone {
+		return post(ctx, r.retried, cb, "complete", api.Completion{Output: api.JSON(o.output)}, nil)
+	}
+	return post(ctx, r.retried, cb, "fail", o.failure(), nil)
+}
+
+// Heartbeat puts the attempt's deadline off, and returns the new one. It is sent once.
+// The error is ErrCancelled if the task was cancelled, and wraps ErrLost if the attempt is
+// over otherwise.
+func (r *Reporter) Heartbeat(ctx context.Context, cb Callback) (deadline time.Time, err error) {
+	var beat api.HeartbeatResult
+	if err := post(ctx, r.once, cb, "heartbeat", nil, &beat); err != nil {
+		return time.Time{}, err
+	}
+	if beat.Status == asyncflow.StatusCancelled {
+		return time.Time{}, ErrCancelled
+	}
+	return beat.Deadline, nil
+}
+
+// Progress tells how far the work is, 0 to 100, and what it is at; it is shown with the
+// task while it is running. It is sent once, and is no heartbeat.
+func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note string) error {
+	return post(ctx, r.once, cb, "progress", api.Progress{Percent: percent, Note: note}, nil)
+}
+
+// post sends a report and reads its answer into into, unless that is nil.
+func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string, body, into any) error {
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = api.Encode(body); err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+	}
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(cb.URL, "/")+"/"+verb, data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+cb.Token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s: %w", verb, refusal(resp.StatusCode, answer))
+	}
+	if into != nil && err == nil {
+		err = json.Unmarshal(answer, into)
+	}
+	if err != nil && into != nil {
+		return fmt.Errorf("%s: its answer can't be read: %w", verb, err)
+	}
+	return nil
+}
+
+// refusal is the error that an answer means.
+func refusal(status int, answer []byte) error {
+	e := &client.Error{Status: status}
+	_ = json.Unmarshal(answer, &e.Problem) // what it doesn't say is filled in below
+	if e.Problem.Title == "" {
+		e.Problem.Title = http.StatusText(status)
+	}
+	switch status {
+	case http.StatusConflict, http.StatusUnauthorized, http.StatusNotFound:
+		return fmt.Errorf("%w: %w", ErrLost, e)
+	}
+	return e
+}
+
+// backoff is the library's exponential wait, or the Retry-After of the answer, held
+// between the two limits and cut by up to a half at random, so that workers that failed
+// together don't come back together.
+func backoff(least, most time.Duration, tries int, resp *http.Response) time.Duration {
+	wait := min(max(retryablehttp.DefaultBackoff(least, most, tries, resp), least), most)
+	return wait - rand.N(wait/2+1)
+}

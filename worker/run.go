@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// run is one delivery while it is worked on. Its handler ends it by finish; beside it,
+// keep sends heartbeats.
+type run struct {
+	worker   *Worker
+	exchange *exchange
+	delivery delivery
+	log      *slog.Logger
+	start    time.Time
+	until    time.Time // the deadline as it was delivered, by this machine's clock
+
+	ctx     context.Context // of the handler
+	cancel  context.CancelCauseFunc
+	calls   context.Context // of what is sent to asyncflow: ends some time after the deadline
+	endCall context.CancelFunc
+
+	result   outcome       // set before finished is closed
+	finished chan struct{} // the handler has returned
+	accepted bool          // set before exchange.answered is closed: the result isn't in the answer
+	over     chan struct{} // all is reported
+}
+
+// newRun returns a run whose heartbeats go on until it is over. ctx is that of the request:
+// only its values are kept.
+func newRun(ctx context.Context, w *Worker, h *handler, x *exchange, d delivery, until time.Time) *run {
+	r := &run{worker: w, exchange: x, delivery: d, start: time.Now(), until: until, finished: make(chan struct{}), over: make(chan struct{}),
+		log: w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt)}
+	r.calls, r.endCall = context.WithCancel(w.reports)
+	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(w.work, func() { r.cancel(context.Cause(w.work)) })
+	if h.timeLimit > 0 {
+		limited, done := context.WithTimeoutCause(r.ctx, h.timeLimit, errTimeLimit)
+		r.ctx = limited
+		context.AfterFunc(limited, done)
+	}
+	context.AfterFunc(r.ctx, func() { unhook() })
+	go r.keep()
+	return r
+}
+
+var errTimeLimit = errors.New("the handler's time limit is over")
+
+// finish takes what the handler has returned, and ends the run once it is in the answer or
+// reported. It returns when the run is over.
+func (r *run) finish(o outcome) {
+	r.result = o
+	close(r.finished)
+	<-r.exchange.answered
+	var how string
+	var err error
+	if !r.accepted {
+		how = "answer"
+		<-r.exchange.sent
+	}
+	if r.accepted || r.exchange.broken { // a report of what was recorded already changes nothing
+		how, err = "report", r.report()
+	}
+	close(r.over)
+	r.cancel(nil)
+	r.endCall()
+	r.logEnd(how, err)
+	r.worker.release()
+}
+
+// answer returns the run's part of the answer. With nobody to answer it is accepted even
+// if it is finished.
+func (r *run) answer(nobody bool) answer {
+	select {
+	case <-r.finished:
+		r.accepted = nobody || r.result.kind == kindAccepted
+	default:
+		r.accepted = true
+	}
+	a := answer{TaskID: r.delivery.TaskID, Outcome: kindAccepted}
+	if !r.accepted {
+		a.Outcome, a.Output = r.result.kind, r.result.output
+		a.Error, a.RetryAfter = r.result.error, asyncflow.Duration(r.result.retryAfter)
+	}
+	if a.Outcome == kindDone {
+		a.Outcome = ""
+	}
+	return a
+}
+
+// report tells asyncflow the result. A result that is refused fails the task for good: it
+// would be refused again.
+func (r *run) report() error {
+	cause := context.Cause(r.ctx)
+	switch {
+	case r.result.kind == kindAccepted:
+		return nil
+	case errors.Is(cause, ErrCancelled):
+		return ErrCancelled
+	case errors.Is(cause, ErrLost) && r.result.kind == kindRetry: // it is tried again anyway
+		return ErrLost
+	}
+	err := r.worker.reporter.report(r.calls, r.delivery.Callback, r.result)
+	var answer *client.Error
+	if r.result.kind != kindDone || errors.Is(err, ErrLost) || !errors.As(err, &answer) || answer.Status < 400 || answer.Status >= 500 {
+		return err
+	}
+	refusal := outcome{kind: kindFail, error: shorten("asyncflow refused the output: " + answer.Error())}
+	return errors.Join(err, r.worker.reporter.report(r.calls, r.delivery.Callback, refusal))
+}
+
+func (r *run) logEnd(how string, err error) {
+	log := r.log.With("outcome", r.result.kind, "by", how, "duration", time.Since(r.start).Round(time.Microsecond))
+	if r.result.error != "" {
+		log = log.With("failure", r.result.error)
+	}
+	switch {
+	case err == nil:
+		log.Info("delivery")
+	case errors.Is(err, ErrCancelled), errors.Is(err, ErrLost):
+		log.Warn("delivery: the result counts no more", "error", err)
+	default:
+		log.Error("delivery: not reported", "error", err)
+	}
+}
