@@ -3,7 +3,6 @@ package callbacks
 import (
 	"errors"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -87,9 +86,9 @@ func fenced(t *testing.T, cfg Config) (*Sender, *guard, *fence) {
 	g := newGuard(cfg)
 	g.dialer.Control = f.control
 	s := NewSender(cfg, testKeys(t, nodeSecret))
-	transport := s.client.HTTPClient.Transport.(onlyRoundTrips).rt.(*http.Transport)
-	transport.DialContext = g.DialContext
-	t.Cleanup(transport.CloseIdleConnections)
+	transport := s.client.HTTPClient.Transport.(*transport)
+	transport.dial = g.DialContext
+	t.Cleanup(transport.idle.closeAll)
 	return s, g, f
 }
 

@@ -52,7 +52,7 @@ const nodeSecret = "0123456789abcdef0123456789abcdef"
 // rig is a Sender with its connections counted.
 type rig struct {
 	*Sender
-	transport *http.Transport
+	transport *transport
 	dialled   atomic.Int64 // connections
 	read      atomic.Int64 // bytes
 }
@@ -64,17 +64,17 @@ func setup(t *testing.T, change ...func(*Config)) *rig {
 		f(&cfg)
 	}
 	s := NewSender(cfg, testKeys(t, nodeSecret))
-	r := &rig{Sender: s, transport: s.client.HTTPClient.Transport.(onlyRoundTrips).rt.(*http.Transport)}
-	dial := r.transport.DialContext
-	r.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	r := &rig{Sender: s, transport: s.client.HTTPClient.Transport.(*transport)}
+	dial := r.transport.dial
+	r.transport.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		r.dialled.Add(1)
-		return countedConn{c, &r.read}, nil
+		return countedConn{c.(*net.TCPConn), &r.read}, nil
 	}
-	t.Cleanup(r.transport.CloseIdleConnections)
+	t.Cleanup(r.transport.idle.closeAll)
 	return r
 }
 
@@ -89,12 +89,12 @@ func envelope(d asyncflow.Delivery, base, token string) []byte {
 }
 
 type countedConn struct {
-	net.Conn
+	*net.TCPConn
 	read *atomic.Int64
 }
 
 func (c countedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	n, err := c.TCPConn.Read(b)
 	c.read.Add(int64(n))
 	return n, err
 }

@@ -1,13 +1,14 @@
 package callbacks
 
 import (
+	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/binary"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
@@ -59,7 +61,7 @@ func TestTLSOfToday(t *testing.T) {
 				s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10, MaxVersion: c.version}
 			})
 			r := setup(t)
-			r.transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+			r.transport.tls = &tls.Config{RootCAs: pool}
 			o := r.Send(t.Context(), deliveryTo(w.url))
 			if c.says == "" {
 				require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
@@ -106,58 +108,49 @@ func TestEndlessBeginnings(t *testing.T) {
 	}
 }
 
-// A worker of HTTP/2 that takes the request and answers with frames out of order, or with
-// too many, costs one failed attempt.
-func TestHostileHTTP2(t *testing.T) {
+// A worker that speaks HTTP/2, which it wasn't asked for, costs one failed attempt.
+func TestHTTP2Unasked(t *testing.T) {
 	t.Parallel()
-	frame := func(kind, flags byte, stream uint32, payload string) []byte {
-		head := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
-		return append(binary.BigEndian.AppendUint32(head, stream), payload...)
-	}
-	const data, headers, reset, settings, ping, goAway, continuation = 0, 1, 3, 4, 6, 7, 9
-	for name, frames := range map[string][]byte{
-		"data without headers":      frame(data, 0, 1, "{}"),
-		"reset":                     frame(reset, 0, 1, "\x00\x00\x00\x0b"),
-		"going away":                frame(goAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00\x0b"),
-		"a frame that is too large": frame(data, 0, 1, strings.Repeat("x", 1<<20)),
-		"headers without an end":    append(frame(headers, 0, 1, "\x88"), []byte(strings.Repeat(string(frame(continuation, 0, 1, "\x00\x01a\x01b")), 100_000))...),
-		"pings":                     []byte(strings.Repeat(string(frame(ping, 0, 0, "12345678")), 10_000)),
-		"settings":                  []byte(strings.Repeat(string(frame(settings, 0, 0, "")), 10_000)),
-		"not HTTP/2":                []byte("HTTP/1.1 200 OK\r\n\r\n"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
-			require.NoError(t, err)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-					c.SetDeadline(time.Now().Add(ample))
-					buffer := make([]byte, 4096)
-					if _, err := c.Read(buffer); err == nil { // the preface: the request follows, or is there
-						c.Write(frame(settings, 0, 0, ""))
-						c.Write(frames)
+	const settings, goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	for name, frames := range map[string]string{"frames": settings + goAway, "frames without an end": strings.Repeat(settings, 100_000)} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(name+", "+scheme, func(t *testing.T) {
+				t.Parallel()
+				cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+				at := listen(t, scheme, cert, func(c net.Conn) {
+					if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+						io.WriteString(c, frames)
 						waitForClose(c)
 					}
-					c.Close()
-				}
-			}()
-			t.Cleanup(func() {
-				l.Close()
-				<-done
+				})
+				r := setup(t)
+				r.transport.tls = &tls.Config{RootCAs: pool}
+				d := deliveryTo(at)
+				d.Timeout = time.Second
+				o := r.Send(t.Context(), d)
+				require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+				require.Zero(t, o.Status)
+				require.NotEmpty(t, o.Error)
+				require.Less(t, r.read.Load(), int64(1<<20))
 			})
-			r := setup(t)
-			r.transport.TLSClientConfig = &tls.Config{RootCAs: pool}
-			d := deliveryTo("https://" + l.Addr().String())
-			d.Timeout = time.Second
-			start := time.Now()
-			o := r.Send(t.Context(), d)
-			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
-			require.NotEmpty(t, o.Error)
-			require.Less(t, time.Since(start), ample/2)
-			r.transport.CloseIdleConnections()
-		})
+		}
 	}
+}
+
+// Workers that speak nothing but HTTP/2 hear that it isn't offered, before they get anything.
+func TestHTTP2Only(t *testing.T) {
+	t.Parallel()
+	cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	w := newWorker(t, reply(200, ""), func(s *httptest.Server) {
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			assert.Equal(t, []string{"http/1.1"}, hello.SupportedProtos)
+			return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"only-another"}}, nil
+		}}
+	})
+	r := setup(t)
+	r.transport.tls = &tls.Config{RootCAs: pool}
+	o := r.Send(t.Context(), deliveryTo(w.url))
+	require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+	require.Contains(t, o.Error, "no application protocol")
+	require.Empty(t, w.all())
 }

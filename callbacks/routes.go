@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net/http"
 	"sync"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -34,7 +33,7 @@ type certificates struct {
 
 func newRoutes(cfg Config) *routes {
 	return &routes{cfg: cfg, made: newLRU(maxRoutes, func(_ string, c *retryablehttp.Client) {
-		c.HTTPClient.Transport.(onlyRoundTrips).rt.(*http.Transport).CloseIdleConnections()
+		c.HTTPClient.Transport.(*transport).idle.closeAll()
 	})}
 }
 

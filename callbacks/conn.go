@@ -1,0 +1,127 @@
+package callbacks
+
+import (
+	"bufio"
+	"container/list"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+)
+
+const (
+	maxHeaderBytes = 64 << 10
+	// lastWords is how long an answer is waited for when a request can't be sent: a
+	// worker that closes its side early may have said why.
+	lastWords = time.Second
+)
+
+// address is where connections lead.
+type address struct {
+	secure   bool
+	hostPort string
+}
+
+// addressOf returns the address of a URL that Egress has nothing against: its scheme is
+// http or https, and its host is spelt in the one way that everybody reads alike.
+func addressOf(u *url.URL) address {
+	a := address{secure: u.Scheme == "https", hostPort: u.Host}
+	switch {
+	case u.Port() != "":
+	case a.secure:
+		a.hostPort = net.JoinHostPort(u.Hostname(), "443")
+	default:
+		a.hostPort = net.JoinHostPort(u.Hostname(), "80")
+	}
+	return a
+}
+
+// conn is a connection to a worker. One exchange at a time has it.
+type conn struct {
+	net.Conn
+	raw    net.Conn // the socket, below TLS
+	to     address
+	silent func() bool // tells whether the socket is open and has nothing to read
+	room   int64       // how many bytes may still be read
+	last   bool        // no other exchange may follow
+
+	since time.Time     // when it was put down
+	place *list.Element // in idle.all
+}
+
+func newConn(to address, raw, c net.Conn) *conn {
+	return &conn{Conn: c, raw: raw, to: to, silent: silence(raw)}
+}
+
+// cut closes the connection at once, whatever is under way on it.
+func (c *conn) cut() { c.raw.Close() }
+
+// quiet tells whether an idle connection is open, and the worker has said nothing that
+// would be taken for the next answer.
+func (c *conn) quiet() bool {
+	if !c.silent() {
+		return false
+	}
+	if c.Conn == c.raw {
+		return true
+	}
+	c.SetReadDeadline(time.Unix(1, 0)) // only what TLS has read already
+	defer c.SetReadDeadline(time.Time{})
+	_, err := c.Conn.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+var errHeaders = fmt.Errorf("server response headers exceeded %d bytes", maxHeaderBytes)
+
+// Read reads as much as there is room for.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.room <= 0 {
+		return 0, errHeaders
+	}
+	n, err := c.Conn.Read(p[:min(int64(len(p)), c.room)])
+	c.room -= int64(n)
+	if err != nil {
+		c.last = true // what came before may still be a whole answer
+	}
+	return n, err
+}
+
+// ReadFrom writes what r gives in larger pieces than those of a buffer.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
+
+// send writes a request. If that fails, the worker has little time left to say why.
+func (c *conn) send(req *http.Request) error {
+	w := writers.Get().(*bufio.Writer)
+	defer writers.Put(w)
+	w.Reset(c)
+	defer w.Reset(nil)
+	err := req.Write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		c.raw.SetReadDeadline(time.Now().Add(lastWords))
+	}
+	return err
+}
+
+// readHead reads the head of the answer to a request. What comes before it, such as
+// "100 Continue", counts into its limit.
+func (c *conn) readHead(r *bufio.Reader, req *http.Request) (*http.Response, error) {
+	c.room = maxHeaderBytes
+	for {
+		resp, err := http.ReadResponse(r, req)
+		if err != nil {
+			return nil, err
+		}
+		if code := resp.StatusCode; code < 100 || code > 199 || code == http.StatusSwitchingProtocols {
+			c.room = math.MaxInt64
+			return resp, nil
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package callbacks
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// newKeepingWorker starts a worker that leaves the answer to each request to answer,
+// and keeps a connection until the other side closes it.
+func newKeepingWorker(t *testing.T, answer func(net.Conn)) *worker {
+	return newRawWorker(t, func(c net.Conn) {
+		answer(c)
+		for requests := bufio.NewReader(c); ; answer(c) {
+			r, err := http.ReadRequest(requests)
+			if err != nil {
+				return
+			}
+			io.Copy(io.Discard, r.Body)
+		}
+	})
+}
+
+// What the end of an answer means for the connection.
+func TestConnectionAfterAnswers(t *testing.T) {
+	t.Parallel()
+	const ok = "HTTP/1.1 200 OK\r\n"
+	const asJSON = "Content-Type: application/json\r\n"
+	for name, c := range map[string]struct {
+		answer string
+		status int
+		kept   bool
+	}{
+		"no body":                  {ok + "Content-Length: 0\r\n\r\n", 200, true},
+		"a body":                   {ok + asJSON + "Content-Length: 2\r\n\r\n{}", 200, true},
+		"chunks":                   {ok + asJSON + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", 200, true},
+		"a trailer":                {ok + asJSON + "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200, true},
+		"202":                      {"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}", 202, true},
+		"204":                      {"HTTP/1.1 204 No Content\r\n\r\n", 204, true},
+		"304":                      {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, true},
+		"500":                      {"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno", 500, true},
+		"100 and 103 before":       {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + "Content-Length: 0\r\n\r\n", 200, true},
+		"HTTP/1.0, to be kept":     {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n", 200, true},
+		"HTTP/1.0":                 {"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"Connection: close":        {ok + "Connection: close\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"101":                      {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", 101, false},
+		"a body of 204":            {"HTTP/1.1 204 No Content\r\n\r\nboom", 204, false},
+		"more than its length":     {ok + "Content-Length: 0\r\n\r\nboom", 200, false},
+		"another answer":           {ok + "Content-Length: 0\r\n\r\nHTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"another answer to a body": {ok + asJSON + "Content-Length: 2\r\n\r\n{}HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"more than anybody reads":  {"HTTP/1.1 500 No\r\nContent-Length: 99999\r\n\r\n" + strings.Repeat("x", 99999), 500, false},
+		"chunks and a length":      {ok + asJSON + "Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 200, true},
+		"a header that is long":    {ok + "Content-Length: 0\r\nX: " + strings.Repeat("x", 60_000) + "\r\n\r\n", 200, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var answered atomic.Int64
+			w := newKeepingWorker(t, func(conn net.Conn) {
+				answered.Add(1)
+				io.WriteString(conn, c.answer)
+			})
+			r := setup(t)
+			for n := range int64(3) {
+				o := r.Send(t.Context(), deliveryTo(w.url))
+				require.Equal(t, c.status, o.Status, o.Error)
+				want := int64(1)
+				if !c.kept {
+					want = n + 1
+				}
+				require.Equal(t, want, r.dialled.Load())
+			}
+			require.Equal(t, int64(3), answered.Load())
+		})
+	}
+}
+
+// A worker, or something on the way, closes connections that are kept: the next
+// delivery isn't lost on one.
+func TestClosedWhileIdle(t *testing.T) {
+	t.Parallel()
+	cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	for name, end := range map[string]func(net.Conn){"closed": func(c net.Conn) { c.Close() }, "reset": func(c net.Conn) { reset(below(c).Conn) }} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(name+", "+scheme, func(t *testing.T) {
+				t.Parallel()
+				closed := make(chan bool)
+				at := listen(t, scheme, cert, func(c net.Conn) {
+					http.ReadRequest(bufio.NewReader(c))
+					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					<-closed
+					end(c)
+					closed <- true
+				})
+				r := setup(t)
+				r.transport.tls = &tls.Config{RootCAs: pool}
+				for n := range int64(5) {
+					o := r.Send(t.Context(), deliveryTo(at))
+					require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+					require.Equal(t, n+1, r.dialled.Load())
+					closed <- true
+					<-closed
+					r.waitUntilHeard()
+				}
+			})
+		}
+	}
+}
+
+// waitUntilHeard waits until the one connection that is kept has something to read: its
+// end, or several bytes.
+func (r *rig) waitUntilHeard() {
+	r.transport.idle.all.Front().Value.(*conn).raw.Read(make([]byte, 1))
+}
+
+// listen starts a server that leaves each connection to serve, and returns its URL.
+func listen(t *testing.T, scheme string, cert tls.Certificate, serve func(net.Conn)) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			c.SetDeadline(time.Now().Add(ample))
+			c = &gathering{Conn: c}
+			if scheme == "https" {
+				c = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
+			}
+			running.Go(func() {
+				defer c.Close()
+				serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	return scheme + "://" + l.Addr().String()
+}
+
+// gathering is a connection that may hold what is written, to send it as one.
+type gathering struct {
+	net.Conn
+	held *bytes.Buffer // nil: nothing is held
+}
+
+func (g *gathering) Write(p []byte) (int, error) {
+	if g.held != nil {
+		return g.held.Write(p)
+	}
+	return g.Conn.Write(p)
+}
+
+// below returns the connection of listen, below TLS.
+func below(c net.Conn) *gathering {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	return c.(*gathering)
+}
+
+// writeTogether sends parts, each in a TLS record of its own, in one packet.
+func writeTogether(c net.Conn, parts ...string) {
+	g := below(c)
+	g.held = new(bytes.Buffer)
+	for _, part := range parts {
+		io.WriteString(c, part)
+	}
+	g.Conn.Write(g.held.Bytes())
+	g.held = nil
+}
+
+// What a worker says unasked is not the answer to the next delivery, which may be
+// another tenant's.
+func TestAnswersNobodyAskedFor(t *testing.T) {
+	t.Parallel()
+	cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	const answer, unasked = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"
+	for name, parts := range map[string][]string{"at once": {answer, unasked}, "later": {answer, "", unasked}} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(name+", "+scheme, func(t *testing.T) {
+				t.Parallel()
+				next, done := make(chan bool), make(chan bool)
+				at := listen(t, scheme, cert, func(c net.Conn) {
+					if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
+						return
+					}
+					writeTogether(c, parts[:2]...)
+					<-next
+					writeTogether(c, parts[2:]...)
+					done <- true
+					waitForClose(c)
+				})
+				r := setup(t)
+				r.transport.tls = &tls.Config{RootCAs: pool}
+				for range 3 {
+					o := r.Send(t.Context(), deliveryTo(at))
+					require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+					next <- true
+					<-done
+					if len(parts) > 2 {
+						r.waitUntilHeard()
+					}
+				}
+				require.Equal(t, int64(3), r.dialled.Load())
+			})
+		}
+	}
+}
+
+// A worker may answer before it has read a request, and never read it.
+func TestAnswersBeforeTheRequest(t *testing.T) {
+	t.Parallel()
+	cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	for name, c := range map[string]struct {
+		size int
+		stay bool
+	}{
+		"large, stays open": {8 << 20, true},
+		"large, closes":     {8 << 20, false},
+		"small, closes":     {100, false},
+		"in one go, closes": {inOneGo - 1000, false},
+	} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(name+", "+scheme, func(t *testing.T) {
+				t.Parallel()
+				over := make(chan struct{})
+				defer close(over)
+				at := listen(t, scheme, cert, func(conn net.Conn) {
+					conn.Read(make([]byte, 10))
+					io.WriteString(conn, "HTTP/1.1 429 Slow down\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nbusy")
+					if c.stay {
+						<-over
+					}
+				})
+				r := setup(t)
+				r.transport.tls = &tls.Config{RootCAs: pool}
+				d := deliveryTo(at)
+				d.Lease.Context = []byte(`"` + strings.Repeat("x", c.size) + `"`)
+				for n := range int64(2) {
+					o := r.Send(t.Context(), d)
+					require.Equal(t, 429, o.Status, o.Error)
+					require.Equal(t, 7*time.Second, o.RetryAfter)
+					require.Less(t, o.Duration, ample/2)
+					require.Equal(t, n+1, r.dialled.Load(), "such a connection is of no further use")
+				}
+			})
+		}
+	}
+}
+
+// Whatever ends deliveries, and whenever: none gets the answer to another one.
+func TestAnswersAreNotMixedUp(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		id := r.Header.Get("Webhook-Id")
+		for _, part := range []string{`{"out`, `put":"`, id + strings.Repeat("x", rand.IntN(900)), `"}`} {
+			if rand.IntN(4) == 0 {
+				rw.(http.Flusher).Flush() // makes chunks of it
+			}
+			if rand.IntN(200) == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			io.WriteString(rw, part)
+		}
+	})
+	r := setup(t)
+	var done, failed atomic.Int64
+	var senders sync.WaitGroup
+	for sender := range 20 {
+		senders.Go(func() {
+			for n := range 100 {
+				d := deliveryTo(w.url)
+				d.Lease.Seq = sender*100 + n
+				if n%2 == 0 {
+					d.Timeout = time.Duration(rand.IntN(3000)) * time.Microsecond
+				}
+				o := r.Send(t.Context(), d)
+				if o.Kind != asyncflow.OutcomeDone {
+					failed.Add(1)
+					continue
+				}
+				done.Add(1)
+				assert.Equal(t, deliveryID(d.Lease), strings.Trim(string(o.Output), `"x`))
+			}
+		})
+	}
+	senders.Wait()
+	require.Greater(t, done.Load(), int64(500))
+	require.Positive(t, failed.Load())
+}
+
+// A worker that takes connections and says nothing in TLS holds a delivery as long as
+// any, and no longer.
+func TestSilenceInTheHandshake(t *testing.T) {
+	t.Parallel()
+	at := listen(t, "http", tls.Certificate{}, waitForClose)
+	d := deliveryTo(strings.Replace(at, "http", "https", 1))
+	d.Timeout = short
+	o := setup(t).Send(t.Context(), d)
+	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within " + short.String()}, o)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	d.Timeout = ample
+	defer time.AfterFunc(short, cancel).Stop()
+	o = setup(t).Send(ctx, d)
+	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "the node stopped before the answer came"}, o)
+}

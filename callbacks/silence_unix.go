@@ -1,0 +1,32 @@
+//go:build unix
+
+package callbacks
+
+import (
+	"net"
+	"syscall"
+)
+
+// silence returns what tells, without waiting, whether a socket is open and has nothing
+// to read: neither its end nor something that nobody has asked for.
+func silence(c net.Conn) func() bool {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return func() bool { return false }
+	}
+	socket, err := s.SyscallConn()
+	if err != nil {
+		return func() bool { return false }
+	}
+	var silent bool
+	var one [1]byte
+	look := func(fd uintptr) bool {
+		_, err := syscall.Read(int(fd), one[:])
+		silent = err == syscall.EAGAIN
+		return true
+	}
+	return func() bool {
+		silent = false
+		return socket.Read(look) == nil && silent
+	}
+}
