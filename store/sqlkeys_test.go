@@ -143,4 +143,3 @@ func TestSQLKeyBehindASnapshot(t *testing.T) {
 	_, err = b.bySQL(app, `'pipe', '1', key => 'k', key_window => '30 min'`)
 	require.NoError(t, err)
 }
-

@@ -18,9 +18,7 @@ func (b *bundle) app() *pgx.Conn {
 	conn, err := pgx.Connect(b.t.Context(), b.url)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	var name string
-	require.NoError(b.t, conn.QueryRow(b.t.Context(), `SELECT current_database() || '_app'`).Scan(&name))
-	role := pgx.Identifier{name}.Sanitize()
+	role := appRole(b.t, b)
 	for _, sql := range []string{
 		`DO $$ BEGIN CREATE ROLE ` + role + `; EXCEPTION WHEN duplicate_object THEN END $$`,
 		`GRANT USAGE ON SCHEMA tenant_acme TO ` + role,
@@ -37,6 +35,14 @@ func (b *bundle) app() *pgx.Conn {
 		}
 	})
 	return conn
+}
+
+// appRole returns the name of that role, quoted.
+func appRole(t *testing.T, b *bundle) string {
+	t.Helper()
+	var name string
+	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT quote_ident(current_database() || '_app')`).Scan(&name))
+	return name
 }
 
 // bySQL submits a task and returns its id.

@@ -1,7 +1,8 @@
 -- +goose Up
 
--- What follows is called by roles that may do nothing else here. It finds its names in this
--- schema alone: a temporary table of the caller's must not take the place of one of ours.
+-- submit_task is called by roles that may do nothing else here. It finds its names in this
+-- schema alone, and so do the functions that it calls: a temporary table of the caller's must
+-- not take the place of one of ours.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 -- What the nodes hold submits against, for those that come by SQL: one row, which nodes
@@ -20,9 +21,18 @@ INSERT INTO submit_limits (context_bytes, pending_tasks) VALUES (262144, 0);
 CREATE SEQUENCE submit_numbers MAXVALUE 549755813887 CYCLE; -- 2^39 - 1
 
 -- +goose StatementBegin
+-- submit_table returns the name of a table of a task type. It is qualified, as it may not be
+-- there: a temporary table of that name must not be taken for it.
+CREATE FUNCTION submit_table(kind text, type text, roll int DEFAULT NULL) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT format('%I.%I', current_schema(), concat_ws('_', kind, type, roll))
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- submit_refuse says no: code is the API's, and field, if there is one, the argument at fault.
 CREATE FUNCTION submit_refuse(code text, message text, field text DEFAULT '') RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION USING MESSAGE = message, DETAIL = code, COLUMN = field, ERRCODE = CASE code
     WHEN 'invalid_argument' THEN 'invalid_parameter_value'
@@ -39,7 +49,7 @@ END $$;
 -- +goose StatementBegin
 -- submit_duration writes a time as the API does: 4320h0m0s.
 CREATE FUNCTION submit_duration(seconds numeric) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT AS $$
+LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN seconds < 0 THEN '-' ELSE '' END
     || CASE WHEN s >= 3600 THEN div(s, 3600) || 'h' ELSE '' END
     || CASE WHEN s >= 60 THEN mod(div(s, 60), 60) || 'm' ELSE '' END
@@ -52,7 +62,7 @@ $$;
 -- submit_depth tells how deep a JSON document is nested, or 0 if it has so few brackets that
 -- it doesn't matter.
 CREATE FUNCTION submit_depth(doc text, most int) RETURNS int
-LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF length(doc) - length(translate(doc, '[{', '')) <= most THEN
     RETURN 0;
@@ -68,7 +78,7 @@ END $$;
 -- submit_check refuses what the API would refuse, in its words.
 CREATE FUNCTION submit_check(type text, context json, key text, priority int, run_at timestamptz, flow_key text,
   key_window interval, context_limit bigint, now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
   size     bigint := octet_length(convert_to(context::text, 'UTF8'));
   seconds  numeric := extract(epoch FROM key_window);
@@ -122,20 +132,20 @@ END $$;
 -- until the transaction ends; null when its tables are gone. What there is is looked up by
 -- name, as a snapshot may be older than the roll: a roll is sealed after the next one was made,
 -- and never while we hold it.
-CREATE FUNCTION submit_roll(type text, position_ int) RETURNS int
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION submit_roll(type text, roll int) RETURNS int
+LANGUAGE plpgsql AS $$
 BEGIN
   LOOP
-    WHILE to_regclass(format('%I', 'task_' || type || '_' || position_ + 1)) IS NOT NULL LOOP
-      position_ := position_ + 1;
+    WHILE to_regclass(submit_table('task', type, roll + 1)) IS NOT NULL LOOP
+      roll := roll + 1;
     END LOOP;
     BEGIN
-      EXECUTE format('LOCK TABLE %I, %I IN ROW EXCLUSIVE MODE', 'task_' || type || '_' || position_, 'ready_' || type || '_' || position_);
+      EXECUTE format('LOCK TABLE %s, %s IN ROW EXCLUSIVE MODE', submit_table('task', type, roll), submit_table('ready', type, roll));
     EXCEPTION WHEN undefined_table THEN
       RETURN NULL;
     END;
-    IF to_regclass(format('%I', 'task_' || type || '_' || position_ + 1)) IS NULL THEN
-      RETURN position_;
+    IF to_regclass(submit_table('task', type, roll + 1)) IS NULL THEN
+      RETURN roll;
     END IF;
   END LOOP;
 END $$;
@@ -146,7 +156,7 @@ END $$;
 -- one, or an earlier one, which must have the same context. It waits for other transactions
 -- that have the key.
 CREATE FUNCTION submit_claim(type text, key text, number bigint, context json, expires timestamptz, now timestamptz) RETURNS bigint
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
   digest bytea := sha256(convert_to(context::text, 'UTF8'));
   held   record;
@@ -172,7 +182,7 @@ END $$;
 -- +goose StatementBegin
 -- submit_id writes a task's id as the API does.
 CREATE FUNCTION submit_id(type text, number bigint) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT AS $$
+LANGUAGE sql IMMUTABLE AS $$
   SELECT type || '.' || (number >> 40) || '.' || (number & (1::bigint << 40) - 1)
 $$;
 -- +goose StatementEnd
@@ -180,7 +190,7 @@ $$;
 -- +goose StatementBegin
 -- submit_quota refuses a task that the quota of pending tasks has no room for.
 CREATE FUNCTION submit_quota(quota bigint) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
   used bigint;
 BEGIN
@@ -200,18 +210,20 @@ END $$;
 -- that Postgres sends it once for many tasks of a transaction.
 CREATE FUNCTION submit_write(type text, number bigint, now timestamptz, order_time timestamptz, options json, context json,
   stage text, flow_key text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+  roll int := number >> 40;
 BEGIN
-  EXECUTE format('INSERT INTO %I (id, created_at, order_time, options, context) VALUES ($1, $2, $3, $4, $5)',
-    'task_' || type || '_' || (number >> 40)) USING number, now, order_time, options, context;
+  EXECUTE format('INSERT INTO %s (id, created_at, order_time, options, context) VALUES ($1, $2, $3, $4, $5)',
+    submit_table('task', type, roll)) USING number, now, order_time, options, context;
   INSERT INTO tallies (type, at, submitted) VALUES (submit_write.type, submit_write.now, 1);
   IF order_time > now + interval '1 minute' THEN
-    EXECUTE format('INSERT INTO %I (order_time, id, seq, stage, attempt, reason, until, key) VALUES ($1, $2, 1, $3, 1, ''delay'', $1, $4)',
-      'wait_' || type) USING order_time, number, stage, flow_key;
+    EXECUTE format('INSERT INTO %s (order_time, id, seq, stage, attempt, reason, until, key) VALUES ($1, $2, 1, $3, 1, ''delay'', $1, $4)',
+      submit_table('wait', type)) USING order_time, number, stage, flow_key;
     RETURN;
   END IF;
-  EXECUTE format('INSERT INTO %I (order_time, id, seq, stage, attempt, key) VALUES ($1, $2, 1, $3, 1, $4)',
-    'ready_' || type || '_' || (number >> 40)) USING order_time, number, stage, flow_key;
+  EXECUTE format('INSERT INTO %s (order_time, id, seq, stage, attempt, key) VALUES ($1, $2, 1, $3, 1, $4)',
+    submit_table('ready', type, roll)) USING order_time, number, stage, flow_key;
   PERFORM pg_notify('asyncflow_wake', format('sql %s %s %s', substr(current_schema(), length('tenant_') + 1), type,
     floor(extract(epoch FROM order_time))::bigint * 1000000));
 END $$;
@@ -271,7 +283,7 @@ END $$;
 -- +goose StatementBegin
 -- submit_window returns how long a key stands for a task: no longer than the task is kept.
 CREATE FUNCTION submit_window(type text, key_window interval, retention interval) RETURNS interval
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
   IF key_window > retention THEN
     PERFORM submit_refuse('invalid_argument', format('key_window is %s; tasks of %s are kept for %s',
@@ -290,6 +302,6 @@ END $$;
 
 -- +goose Down
 DROP FUNCTION submit_task, submit_window, submit_write, submit_quota, submit_claim, submit_id, submit_roll, submit_check,
-  submit_depth, submit_duration, submit_refuse;
+  submit_depth, submit_duration, submit_refuse, submit_table;
 DROP SEQUENCE submit_numbers;
 DROP TABLE submit_limits;
