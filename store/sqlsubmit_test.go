@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // app connects as a role that was granted submit_task of the tenant, and nothing else.
@@ -158,4 +160,53 @@ func TestSQLSubmitOptions(t *testing.T) {
 			WHERE id = $1`, id.Number).Scan(&flow))
 		assert.Equal(t, c.options.FlowKey != "", flow != nil, name)
 	}
+}
+
+// Lists show the tasks of all rolls, however they were submitted and however they are
+// bounded by time.
+func TestSQLSubmitIsListed(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	app := b.app()
+	var want []string
+	for range 2 {
+		var node, bySQL []string
+		for range 2 {
+			node = append([]string{b.submit(newTask(`1`))[0].ID.String()}, node...)
+			id, err := b.bySQL(app, `'pipe', '1'`)
+			require.NoError(t, err)
+			bySQL = append([]string{id.String()}, bySQL...)
+		}
+		want = append(append(bySQL, node...), want...)
+		b.rollAndClear()
+	}
+	list := func(f store.Filter) (ids []string) {
+		f.Type, f.Limit = "pipe", cmp.Or(f.Limit, 100)
+		tasks, err := b.Tasks(t.Context(), tenant, f)
+		require.NoError(t, err)
+		for _, task := range tasks {
+			ids = append(ids, task.ID.String())
+		}
+		return ids
+	}
+	assert.Equal(t, want, list(store.Filter{}))
+	assert.Equal(t, want, list(store.Filter{Status: asyncflow.StatusFailed}))
+	var paged []string
+	for before := int64(0); ; {
+		page := list(store.Filter{Limit: 3, Before: before})
+		paged = append(paged, page...)
+		if len(page) < 3 {
+			break
+		}
+		last, err := asyncflow.ParseTaskID(page[2])
+		require.NoError(t, err)
+		before = last.Number
+	}
+	assert.Equal(t, want, paged)
+
+	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = created_at - interval '1 day' WHERE id & $1 > 0`, asyncflow.FirstBySQL)
+	b.exec(`UPDATE tenant_acme.task_pipe_1 SET created_at = created_at - interval '2 days'`)
+	assert.Equal(t, want[2:4], list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}), "old ones by SQL don't hide what comes after them")
+	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = now() - interval '1 day'`)
+	assert.Empty(t, list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}))
 }
