@@ -112,13 +112,13 @@ func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now(
 // old and has any, and the one before is drained.
 func (g *Governor) full(ctx context.Context, t *store.Type, open store.Roll) (bool, error) {
 	switch {
-	case t.Begin != t.End || open.Numbers == 0:
+	case t.Begin != t.End || open.Room == 0:
 		return false, nil
 	case g.since(open.OpenedAt) > t.RollAge.Std():
 		return true, nil
-	case open.Numbers < int64(t.RollRows):
+	case open.Room < int64(t.RollRows):
 		return false, nil
 	}
-	tasks, err := g.store.TasksIn(ctx, t, open.Position) // numbers have gaps
+	tasks, err := g.store.TasksIn(ctx, t, open.Position)
 	return tasks >= int64(t.RollRows), err
 }

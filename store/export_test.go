@@ -112,6 +112,14 @@ func MigrateDownTo(ctx context.Context, url string, version int64) error {
 	})
 }
 
+// MigrateTenantDownTo takes back the migrations of a tenant's schema after a version.
+func MigrateTenantDownTo(ctx context.Context, url, tenant, role string, version int64) error {
+	return withProvider(ctx, url, schemaOf(tenant), migrations.Tenant(), role, func(_ *sql.DB, p *goose.Provider) error {
+		_, err := p.DownTo(ctx, version)
+		return err
+	})
+}
+
 // FoldBatch is the most rows that a fold takes at once.
 const FoldBatch = foldBatch
 

@@ -94,13 +94,16 @@ func (f *fence) own(ctx context.Context, tenant string) error {
 		return wrap(err, "give schema %s to %s", schema, role)
 	}
 	rows, _ := f.conn.Query(ctx, `
-		SELECT relname FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relowner <> $2::text::regrole
-		ORDER BY relname`, quote(schema), quote(role)) // CollectRows tells of its error
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, table := range tables {
-		err = firstError(err, f.give(ctx, quote(schema)+"."+quote(table), role))
+		SELECT 'TABLE ' || c.oid::regclass FROM pg_class c WHERE relnamespace = $1::text::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND relowner <> $2::text::regrole
+		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND relkind = 'S')
+		UNION ALL
+		SELECT 'FUNCTION ' || p.oid::regprocedure FROM pg_proc p WHERE pronamespace = $1::text::regnamespace AND proowner <> $2::text::regrole
+		ORDER BY 1`, quote(schema), quote(role)) // CollectRows tells of its error
+	things, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, thing := range things {
+		err = firstError(err, f.give(ctx, thing, role))
 	}
-	return wrap(err, "give the tables of %s to %s", schema, role)
+	return wrap(err, "give what is in %s to %s", schema, role)
 }
 
 const (
@@ -111,10 +114,10 @@ const (
 	givePause    = 500 * time.Millisecond
 )
 
-// give gives a table to a role. Nodes may be at work in it.
-func (f *fence) give(ctx context.Context, table, role string) (err error) {
+// give gives something, such as "TABLE acme.tallies", to a role. Nodes may be at work in it.
+func (f *fence) give(ctx context.Context, thing, role string) (err error) {
 	for range giveTries {
-		_, err = f.conn.Exec(ctx, `BEGIN; SET LOCAL lock_timeout = '`+givePatience+`'; ALTER TABLE `+table+` OWNER TO `+quote(role)+`; COMMIT`)
+		_, err = f.conn.Exec(ctx, `BEGIN; SET LOCAL lock_timeout = '`+givePatience+`'; ALTER `+thing+` OWNER TO `+quote(role)+`; COMMIT`)
 		if err == nil {
 			return nil
 		}

@@ -61,6 +61,7 @@ var special = map[string][]any{
 	"TellEpisode": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
 	"SealRoll":    {0}, "LeaseGuarded": {0}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
+	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {

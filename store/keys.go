@@ -55,8 +55,13 @@ WHERE k.expires_at <= $6`
 // holdersSQL tells which tasks keys stand for.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
-// keyPatience is how long a batch waits for another one with the same key.
-const keyPatience = "2s"
+// keyPatience is how long a batch waits for another transaction with one of its keys. One that
+// submits by SQL may take its time; then each task of the batch goes by itself, and those
+// whose keys are free don't wait for it: alonePatience is how long each waits.
+const (
+	keyPatience   = "2s"
+	alonePatience = "10ms"
+)
 
 // writeKeyed writes one batch of keyed tasks and tells each item its result.
 func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem) {
@@ -66,7 +71,7 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem)
 		return cmp.Or(cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
 	})
 	for _, part := range byRoll(items) {
-		s.insertKeyed(ctx, key, part)
+		s.insertKeyed(ctx, key, part, keyPatience)
 	}
 	for _, item := range items {
 		item.done.Done()
@@ -77,15 +82,15 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem)
 // task that their key stands for. When Postgres refuses the data of one, the batch
 // is split until only the offender fails. The batch may be repeated: a key that
 // this very item has taken before is still its own.
-func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []submitItem) {
+func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []submitItem, patience string) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	var earliest time.Time
 	if err == nil {
 		err = s.persistUntil(ctx, "submit with keys", key, isDataOrLockError, func() (err error) {
-			earliest, err = s.tryKeyed(ctx, t, items)
+			earliest, err = s.tryKeyed(ctx, t, items, patience)
 			if rolledOn(err) {
 				if t, items, err = s.rollOn(ctx, t, items); err == nil {
-					earliest, err = s.tryKeyed(ctx, t, items)
+					earliest, err = s.tryKeyed(ctx, t, items, patience)
 				}
 			}
 			return err
@@ -96,8 +101,12 @@ func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []submitItem
 		s.Wakeups.Announce(key, earliest)
 	case isDataError(err) && len(items) > 1:
 		half := len(items) / 2
-		s.insertKeyed(ctx, key, items[:half])
-		s.insertKeyed(ctx, key, items[half:])
+		s.insertKeyed(ctx, key, items[:half], patience)
+		s.insertKeyed(ctx, key, items[half:], patience)
+	case sqlState(err) == "55P03" && len(items) > 1:
+		for i := range items {
+			s.insertKeyed(ctx, key, items[i:i+1], alonePatience)
+		}
 	default:
 		for _, item := range items {
 			item.result.Err = keyedError(err, key)
@@ -124,11 +133,11 @@ func keyedError(err error, key TypeKey) error {
 }
 
 // tryKeyed is one transaction. It sets each item's result.
-func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem) (earliest time.Time, err error) {
+func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem, patience string) (earliest time.Time, err error) {
 	var h *handoff
 	err = pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		now := s.Clock.Now()
-		holders, err := claimKeys(ctx, tx, t, items, now)
+		holders, err := claimKeys(ctx, tx, t, items, now, patience)
 		if err != nil {
 			return err
 		}
@@ -169,7 +178,7 @@ func (h holder) give(item submitItem, t *Type) {
 
 // claimKeys takes the keys that are free and returns which task each key stands for
 // then. Of several items with the same key, the first one counts.
-func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now time.Time) (map[string]holder, error) {
+func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now time.Time, patience string) (map[string]holder, error) {
 	first := slices.CompactFunc(slices.Clone(items), func(a, b submitItem) bool { return a.key.key == b.key.key })
 	names := make([]string, len(first))
 	ids := make([]int64, len(first))
@@ -180,7 +189,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now 
 	}
 	holders := make(map[string]holder, len(first))
 	b := &pgx.Batch{}
-	b.Queue(`SET LOCAL lock_timeout = '` + keyPatience + `'`)
+	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
 	b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now)
 	b.Queue(t.tables.at(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {

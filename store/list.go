@@ -105,8 +105,12 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 			p.Next = p.Tasks[f.Limit-1].ID.Number
 			break
 		}
-		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // all that follows is older still
-			break
+		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // what follows is older still
+			first := rangeOf(t, before)
+			if first == rollOf(t, before) {
+				break
+			}
+			v.last = first
 		}
 		looked, before = looked+v.looked, v.last
 	}
@@ -125,11 +129,11 @@ type view struct {
 var listColumns = strings.NewReplacer("t.context", "NULL::json", "j.output", "NULL::json").Replace(stateColumns)
 
 // look looks for tasks among the last candidates before a number, all of them of one
-// roll. Both statements see the same moment. They are planned like the hot ones: the
+// range of a roll. Both statements see the same moment. They are planned like the hot ones: the
 // small tables are never analysed, and what is looked for may be anywhere.
 func (s *Store) look(ctx context.Context, t *Type, c criteria, before int64, window, limit int) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
-	least := asyncflow.NewTaskID(t.Name, position, 0).Number
+	least := rangeOf(t, before)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	queueSettings(b, hotSettings)
@@ -145,10 +149,25 @@ func (s *Store) look(ctx context.Context, t *Type, c criteria, before int64, win
 	})
 	b.Queue("COMMIT")
 	err = s.of(t.Tenant).Send(ctx, b)
-	if v.looked < window { // this roll is through
+	if v.looked < window { // this range is through
 		v.last = least
 	}
 	return v, err
+}
+
+// rollOf returns the least number of the roll that a window before a number is in.
+func rollOf(t *Type, before int64) int64 {
+	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
+}
+
+// rangeOf returns the least number of the range that a window before a number is in. Each roll
+// has two: numbers of tasks that were submitted by SQL are above those of all others.
+func rangeOf(t *Type, before int64) int64 {
+	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
+	if before > bySQL {
+		return bySQL
+	}
+	return rollOf(t, before)
 }
 
 // listSQL lists the tasks in a window of candidates.

@@ -27,7 +27,7 @@ import (
 type Roll struct {
 	Type         string
 	Position     int
-	Numbers      int64 // how many task numbers were allotted: never less than it has tasks
+	Room         int64 // how many tasks it can have at most, by its size; 0: it has none
 	OpenedAt     time.Time
 	SealedAt     time.Time // zero: not sealed
 	DrainedAt    time.Time // zero: tasks are leased from it
@@ -36,19 +36,24 @@ type Roll struct {
 
 // Rolls returns the rolls of all types of a tenant, by type and position.
 func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
-	rows, err := s.of(tenant).Query(ctx, `SELECT type, position, next_number - 1, opened_at, sealed_at, drained_at, ready_dropped
-		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`)
+	rows, err := s.of(tenant).Query(ctx, `SELECT type, position,
+		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, 'task_' || type || '_' || position))) / $2, 0),
+		  opened_at, sealed_at, drained_at, ready_dropped
+		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`, schemaOf(tenant), leastTask)
 	if err != nil {
 		return nil, wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
 		var sealed, drained *time.Time
-		err = row.Scan(&r.Type, &r.Position, &r.Numbers, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped)
+		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped)
 		r.SealedAt, r.DrainedAt = orZero(sealed), orZero(drained)
 		return r, err
 	})
 	return rolls, wrap(err, "Rolls(%q)", tenant)
 }
+
+// leastTask is how many bytes the row of a task takes at least, with its header and its alignment.
+const leastTask = 60
 
 // samplePages is how many pages of a task table are counted to judge how many rows it
 // has; smaller tables are counted whole.

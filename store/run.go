@@ -24,6 +24,9 @@ func (s *Store) Run(ctx context.Context) error {
 	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.Refresh) })
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
 	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
+	if s.cfg.MaxContext > 0 {
+		g.Go(func() error { return s.every(ctx, catalogEvery, "limits of submits by SQL", s.newSubmitLimits().write) })
+	}
 	if s.cfg.Notify {
 		g.Go(func() error { return s.Wakeups.send(ctx) })
 		g.Go(func() error { return s.Wakeups.listen(ctx) })

@@ -32,6 +32,9 @@ type Config struct {
 	NoRoles bool
 	// DefaultQuotas are those of tenants that have none of their own; 0: no limit.
 	DefaultQuotas asyncflow.Quotas
+	// MaxContext is the limit of contexts in bytes; tasks that are submitted by SQL are held
+	// against it, and against the quotas. 0: this process doesn't say.
+	MaxContext int
 	// Meter counts what this node does; nil: nobody.
 	Meter Meter
 

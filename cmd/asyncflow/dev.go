@@ -211,7 +211,8 @@ var devEgress = asyncflow.Anywhere
 func (d *dev) node() nodeConfig {
 	return nodeConfig{
 		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
-		store:      store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true, Log: d.log},
+		store: store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true,
+			MaxContext: asyncflow.DefaultMaxContext, Log: d.log},
 		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
 		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
 		governance: governance.Config{Schedules: d.schedules, AuditRetention: asyncflow.DefaultAuditRetention}, metrics: metricsOnAPI,

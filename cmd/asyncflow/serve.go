@@ -188,7 +188,8 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	cfg := nodeConfig{
 		roles: c.Roles, secret: []byte(c.Secret), oldSecrets: old, tokens: tokens, issuers: issuers, grace: c.Grace, log: log,
 		store: store.Config{URL: c.DatabaseURL, Node: nodeName(), Roles: strings.Join(c.Roles, ","), Build: version,
-			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas, Log: log},
+			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas,
+			MaxContext: c.MaxContext, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, Egress: egress},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
 		governance: governance.Config{Schedules: schedules, AuditRetention: c.Audit.AuditRetention}, alerts: c.Alerts, metrics: c.Metrics,

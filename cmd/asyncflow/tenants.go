@@ -24,6 +24,9 @@ type tenantsCmd struct {
 	Resume   tenantsResumeCmd   `cmd:"" help:"Have a suspended tenant go on."`
 	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it with all its tasks after a grace."`
 	Restore  tenantsRestoreCmd  `cmd:"" help:"Take the deletion of a tenant back."`
+
+	GrantSubmit  tenantsGrantSubmitCmd  `cmd:"" help:"Let a role of the database submit tasks of a tenant by SQL."`
+	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Let it do so no more."`
 }
 
 // Help is shown by asyncflow tenants --help.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -192,4 +193,43 @@ func TestKilledWhileDropping(t *testing.T) {
 	}
 	assert.Equal(t, 3, kills)
 	require.Eventually(t, func() bool { return strings.Contains(tenants(t, url, "create", testTenant).stdout, "created") }, 10*time.Second, 50*time.Millisecond)
+}
+
+// A role of the database is let submit by SQL, and no more; both are in the audit.
+func TestTenantsGrantSubmit(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	require.Zero(t, tenants(t, url, "create", "globex").code)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var role string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_database() || '-shop'`).Scan(&role))
+	_, err = conn.Exec(t.Context(), `CREATE ROLE "`+role+`"`)
+	require.NoError(t, err)
+	defer func() {
+		_, err := conn.Exec(context.WithoutCancel(t.Context()), `DROP OWNED BY "`+role+`"; DROP ROLE "`+role+`"`)
+		assert.NoError(t, err)
+	}()
+	may := func() (granted bool) {
+		err := conn.QueryRow(t.Context(), `SELECT has_schema_privilege($1, 'tenant_globex', 'USAGE') AND has_function_privilege($1, oid, 'EXECUTE')
+			FROM pg_proc WHERE pronamespace = 'tenant_globex'::regnamespace AND proname = 'submit_task'`, role).Scan(&granted)
+		require.NoError(t, err)
+		return granted
+	}
+	require.False(t, may())
+	assert.Equal(t, ran{0, "role " + role + " may submit tasks of tenant globex by SQL\n", ""}, tenants(t, url, "grant-submit", "globex", role))
+	assert.True(t, may())
+	assert.Equal(t, ran{0, "role " + role + " may not submit tasks of tenant globex by SQL any more\n", ""}, tenants(t, url, "revoke-submit", "globex", role))
+	assert.False(t, may())
+	r := tenants(t, url, "grant-submit", "globex", "nobody-there")
+	assert.Equal(t, exitFailed, r.code, r.stderr)
+	assert.Contains(t, r.stderr, "nobody-there")
+	assert.Equal(t, exitNotFound, tenants(t, url, "grant-submit", "nobody", role).code)
+	rows, err := conn.Query(t.Context(), `SELECT action || ' ' || object || ' ' || outcome || ' ' || (detail ->> 'role') FROM asyncflow.audit WHERE action LIKE 'tenant.%_submit' ORDER BY at, id`)
+	require.NoError(t, err)
+	entries, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	assert.Equal(t, []string{"tenant.grant_submit globex done " + role, "tenant.revoke_submit globex done " + role,
+		"tenant.grant_submit globex refused nobody-there", "tenant.grant_submit nobody refused " + role}, entries)
 }
