@@ -5,11 +5,13 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -27,9 +29,9 @@ const (
 type Keys struct{ all []key }
 
 type key struct {
-	id    [keyIDBytes]byte
-	token []byte
-	seal  cipher.AEAD
+	id   [keyIDBytes]byte
+	macs *sync.Pool // of hash.Hash, for completion tokens
+	seal cipher.AEAD
 }
 
 // A seal begins with a mark and the id of its key. Those of earlier versions have
@@ -72,7 +74,8 @@ func newKey(secret []byte) (k key, err error) {
 		out, err = hkdf.Key(sha256.New, secret, nil, label, n)
 		return out
 	}
-	k.token = derive("asyncflow completion token v1", 32)
+	token := derive("asyncflow completion token v1", 32)
+	k.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, token) }}
 	sealKey := derive("asyncflow endpoint secret v1", 32)
 	copy(k.id[:], derive("asyncflow key id v1", keyIDBytes))
 	if err != nil {

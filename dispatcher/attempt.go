@@ -27,6 +27,9 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 			if together == nil {
 				together = map[string][]asyncflow.Lease{}
 			}
+			if together[e.ID] == nil {
+				together[e.ID] = make([]asyncflow.Lease, 0, len(leases)-i)
+			}
 			together[e.ID] = append(together[e.ID], l)
 		}
 	}
@@ -112,7 +115,8 @@ func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asy
 	if !asyncflow.Serves(endpoints) {
 		return e, asyncflow.WaitEndpoint
 	}
-	well := make([]asyncflow.Endpoint, 0, len(endpoints))
+	var few [4]asyncflow.Endpoint
+	well := few[:0]
 	for _, e := range endpoints {
 		if !e.Serves() || e.Health.Room(now) == 0 {
 			continue

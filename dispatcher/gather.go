@@ -51,12 +51,12 @@ func (g *gathering) add(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
-	for _, l := range leases {
+	for i, l := range leases {
 		if b != nil && (len(b.leases) >= most || b.bytes+len(l.Context) > asyncflow.MaxBatchBytes) {
 			full, b = append(full, b), nil
 		}
 		if b == nil {
-			b = &batch{t: t, endpoint: e.ID}
+			b = &batch{t: t, endpoint: e.ID, leases: make([]asyncflow.Lease, 0, min(most, len(leases)-i))}
 		}
 		b.leases = append(b.leases, l)
 		b.bytes += len(l.Context)

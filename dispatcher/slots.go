@@ -10,12 +10,13 @@ import (
 
 // slots count how many more tasks the node may hold.
 type slots struct {
-	mu    sync.Mutex
-	free  int
-	all   int
-	freed chan struct{} // closed and replaced when slots are given back
+	mu     sync.Mutex
+	free   int
+	all    int
+	freed  chan struct{} // nil: nobody waits; closed when there are enough for one who does
+	enough int           // for the one who waits for the fewest
 
-	gives int                        // how often some were
+	gives int                        // how often some were given back
 	short map[store.TypeKey]struct{} // types that wait for that
 	wake  func(store.TypeKey)        // is called with each of them
 }
@@ -25,7 +26,7 @@ type slots struct {
 const slotLinger = 2 * time.Millisecond
 
 func newSlots(n int, wake func(store.TypeKey)) *slots {
-	return &slots{free: n, all: n, freed: make(chan struct{}), short: map[store.TypeKey]struct{}{}, wake: wake}
+	return &slots{free: n, all: n, short: map[store.TypeKey]struct{}{}, wake: wake}
 }
 
 // take takes up to most slots: as soon as an eighth of all (or most) are free, or
@@ -53,6 +54,10 @@ func (s *slots) tryTake(most, enough int) (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free < enough {
+		if s.freed == nil {
+			s.freed, s.enough = make(chan struct{}), enough
+		}
+		s.enough = min(s.enough, enough)
 		return 0, s.freed
 	}
 	n := min(s.free, most)
@@ -68,8 +73,10 @@ func (s *slots) give(n int) {
 	s.mu.Lock()
 	s.free += n
 	s.gives++
-	close(s.freed)
-	s.freed = make(chan struct{})
+	if s.freed != nil && s.free >= s.enough {
+		close(s.freed)
+		s.freed = nil
+	}
 	var short map[store.TypeKey]struct{}
 	if len(s.short) > 0 {
 		short, s.short = s.short, map[store.TypeKey]struct{}{}

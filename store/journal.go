@@ -30,13 +30,13 @@ type journalRows struct {
 func newJournal() journal { return journal{} }
 
 // add adds the row of a settlement.
-func (j journal) add(s asyncflow.Settlement) {
+func (j journal) add(s *asyncflow.Settlement) {
 	r := j[s.Lease.ID.Position()]
 	if r == nil {
 		r = &journalRows{}
 		j[s.Lease.ID.Position()] = r
 	}
-	o := s.Outcome
+	o := &s.Outcome
 	r.ids = append(r.ids, s.Lease.ID.Number)
 	r.seqs = append(r.seqs, int16(s.Lease.Seq))
 	r.stages = append(r.stages, s.Lease.Stage)

@@ -102,9 +102,9 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 func writeSettled(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
 	j := newJournal()
 	var counts tally
-	for _, settlement := range settled {
-		j.add(settlement)
-		counts.count(settlement)
+	for i := range settled {
+		j.add(&settled[i])
+		counts.count(&settled[i])
 	}
 	b := &pgx.Batch{}
 	j.queue(b, t, now)

@@ -31,7 +31,7 @@ type Settled struct {
 }
 
 type settleItem struct {
-	asyncflow.Settlement
+	*asyncflow.Settlement
 	done func(*asyncflow.Settlement, Settled)
 }
 
@@ -42,14 +42,15 @@ func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func
 	s.SettleAll(tenant, []asyncflow.Settlement{settlement}, func(_ *asyncflow.Settlement, r Settled) { done(r) })
 }
 
-// SettleAll is Settle for tasks of one type: done is called for each of them.
+// SettleAll is Settle for tasks of one type: done is called for each of them. The
+// settlements are left to the store.
 func (s *Store) SettleAll(tenant string, settlements []asyncflow.Settlement, done func(*asyncflow.Settlement, Settled)) {
 	if len(settlements) == 0 {
 		return
 	}
 	items := make([]settleItem, len(settlements))
-	for i, settlement := range settlements {
-		items[i] = settleItem{settlement, done}
+	for i := range settlements {
+		items[i] = settleItem{&settlements[i], done}
 	}
 	s.settles.add(TypeKey{tenant, settlements[0].Lease.ID.Type}, items...)
 }
@@ -62,7 +63,7 @@ func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settl
 		results := make([]Settled, len(batch))
 		s.settleBatch(ctx, key, batch, results)
 		for i := range batch {
-			batch[i].done(&batch[i].Settlement, results[i])
+			batch[i].done(batch[i].Settlement, results[i])
 		}
 	}
 }
@@ -164,7 +165,7 @@ func (s *Store) announceSettled(t *Type, items []settleItem, ended map[int64]boo
 	meter := s.cfg.Meter.Type(t.Key())
 	for i, item := range items {
 		if ended[item.Lease.ID.Number] {
-			meter.Settled(&items[i].Settlement)
+			meter.Settled(items[i].Settlement)
 			s.watched.tell(t.Key(), item.Lease.ID.Number)
 		}
 	}
@@ -177,7 +178,7 @@ func settledOf(items []settleItem, ended map[int64]bool) []asyncflow.Settlement 
 	var settled []asyncflow.Settlement
 	for _, item := range items {
 		if ended[item.Lease.ID.Number] {
-			settled = append(settled, item.Settlement)
+			settled = append(settled, *item.Settlement)
 		}
 	}
 	return settled

@@ -20,7 +20,7 @@ type tally struct {
 }
 
 // count counts a settlement that is written.
-func (c *tally) count(s asyncflow.Settlement) {
+func (c *tally) count(s *asyncflow.Settlement) {
 	switch s.Outcome.Kind {
 	case asyncflow.OutcomeDone:
 		c.attempts++

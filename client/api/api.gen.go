@@ -738,7 +738,7 @@ type EndpointHeaders = map[string]string
 
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
-	// Attempts Attempts at it in the last 5 minutes; a few seconds behind.
+	// Attempts Attempts at it in the last 5 minutes; a few seconds behind. A request with several tasks is one.
 	Attempts int64 `json:"attempts"`
 
 	// Failures Those of them that failed by it: no answer, or neither 2xx nor one that says not to try again.
