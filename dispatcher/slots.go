@@ -8,18 +8,17 @@ import (
 
 // slots count how many more tasks the node may hold.
 type slots struct {
-	mu     sync.Mutex
-	free   int
-	all    int
-	freed  chan struct{} // nil: nobody waits; closed when there are enough for one who does
-	enough int           // for the one who waits for the fewest
+	mu    sync.Mutex
+	free  int
+	all   int
+	freed chan struct{} // closed and replaced when slots are given back
 }
 
 // slotLinger is how long a leaser waits for more slots than a few: a lease costs
 // nearly the same for 5 tasks as for 50.
 const slotLinger = 2 * time.Millisecond
 
-func newSlots(n int) *slots { return &slots{free: n, all: n} }
+func newSlots(n int) *slots { return &slots{free: n, all: n, freed: make(chan struct{})} }
 
 // take takes up to most slots: as soon as an eighth of all (or most) are free, or
 // what is free after slotLinger. It returns 0 when ctx ends.
@@ -46,10 +45,6 @@ func (s *slots) tryTake(most, enough int) (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free < enough {
-		if s.freed == nil {
-			s.freed, s.enough = make(chan struct{}), enough
-		}
-		s.enough = min(s.enough, enough)
 		return 0, s.freed
 	}
 	n := min(s.free, most)
@@ -59,13 +54,14 @@ func (s *slots) tryTake(most, enough int) (int, chan struct{}) {
 
 // give gives slots back.
 func (s *slots) give(n int) {
+	if n == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n
-	if s.freed != nil && s.free >= s.enough {
-		close(s.freed)
-		s.freed = nil
-	}
+	close(s.freed)
+	s.freed = make(chan struct{})
 }
 
 // rest returns how many slots are free.
