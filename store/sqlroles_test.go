@@ -90,14 +90,14 @@ func TestMigrateToSQLSubmit(t *testing.T) {
 	role, err := b.RoleOf(t.Context(), tenant)
 	require.NoError(t, err)
 	before := b.submit(newTask(`"before"`))[0].ID
-	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, 9))
+	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, 10))
 	_, err = b.bySQL(b.db, `'pipe', '1'`)
 	require.Equal(t, "42883", sqlState(err), "%v", err)
 	_, err = store.Migrate(t.Context(), b.url)
 	require.NoError(t, err)
 	id, err := b.bySQL(b.app(), `'pipe', '1'`)
 	require.NoError(t, err)
-	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, 9))
+	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, 10))
 	assert.Equal(t, []asyncflow.TaskID{before, id}, b.failAll())
 }
 
