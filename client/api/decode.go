@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"reflect"
 )
 
@@ -14,18 +13,21 @@ import (
 // anything after the document. What is to be passed on unread (JSON) isn't looked
 // into. The error names the field, as stages[1].timeout, where there is one.
 func Decode(doc []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
+	err := json.Unmarshal(doc, into)
 	if err != nil && !json.Valid(doc) {
-		return err
-	}
-	if _, end := d.Token(); err == nil && !errors.Is(end, io.EOF) {
-		return errors.New("there is something after the JSON document")
+		return invalid(doc, err)
 	}
 	w := walk{doc: doc, refused: err != nil, anyText: takesAnyText(into)}
 	if found := w.value("", reflect.TypeOf(into).Elem()); found != nil {
 		return found
+	}
+	return err
+}
+
+// invalid says why something is no JSON document.
+func invalid(doc []byte, err error) error {
+	if first := json.NewDecoder(bytes.NewReader(doc)).Decode(new(json.RawMessage)); first == nil {
+		return errors.New("there is something after the JSON document")
 	}
 	return err
 }

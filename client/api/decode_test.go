@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,7 +21,7 @@ func TestDecode(t *testing.T) {
 		`{"type":"a","context":1,"type":"b"}`:                `field "type" is given twice`,
 		`{"type":"a","\u0074ype":"b","context":1}`:           `field "type" is given twice`,
 		`{"type":"a"} {}`:                                    "something after",
-		`{"type":"a"`:                                        "unexpected EOF",
+		`{"type":"a"`:                                        "unexpected end of JSON input",
 	} {
 		var task NewTask
 		err := Decode([]byte(doc), &task)
@@ -94,4 +95,15 @@ func FuzzDecode(f *testing.F) {
 		var task NewTask
 		_ = Decode(doc, &task)
 	})
+}
+
+// BenchmarkDecode reads a batch of 100 tasks.
+func BenchmarkDecode(b *testing.B) {
+	task := `{"type":"thumbnails","context":{"image":"` + strings.Repeat("x", 180) + `"}}`
+	doc := []byte(`{"tasks":[` + strings.Repeat(task+",", 99) + task + `]}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		var batch NewTaskBatch
+		require.NoError(b, Decode(doc, &batch))
+	}
 }

@@ -1,12 +1,18 @@
 package signing
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
@@ -87,4 +93,37 @@ func TestEd25519Keys(t *testing.T) {
 	}
 	_, err := NewSecretOf("rsa")
 	require.ErrorContains(t, err, `kind is "rsa"; it must be hmac or ed25519`)
+}
+
+// Signatures are those of the reference library, from several goroutines at once.
+func TestHMACSignatures(t *testing.T) {
+	secret := NewSecret()
+	own, err := NewSigner(secret)
+	require.NoError(t, err)
+	reference, err := standardwebhooks.NewWebhook(secret)
+	require.NoError(t, err)
+	var signing sync.WaitGroup
+	for i := range 50 {
+		signing.Go(func() {
+			id, at, body := fmt.Sprint("pipe.1.", i), time.Unix(int64(i)<<(i%40), 0), bytes.Repeat([]byte("ä"), i*i)
+			want, err := reference.Sign(id, at, body)
+			assert.NoError(t, err)
+			got, err := own.sign(id, at, body)
+			assert.NoError(t, err)
+			assert.Equal(t, want, got)
+		})
+	}
+	signing.Wait()
+}
+
+func BenchmarkSign(b *testing.B) {
+	s, err := NewSigner(NewSecret())
+	require.NoError(b, err)
+	body := make([]byte, 1000)
+	at := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := s.sign("pipe.1.1234567", at, body)
+		require.NoError(b, err)
+	}
 }
