@@ -81,7 +81,7 @@ func (d *Dispatcher) attempt(t *store.Type, e asyncflow.Endpoint, leases []async
 	outcomes := d.sender.Send(d.sending, deliveries)
 	d.crowd.add(e.ID, -len(deliveries))
 	if d.sending.Err() == nil {
-		d.examine(deliveries[0], outcomes[0]) // whose answer was that to all
+		d.examine(&deliveries[0], outcomes[0]) // whose answer was that to all
 	}
 	d.conclude(t, deliveries, outcomes)
 }

@@ -46,7 +46,7 @@ func (p *patients) end(endpoint string) {
 }
 
 // examine draws the conclusions for its endpoint from an attempt that has ended.
-func (d *Dispatcher) examine(v asyncflow.Delivery, o asyncflow.Outcome) {
+func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	d.store.CountAttempt(v, o)
 	failed := o.EndpointFailed()
 	inRow := d.patients.note(v.Endpoint.ID, failed)
@@ -66,22 +66,23 @@ func (d *Dispatcher) examine(v asyncflow.Delivery, o asyncflow.Outcome) {
 		next = e.Health.Failed(o, inRow, v.At, now)
 	}
 	if next != e.Health && d.patients.begin(e.ID) {
-		d.chores.start(func() { d.changeHealth(v.Tenant, e, next) })
+		tenant := v.Tenant
+		d.chores.start(func() { d.changeHealth(tenant, e, next) })
 	}
 }
 
 // endpoint returns a delivery's endpoint as it is by now.
-func (d *Dispatcher) endpoint(v asyncflow.Delivery) (asyncflow.Endpoint, bool) {
+func (d *Dispatcher) endpoint(v *asyncflow.Delivery) (asyncflow.Endpoint, bool) {
 	t, err := d.store.Catalog.Type(v.Tenant, v.Endpoint.Type)
 	if err != nil {
-		return v.Endpoint, false
+		return asyncflow.Endpoint{}, false
 	}
 	for _, e := range t.Endpoints(v.Endpoint.Stage) {
 		if e.ID == v.Endpoint.ID {
 			return e, true
 		}
 	}
-	return v.Endpoint, false
+	return asyncflow.Endpoint{}, false
 }
 
 // healthTime bounds the writing of a change of health.

@@ -34,7 +34,7 @@ func newEndpointMinutes() *endpointMinutes {
 }
 
 // CountAttempt counts an attempt for its endpoint.
-func (s *Store) CountAttempt(d asyncflow.Delivery, o asyncflow.Outcome) {
+func (s *Store) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	m := s.minutes
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -39,28 +39,29 @@ func (s *Store) handOff(t *Type, items []submitItem, now time.Time) *handoff {
 	if s.receiver == nil {
 		return nil
 	}
-	due := make([]submitItem, 0, len(items))
-	for _, item := range items {
-		if canHandOff(item, now) {
-			due = append(due, item)
+	n := 0
+	for i := range items {
+		if canHandOff(&items[i], now) {
+			n++
 		}
 	}
-	if len(due) == 0 {
+	if n == 0 {
 		return nil
 	}
-	h := &handoff{s: s, t: t, now: now, room: s.receiver.Reserve(t, len(due))}
+	h := &handoff{s: s, t: t, now: now, room: s.receiver.Reserve(t, n)}
 	if h.room == 0 {
 		return nil
 	}
+	due := slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !canHandOff(&item, now) })
 	slices.SortFunc(due, inOrder)
-	due = due[:min(h.room, len(due))]
+	due = due[:min(h.room, n)]
 	h.last = due[len(due)-1]
 	h.lease(due)
 	return h
 }
 
 // canHandOff tells whether a task is due and nothing but room is asked of it.
-func canHandOff(item submitItem, now time.Time) bool {
+func canHandOff(item *submitItem, now time.Time) bool {
 	return item.verdict.Kind == asyncflow.Retry && item.flowKey == "" && !item.verdict.OrderTime.After(now)
 }
 
@@ -86,7 +87,7 @@ func (h *handoff) lease(items []submitItem) {
 
 // has tells whether an item of the batch is handed off.
 func (h *handoff) has(item submitItem) bool {
-	return h != nil && canHandOff(item, h.now) && inOrder(item, h.last) <= 0
+	return h != nil && canHandOff(&item, h.now) && inOrder(item, h.last) <= 0
 }
 
 // end hands the leases over, unless the batch failed. If it was committed after all, they

@@ -166,8 +166,7 @@ func taskInsert(t *Type, sql string, items []submitItem) (string, []any) {
 	for i, item := range items {
 		ids[i], created[i], orders[i], options[i], contexts[i] = item.id, item.created, item.verdict.OrderTime, item.options, item.context
 	}
-	position := asyncflow.TaskID{Number: items[0].id}.Position()
-	return t.tables.at(position, sql), []any{ids, created, orders, options, contexts}
+	return t.tables.at(items[0].position(), sql), []any{ids, created, orders, options, contexts}
 }
 
 // insertAgain inserts those items of a batch that an earlier try has not.

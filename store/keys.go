@@ -35,13 +35,14 @@ func keyOf(t asyncflow.NewTask, now time.Time, retention time.Duration) *submitK
 // have to wait for another submit of the same key.
 func splitKeyed(items []submitItem) (plain, keyed []submitItem) {
 	for _, item := range items {
-		if item.key == nil {
-			plain = append(plain, item)
-		} else {
+		if item.key != nil {
 			keyed = append(keyed, item)
 		}
 	}
-	return plain, keyed
+	if keyed == nil {
+		return items, nil
+	}
+	return slices.DeleteFunc(items, func(item submitItem) bool { return item.key != nil }), keyed
 }
 
 // claimKeysSQL takes those keys that stand for no task, or for none any more. The
@@ -68,9 +69,9 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem)
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	slices.SortFunc(items, func(a, b submitItem) int {
-		return cmp.Or(cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
 	})
-	for _, part := range byRoll(items) {
+	for part := range byRoll(items) {
 		s.insertKeyed(ctx, key, part, keyPatience)
 	}
 	for _, item := range items {

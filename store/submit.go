@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -146,7 +147,7 @@ func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []submitIte
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	slices.SortFunc(items, func(a, b submitItem) int { return cmp.Compare(a.id, b.id) })
-	for _, part := range byRoll(items) {
+	for part := range byRoll(items) {
 		s.insertTasks(ctx, key, part)
 	}
 	for _, item := range items {
@@ -154,13 +155,22 @@ func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []submitIte
 	}
 }
 
-// byRoll divides items by the roll that their ids name. All are of the same one, but
-// for a moment after it has opened.
-func byRoll(items []submitItem) map[int][]submitItem {
-	parts := map[int][]submitItem{}
-	for _, item := range items {
-		position := asyncflow.TaskID{Number: item.id}.Position()
-		parts[position] = append(parts[position], item)
+// position returns the roll that an item's id names.
+func (item *submitItem) position() int { return asyncflow.TaskID{Number: item.id}.Position() }
+
+// byRoll divides items, sorted by roll, by it. All are of the same one, but for a moment
+// after it has opened.
+func byRoll(items []submitItem) iter.Seq[[]submitItem] {
+	return func(yield func([]submitItem) bool) {
+		for len(items) > 0 {
+			n := slices.IndexFunc(items, func(item submitItem) bool { return item.position() != items[0].position() })
+			if n < 0 {
+				n = len(items)
+			}
+			if !yield(items[:n:n]) {
+				return
+			}
+			items = items[n:]
+		}
 	}
-	return parts
 }
