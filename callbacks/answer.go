@@ -40,7 +40,7 @@ func readStatus(r *http.Response, most int) (o asyncflow.Outcome, body []byte, m
 		o.Error = describe(r, nil)
 		return o, nil, false
 	}
-	body, err := readBody(r.Body, most)
+	body, err := readBody(r, most)
 	switch {
 	case r.StatusCode == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
@@ -70,8 +70,11 @@ func readAnswer(o asyncflow.Outcome, contentType string, body []byte, maxOutput 
 
 var errTooLarge = errors.New("the answer is too large")
 
-func readBody(r io.Reader, most int) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+func readBody(r *http.Response, most int) ([]byte, error) {
+	if r.Body == http.NoBody {
+		return nil, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
 	switch {
 	case err != nil:
 		return body, fmt.Errorf("the answer broke off: %w", err)

@@ -110,7 +110,9 @@ func (s *Sender) deliver(ctx context.Context, all []asyncflow.Delivery, set *set
 		return toAll(all, failed(reason(ctx, err, first.Timeout)))
 	}
 	defer resp.Body.Close()
-	defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
+	if resp.Body != http.NoBody {
+		defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
+	}
 	o, answer, more := readStatus(resp, s.mostAnswer(len(all)))
 	switch {
 	case more && !first.Endpoint.Batch.IsZero():

@@ -22,7 +22,7 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 		case held != "":
 			d.finish(t, asyncflow.Settlement{Lease: l, Outcome: released(why), Verdict: asyncflow.ParkFor(l, held)})
 		case e.Batch.IsZero():
-			go d.attempt(t, e, leases[i:i+1:i+1])
+			d.crew.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
 			if together == nil {
 				together = map[string][]asyncflow.Lease{}

@@ -50,6 +50,7 @@ type Dispatcher struct {
 	attempts  sync.WaitGroup // leased tasks that are not settled yet
 	held      held           // how many they are, by type
 	chores    chores
+	crew      *crew
 	crowd     crowd
 	gathering gathering
 	door      door
@@ -71,7 +72,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
 		agenda: newAgenda(s.Clock.Now), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
-		crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
@@ -101,6 +102,7 @@ func (d *Dispatcher) wakeTenants(tenants map[string]bool) {
 // settled.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.cutOff()
+	defer d.crew.dismiss()
 	defer context.AfterFunc(ctx, d.stop)()
 	d.wakeAll()
 	d.door.set(true)

@@ -29,7 +29,7 @@ type batch struct {
 // the rest when they do or when the first of them has waited long enough.
 func (d *Dispatcher) gather(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) {
 	for _, full := range d.gathering.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
-		go d.sendBatch(full)
+		d.crew.do(func() { d.sendBatch(full) })
 	}
 }
 
@@ -108,7 +108,7 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	g.mu.Unlock()
 	for _, b := range now {
 		b.timer.Stop()
-		go d.sendBatch(b)
+		d.crew.do(func() { d.sendBatch(b) })
 	}
 }
 
@@ -129,7 +129,7 @@ func (d *Dispatcher) sendBatch(b *batch) {
 	e := endpoints[at]
 	requests := slices.Collect(slices.Chunk(b.leases, max(1, e.Batch.MaxTasks))) // which may have been changed
 	for _, another := range requests[1:] {
-		go d.attempt(t, e, another)
+		d.crew.do(func() { d.attempt(t, e, another) })
 	}
 	d.attempt(t, e, requests[0])
 }

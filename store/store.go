@@ -73,6 +73,7 @@ type Store struct {
 	keyed       *gatherer[submitItem]
 	settles     *gatherer[settleItem]
 	extends     *gatherer[extendItem]
+	leasesOf    *gatherer[leaseOfItem]
 	unholds     *gatherer[string] // flow keys
 }
 
@@ -126,6 +127,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.keyed = newGatherer(writing, submitBatch, submitLinger, s.writeKeyed)
 	s.settles = newGatherer(writing, settleBatch, settleLinger, s.writeSettlements)
 	s.extends = newGatherer(writing, settleBatch, settleLinger, s.writeExtends)
+	s.leasesOf = newGatherer(writing, settleBatch, leaseOfLinger, s.readLeases)
 	s.unholds = newGatherer(writing, settleBatch, settleLinger, s.writeUnholds)
 	return s, s.Catalog.Refresh(ctx)
 }
@@ -140,6 +142,7 @@ func (s *Store) Close() {
 	s.keyed.drain()
 	s.settles.drain()
 	s.extends.drain()
+	s.leasesOf.drain()
 	s.unholds.drain()
 	s.close()
 }

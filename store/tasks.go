@@ -231,21 +231,3 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	a.Duration, a.Output = time.Duration(float64(seconds)*float64(time.Second)), output
 	return a, err
 }
-
-// LeaseOf returns the lease of a running task, with the task's options but
-// without its context, as far as it stands with that seq.
-func (s *Store) LeaseOf(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (l asyncflow.Lease, stands bool, err error) {
-	var options []byte
-	err = s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT l.stage, l.attempt, l.leased_at, l.until, {options}
-		FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = $1 AND l.seq = $2`), id.Number, seq).
-		Scan(&l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &options)
-	if err == pgx.ErrNoRows {
-		return l, false, nil
-	}
-	l.ID, l.Seq = id, seq
-	if err == nil && options != nil {
-		err = json.Unmarshal(options, &l.Options)
-	}
-	return l, err == nil, wrap(err, "LeaseOf(%s, %d)", id, seq)
-}
