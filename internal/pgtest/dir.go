@@ -26,8 +26,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// newDir makes a temporary directory, in memory if it can, that is removed when the leash is closed
-// or this process ends.
+// newDir makes a temporary directory, in memory if it can, that is removed when
+// the leash is closed or this process ends.
 func newDir() (string, *leash, error) {
 	dir, err := os.MkdirTemp(parentDir(), "asyncflow-pgtest-")
 	if err != nil {
