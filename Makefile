@@ -23,7 +23,7 @@ race: ## Run all tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
 model: ## Hold the store against a simple model for 1,000 random sequences
-	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=1000
+	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=250 -model-lanes 4 -parallel 4
 
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
 	$(GO) test -count=1 -v -run '^TestRollsUnderLoad$$' ./cmd/asyncflow -rolls 1m

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -341,8 +342,17 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
+var modelLanes = flag.Int("model-lanes", 1, "how often TestModel is run side by side, each with a database of its own")
+
 // Random steps, races among them aside, lead a task where the simple model says.
 func TestModel(t *testing.T) {
+	t.Parallel()
+	for lane := range *modelLanes {
+		t.Run(fmt.Sprint(lane), holdAgainstModel)
+	}
+}
+
+func holdAgainstModel(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)

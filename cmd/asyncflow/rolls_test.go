@@ -92,7 +92,7 @@ func TestRollsUnderLoad(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s := stats()
 		return s.Waiting+s.Pending+s.Running == 0
-	}, 90*time.Second, 200*time.Millisecond, "everything drains")
+	}, 3*time.Minute, 200*time.Millisecond, "everything drains")
 	final := stats()
 	assert.True(t, final.Rolls >= 2 || *rollsRows > 2000, "it has rolled")
 	assert.GreaterOrEqual(t, final.Succeeded, int64(len(acked.ids)))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
@@ -51,11 +52,19 @@ const (
 // contract is asked which field it was.
 var bulkOperations = []string{"submitTask", "submitTasks"}
 
-func loadContract(raw []byte) (*contract, error) {
+// document is openapi.yaml, read once for all servers of the process, since that takes
+// a while. Nobody changes it.
+var document = sync.OnceValues(func() (*openapi3.T, error) { return readDocument(asyncflow.OpenAPI) })
+
+func readDocument(raw []byte) (*openapi3.T, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(raw)
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
+	return doc, nil
+}
+
+func newContract(doc *openapi3.T) (*contract, error) {
 	c := &contract{doc: doc}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

@@ -93,7 +93,11 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c, err := loadContract(asyncflow.OpenAPI)
+	doc, err := document()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newContract(doc)
 	if err != nil {
 		return nil, err
 	}

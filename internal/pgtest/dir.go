@@ -26,10 +26,10 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// newDir makes a temporary directory that is removed when the leash is closed
-// or this process ends.
+// newDir makes a temporary directory, in memory if it can, that is removed when
+// the leash is closed or this process ends.
 func newDir() (string, *leash, error) {
-	dir, err := os.MkdirTemp("", "asyncflow-pgtest-")
+	dir, err := os.MkdirTemp(parentDir(), "asyncflow-pgtest-")
 	if err != nil {
 		return "", nil, err
 	}

@@ -8,6 +8,9 @@
 // instead, by the address of any database on it and with a role that may create
 // databases.
 //
+// Servers of ours keep their files in memory while Linux has 2 GiB for them in
+// /dev/shm, else among the temporary files.
+//
 // A test that ends its server has one of its own by Server. Nothing of a server
 // of ours stays behind, however the test process ends.
 package pgtest
