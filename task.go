@@ -1,6 +1,7 @@
 package asyncflow
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -67,7 +68,8 @@ func (o Options) IsZero() bool {
 }
 
 // Validate checks what a client asked for: now is the database's time and
-// maxContext the limit for the context in bytes.
+// maxContext the limit for the context in bytes. The context must be JSON: it was read as
+// part of a document.
 func (t NewTask) Validate(now time.Time, maxContext int) error {
 	var out problems
 	if err := CheckName(t.Type); err != nil {
@@ -113,8 +115,9 @@ func (t NewTask) checkFlowKey(out *problems) {
 	}
 }
 
-// CheckDocument tells what is wrong with a context or an output, which may have
-// most bytes; field is what the error calls it.
+// CheckDocument tells what is wrong with a context or an output that was cut out of a JSON
+// document, so that it is JSON itself. It may have most bytes; field is what the error
+// calls it.
 func CheckDocument(field string, doc json.RawMessage, most int) error {
 	var out problems
 	checkDocument(&out, field, doc, most)
@@ -127,7 +130,7 @@ func checkDocument(out *problems, field string, doc json.RawMessage, most int) {
 		out.add(field, "is %d bytes; the limit is %d", len(doc), most)
 		return
 	}
-	if err := CheckJSON(doc); err != nil {
+	if err := checkText(doc); err != nil {
 		out.add(field, "%v", err)
 	}
 }
@@ -136,6 +139,17 @@ func checkDocument(out *problems, field string, doc json.RawMessage, most int) {
 // be JSON in UTF-8, nested 128 deep at most. (encoding/json lets invalid UTF-8
 // pass; Postgres refuses it, and would refuse the whole batch with it.)
 func CheckJSON(doc []byte) error {
+	if err := checkText(doc); err != nil {
+		return err
+	}
+	if !json.Valid(doc) {
+		return fmt.Errorf("is not valid JSON")
+	}
+	return nil
+}
+
+// checkText is CheckJSON for what is JSON: looking for that takes the longest.
+func checkText(doc []byte) error {
 	switch {
 	case len(doc) == 0:
 		return fmt.Errorf("is required")
@@ -143,28 +157,39 @@ func CheckJSON(doc []byte) error {
 		return fmt.Errorf("is not valid UTF-8")
 	case Depth(doc) > MaxContextDepth:
 		return fmt.Errorf("is nested more than %d deep", MaxContextDepth)
-	case !json.Valid(doc):
-		return fmt.Errorf("is not valid JSON")
 	}
 	return nil
 }
 
 // Depth returns how deep a JSON document is nested.
 func Depth(doc []byte) int {
-	deepest, now, inString := 0, 0, false
+	deepest, now := 0, 0
 	for i := 0; i < len(doc); i++ {
-		switch c := doc[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
+		switch doc[i] {
+		case '"':
+			i = StringEnd(doc, i) - 1
+		case '{', '[':
 			now++
 			deepest = max(deepest, now)
-		case c == '}' || c == ']':
+		case '}', ']':
 			now--
 		}
 	}
 	return deepest
+}
+
+// StringEnd returns where the JSON string that begins at i ends, its quote included.
+func StringEnd(doc []byte, i int) int {
+	for i++; i < len(doc); {
+		quote := bytes.IndexByte(doc[i:], '"')
+		if quote < 0 {
+			break
+		}
+		escape := bytes.IndexByte(doc[i:i+quote], '\\')
+		if escape < 0 {
+			return i + quote + 1
+		}
+		i += escape + 2
+	}
+	return len(doc)
 }

@@ -46,23 +46,16 @@ func TestNewTaskValidate(t *testing.T) {
 		"long type":       {named(strings.Repeat("a", 41)), "type is 41 characters long; the limit is 40"},
 		"type with a dot": {named("a.b"), "type may hold lower-case letters, digits, - and _ only"},
 
-		"no context":        {context(""), "context is required"},
-		"context of spaces": {context("  \n"), "context is not valid JSON"},
-		"largest context":   {context(`"` + strings.Repeat("x", most-2) + `"`), ""},
-		"invalid UTF-8":     {context("\"\xff\""), "context is not valid UTF-8"},
-		"half a character":  {context("\"\xc3\""), "context is not valid UTF-8"},
-		"a surrogate":       {context("\"\xed\xa0\x80\""), "context is not valid UTF-8"},
-		"not JSON":          {context(`{"a":}`), "context is not valid JSON"},
-		"cut off":           {context(`{"a":1`), "context is not valid JSON"},
-		"two documents":     {context(`{} {}`), "context is not valid JSON"},
-		"NaN":               {context(`NaN`), "context is not valid JSON"},
-		"raw NUL":           {context("\"\x00\""), "context is not valid JSON"},
-		"byte-order mark":   {context("\uFEFF{}"), "context is not valid JSON"},
-		"a scalar":          {context(`1e400`), ""},
-		"null":              {context(`null`), ""},
-		"deepest":           {context(nested(128)), ""},
-		"too deep":          {context(nested(129)), "context is nested more than 128 deep"},
-		"deep and broken":   {context(strings.Repeat("[", 900)), "context is nested more than 128 deep"},
+		"no context":       {context(""), "context is required"},
+		"largest context":  {context(`"` + strings.Repeat("x", most-2) + `"`), ""},
+		"invalid UTF-8":    {context("\"\xff\""), "context is not valid UTF-8"},
+		"half a character": {context("\"\xc3\""), "context is not valid UTF-8"},
+		"a surrogate":      {context("\"\xed\xa0\x80\""), "context is not valid UTF-8"},
+		"a scalar":         {context(`1e400`), ""},
+		"null":             {context(`null`), ""},
+		"deepest":          {context(nested(128)), ""},
+		"too deep":         {context(nested(129)), "context is nested more than 128 deep"},
+		"deep and broken":  {context(strings.Repeat("[", 900)), "context is nested more than 128 deep"},
 
 		"priority":            {priority(0, 31536000), ""},
 		"priority negative":   {priority(-1), "priority is -1; it must be 0 to 31536000 seconds (a year)"},
@@ -105,6 +98,14 @@ func TestNewTaskTooLarge(t *testing.T) {
 
 	task = asyncflow.NewTask{Type: "a", Context: json.RawMessage(strings.Repeat("[", 10<<20))}
 	requireRefusal(t, task.Validate(now, 1<<20), asyncflow.CodeTooLarge, "context is 10485760 bytes; the limit is 1048576")
+}
+
+func TestCheckJSONSyntax(t *testing.T) {
+	t.Parallel()
+	for name, doc := range map[string]string{"spaces": "  \n", "not JSON": `{"a":}`, "cut off": `{"a":1`, "two documents": `{} {}`,
+		"NaN": `NaN`, "raw NUL": "\"\x00\"", "byte-order mark": "\uFEFF{}", "an open string": `"a`, "an escape at the end": `"a\`} {
+		require.EqualError(t, asyncflow.CheckJSON([]byte(doc)), "is not valid JSON", name)
+	}
 }
 
 func TestCheckJSONDepth(t *testing.T) {

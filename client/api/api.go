@@ -22,7 +22,7 @@ func (i BatchItem) MarshalJSON() ([]byte, error) { return json.Marshal(i.NewTask
 
 // UnmarshalJSON reads the task and refuses unknown fields, into Err.
 func (i *BatchItem) UnmarshalJSON(b []byte) error {
-	if i.Err = Decode(b, &i.NewTask); i.Err != nil || bytes.Contains(b, []byte(`"retry"`)) {
+	if i.Err = read(b, &i.NewTask); i.Err != nil || bytes.Contains(b, []byte(`"retry"`)) {
 		i.Raw = append(i.Raw, b...)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 )
 
 // Decode reads a JSON document into a struct. It refuses what encoding/json lets
@@ -13,21 +14,67 @@ import (
 // anything after the document. What is to be passed on unread (JSON) isn't looked
 // into. The error names the field, as stages[1].timeout, where there is one.
 func Decode(doc []byte, into any) error {
-	err := json.Unmarshal(doc, into)
-	if err != nil && !json.Valid(doc) {
-		return invalid(doc, err)
+	if !json.Valid(doc) {
+		return invalid(doc)
 	}
-	w := walk{doc: doc, refused: err != nil, anyText: takesAnyText(into)}
-	if found := w.value("", reflect.TypeOf(into).Elem()); found != nil {
-		return found
+	return read(doc, into)
+}
+
+// invalid says why something is no JSON document.
+func invalid(doc []byte) error {
+	if first := json.NewDecoder(bytes.NewReader(doc)).Decode(new(json.RawMessage)); first == nil {
+		return errors.New("there is something after the JSON document")
+	}
+	return json.Unmarshal(doc, new(json.RawMessage))
+}
+
+// read is Decode for a valid document. Package json goes over a text two or three times for
+// each level that it stands in: it is spared what is long and not looked into.
+func read(doc []byte, into any) error {
+	switch into := into.(type) {
+	case *NewTask:
+		return readTask(doc, into)
+	case *NewTaskBatch:
+		return readBatch(doc, into)
+	}
+	return readAll(doc, into)
+}
+
+func readTask(doc []byte, into *NewTask) error {
+	from, to := member(doc, "context")
+	if to-from < longContext {
+		return readAll(doc, into)
+	}
+	err := readAll(slices.Concat(doc[:from], []byte("0"), doc[to:]), into)
+	into.Context = bytes.Clone(doc[from:to])
+	return err
+}
+
+// longContext is the least length of a context that is worth while to be cut out.
+const longContext = 64
+
+func readBatch(doc []byte, into *NewTaskBatch) error {
+	from, to := member(doc, "tasks")
+	if from == to || doc[from] != '[' {
+		return readAll(doc, into)
+	}
+	err := readAll(slices.Concat(doc[:from], []byte("[]"), doc[to:]), into)
+	w := walk{doc: doc, at: from}
+	for err == nil && w.next(']') {
+		start := w.at
+		w.skip()
+		into.Tasks = append(into.Tasks, BatchItem{})
+		err = into.Tasks[len(into.Tasks)-1].UnmarshalJSON(doc[start:w.at])
 	}
 	return err
 }
 
-// invalid says why something is no JSON document.
-func invalid(doc []byte, err error) error {
-	if first := json.NewDecoder(bytes.NewReader(doc)).Decode(new(json.RawMessage)); first == nil {
-		return errors.New("there is something after the JSON document")
+// readAll reads a valid document as it is.
+func readAll(doc []byte, into any) error {
+	err := json.Unmarshal(doc, into)
+	w := walk{doc: doc, refused: err != nil, anyText: takesAnyText(into)}
+	if found := w.value("", reflect.TypeOf(into).Elem()); found != nil {
+		return found
 	}
 	return err
 }

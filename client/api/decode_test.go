@@ -97,6 +97,51 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// What is cut out of a document before package json reads it makes no difference.
+func TestDecodeCutsOut(t *testing.T) {
+	t.Parallel()
+	long := `{"type": "a", "a]": ["` + strings.Repeat(`x\"\\`, 40) + `", {"context": null, "context": [1]}]}`
+	for _, task := range []string{
+		`{"type":"a","context":` + long + `}`,
+		` { "context" : ` + long + ` , "type" : "a" } `,
+		`{"type":"a","context":` + long + `,"context":1}`,
+		`{"type":"a","context":1,"context":` + long + `}`,
+		`{"type":"a","\u0063ontext":` + long + `}`,
+		`{"type":"a","Context":` + long + `}`,
+		`{"type":1,"context":` + long + `}`,
+		`{"type":"a","context":` + long + `,"priority":"high"}`,
+		`{"type":"a","context":` + long + `,"priority":3,"key":null}`,
+		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
+	} {
+		var whole, cut NewTask
+		require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(Decode([]byte(task), &cut)), task)
+		require.Equal(t, whole, cut, task)
+		for _, doc := range []string{
+			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `, `{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
+			`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`, `{"tasks":[]}`, `{"tasks":null}`, `{}`, task,
+		} {
+			var whole, cut NewTaskBatch
+			err := readAll([]byte(doc), &whole)
+			require.Equal(t, errorText(err), errorText(Decode([]byte(doc), &cut)), doc)
+			if err != nil {
+				continue
+			}
+			require.Len(t, cut.Tasks, len(whole.Tasks), doc)
+			for i := range whole.Tasks {
+				require.Equal(t, errorText(whole.Tasks[i].Err), errorText(cut.Tasks[i].Err), doc)
+				require.Equal(t, whole.Tasks[i].NewTask, cut.Tasks[i].NewTask, doc)
+			}
+		}
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // BenchmarkDecode reads a batch of 100 tasks.
 func BenchmarkDecode(b *testing.B) {
 	task := `{"type":"thumbnails","context":{"image":"` + strings.Repeat("x", 180) + `"}}`

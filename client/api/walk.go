@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // walk goes over a valid JSON document beside the Go type that it is read into, and
@@ -51,7 +53,7 @@ func (w *walk) object(path string, known map[string]field, any reflect.Type) err
 	var others map[string]bool
 	for w.next('}') {
 		start := w.at
-		w.at = stringEnd(w.doc, start)
+		w.at = asyncflow.StringEnd(w.doc, start)
 		name, err := unquote(w.doc[start:w.at])
 		f, ok := known[name]
 		switch {
@@ -166,6 +168,32 @@ func (w *walk) space() {
 	}
 }
 
+// member returns from where to where the value of an object's only member of a name stands
+// in a valid document; the same place twice, if there isn't one.
+func member(doc []byte, name string) (from, to int) {
+	w := walk{doc: doc}
+	if w.space(); w.doc[w.at] != '{' {
+		return 0, 0
+	}
+	for w.next('}') {
+		start := w.at
+		w.at = asyncflow.StringEnd(doc, start)
+		key := doc[start+1 : w.at-1]
+		w.space()
+		w.at++ // the colon
+		w.space()
+		start = w.at
+		w.skip()
+		switch {
+		case bytes.IndexByte(key, '\\') >= 0, from != to && string(key) == name: // spelled oddly, or twice
+			return 0, 0
+		case string(key) == name:
+			from, to = start, w.at
+		}
+	}
+	return from, to
+}
+
 // skip goes past a value.
 func (w *walk) skip() {
 	depth := 0
@@ -186,7 +214,7 @@ func (w *walk) skip() {
 				return
 			}
 		case '"':
-			w.at = stringEnd(w.doc, w.at) - 1
+			w.at = asyncflow.StringEnd(w.doc, w.at) - 1
 			if depth == 0 {
 				w.at++
 				return
@@ -197,16 +225,6 @@ func (w *walk) skip() {
 			}
 		}
 	}
-}
-
-// stringEnd returns where the string that begins at i ends, its quote included.
-func stringEnd(doc []byte, i int) int {
-	for i++; i < len(doc) && doc[i] != '"'; i++ {
-		if doc[i] == '\\' {
-			i++
-		}
-	}
-	return min(i+1, len(doc))
 }
 
 func join(path, name string) string {
