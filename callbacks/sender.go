@@ -109,6 +109,12 @@ func (s *Sender) deliver(ctx context.Context, all []asyncflow.Delivery, set *set
 	if err != nil {
 		return toAll(all, failed(reason(ctx, err, first.Timeout)))
 	}
+	return s.read(ctx, all, resp)
+}
+
+// read returns what the answer to some deliveries means for each.
+func (s *Sender) read(ctx context.Context, all []asyncflow.Delivery, resp *http.Response) []asyncflow.Outcome {
+	first := all[0]
 	defer resp.Body.Close()
 	defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
 	o, answer, more := readStatus(resp, s.mostAnswer(len(all)))
