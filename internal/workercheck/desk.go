@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type desk struct {
 
 // openDesk begins to take reports.
 func openDesk(cfg Config, keys *callbacks.Keys) (*desk, error) {
+	if u, err := url.Parse(cfg.CallbackURL); err != nil || cfg.CallbackURL != "" && (u.Host == "" || u.RawQuery != "" || strings.ContainsAny(cfg.CallbackURL, `"\`)) {
+		return nil, asyncflow.InvalidField("callback_url", "is %q; it must be an absolute URL such as http://host.docker.internal:9999", cfg.CallbackURL)
+	}
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("reports can't be taken: %w", err)

@@ -157,13 +157,14 @@ func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
 	for want, change := range map[string]func(*Config){
-		"url must be https":                   func(c *Config) { c.Egress = asyncflow.Egress{} },
-		"type must":                           func(c *Config) { c.Type = "NO" },
-		"stage is required":                   func(c *Config) { c.Stage = "" },
-		"secret must start with whsec_":       func(c *Config) { c.Secret = "x" },
-		"context is not":                      func(c *Config) { c.Context = json.RawMessage("{") },
-		"batch.max_tasks is 1001; it must be": func(c *Config) { c.Batch = 1001 },
-		"reports can't be taken":              func(c *Config) { c.Listen = "nowhere" },
+		"url must be https":                       func(c *Config) { c.Egress = asyncflow.Egress{} },
+		"type must":                               func(c *Config) { c.Type = "NO" },
+		"stage is required":                       func(c *Config) { c.Stage = "" },
+		"secret must start with whsec_":           func(c *Config) { c.Secret = "x" },
+		"context is not":                          func(c *Config) { c.Context = json.RawMessage("{") },
+		"batch.max_tasks is 1001; it must be":     func(c *Config) { c.Batch = 1001 },
+		`callback_url is "host:9999"; it must be`: func(c *Config) { c.CallbackURL = "host:9999" },
+		"reports can't be taken":                  func(c *Config) { c.Listen = "nowhere" },
 	} {
 		cfg := good
 		change(&cfg)
