@@ -23,8 +23,8 @@ type verifyCmd struct {
 	ReportWithin time.Duration `default:"30s" help:"How long the report may take after an answer with 202."`
 	Listen       string        `default:"127.0.0.1:0" help:"Where reports are taken. With port 0 any free one."`
 	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where the worker reaches that, if not by the address itself, such as http://host.docker.internal:9999."`
-	AllowHTTP    bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Let the worker's URL be plain http."`
-	AllowPrivate bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Let it be on loopback or a private network."`
+	AllowHTTP    bool          `help:"Let the worker's URL be plain http."`
+	AllowPrivate bool          `name:"allow-private-networks" help:"Let it be on loopback or a private network."`
 }
 
 // Help is shown by asyncflow verify --help.

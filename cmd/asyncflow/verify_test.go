@@ -30,13 +30,13 @@ func TestVerify(t *testing.T) {
 	require.Regexp(t, `\n\n17 passed, 0 failed, 4 not applicable\n$`, r.stdout)
 
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
-	env["ASYNCFLOW_ALLOW_HTTP"], env["ASYNCFLOW_ALLOW_PRIVATE_NETWORKS"] = "true", "true"
+	allowed := []string{"--allow-http", "--allow-private-networks"}
 	gullible := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{"output": 1}) })["ASYNCFLOW_URL"]
-	r = runCLI(t, env, "verify", gullible, "--type=pipe", "--stage=first")
+	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first"}, allowed...)...)
 	require.Equal(t, exitFailed, r.code)
 	require.Empty(t, r.stderr)
 	require.Regexp(t, `(?m)^FAIL  bad signature  +a delivery that was signed with another secret was answered with 200\n +to mend it: compare `, r.stdout)
-	r = runCLI(t, env, "verify", gullible, "--type=pipe", "--stage=first", "-o", "json")
+	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first", "-o", "json"}, allowed...)...)
 	require.Equal(t, exitFailed, r.code)
 	var report workercheck.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
