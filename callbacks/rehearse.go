@@ -21,9 +21,7 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	req.Header["Content-Type"] = contentType
-	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
-	if err = s.sign(req.Header, first.Endpoint, deliveryID(first.Lease), first.At, body); err == nil {
+	if err = s.address(req, first.Endpoint, deliveryID(first.Lease), first.At, body); err == nil {
 		err = alter(req, body)
 	}
 	var resp *http.Response

@@ -66,7 +66,7 @@ var badWorkers = map[string]struct {
 func (b badWorker) handler() http.Handler {
 	verifier, err := signing.NewVerifier(b.secret)
 	require.NoError(b.t, err)
-	h := &badHandler{badWorker: b, verifier: verifier, done: map[string]*once{}}
+	h := &badHandler{badWorker: b, verifier: verifier, done: map[string]string{}}
 	b.t.Cleanup(h.background.Wait)
 	return h
 }
@@ -78,12 +78,7 @@ type badHandler struct {
 	count      atomic.Int64
 
 	mu   sync.Mutex
-	done map[string]*once // by Webhook-Id, or by task
-}
-
-type once struct {
-	sync.Once
-	output string
+	done map[string]string // outputs by task
 }
 
 type badDelivery struct {
@@ -125,7 +120,7 @@ func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var results []map[string]any
 		for i, one := range e.Deliveries {
 			if i == 0 || !h.drops {
-				results = append(results, map[string]any{"task_id": one.TaskID, "output": h.work(r, one)})
+				results = append(results, map[string]any{"task_id": one.TaskID, "output": h.work(one)})
 			}
 		}
 		h.answer(w, map[string]any{"results": results})
@@ -135,7 +130,7 @@ func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case h.misspells:
 		h.answer(w, map[string]any{"ouput": 1})
 	default:
-		h.answer(w, map[string]any{"output": h.work(r, e.badDelivery)})
+		h.answer(w, map[string]any{"output": h.work(e.badDelivery)})
 	}
 }
 
@@ -180,8 +175,8 @@ func (h *badHandler) verified(r *http.Request, body []byte) bool {
 	return err == nil
 }
 
-// work does a delivery, once for its Webhook-Id.
-func (h *badHandler) work(r *http.Request, d badDelivery) string {
+// work does a delivery.
+func (h *badHandler) work(d badDelivery) string {
 	switch {
 	case h.forgets:
 		return strconv.FormatInt(h.count.Add(1), 10)
@@ -191,17 +186,17 @@ func (h *badHandler) work(r *http.Request, d badDelivery) string {
 		return "hello"
 	}
 	h.mu.Lock()
-	known := h.done[d.TaskID]
+	known, ok := h.done[d.TaskID]
 	h.mu.Unlock()
-	if known != nil {
-		return known.output
+	if ok {
+		return known
 	}
-	n := h.count.Add(1)
+	output := strconv.FormatInt(h.count.Add(1), 10)
 	time.Sleep(100 * time.Millisecond) // the work
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.done[d.TaskID] = &once{output: strconv.FormatInt(n, 10)}
-	return h.done[d.TaskID].output
+	h.done[d.TaskID] = output
+	return output
 }
 
 // report works, and reports what it has accepted.
