@@ -52,14 +52,6 @@ func (r *report) series(key string) *series {
 	return nil
 }
 
-// medians returns the medians of all figures.
-func (r *report) medians() (all figures) {
-	for _, s := range r.Figures {
-		all = append(all, figure{s.Key, s.Name, s.Unit, s.Median})
-	}
-	return all
-}
-
 // writeJSON writes what was measured to a file, unless its name is "".
 func writeJSON(file string, measured any) error {
 	if file == "" {

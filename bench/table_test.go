@@ -70,5 +70,8 @@ func TestComparisonFailsFarBelowTheBase(t *testing.T) {
 	c.add("post", pair(1000, 710, 100))
 	require.ErrorContains(t, c.verdict(), "post: 0.71 of the rate")
 	require.Len(t, c.Figures, 2)
-	assert.Equal(t, []float64{2, 1, 1}, c.Figures[1].Ratios)
+	c.add("post", pair(1000, 1010, 100))
+	c.add("post", pair(1000, 500, 100))
+	require.NoError(t, c.verdict(), "it swings")
+	assert.Equal(t, []float64{2, 1, 1, 1, 1}, c.Figures[1].Ratios)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -95,4 +96,22 @@ func TestTransportCannotBeEmptied(t *testing.T) {
 	t.Parallel()
 	_, can := any(newTransport(Config{}, nil)).(interface{ CloseIdleConnections() })
 	require.False(t, can)
+}
+
+// A request that can't be written whole fails, and doesn't wait for its answer to the
+// end.
+func TestBodyOfAnotherLength(t *testing.T) {
+	t.Parallel()
+	at := listen(t, "http", tls.Certificate{}, waitForClose)
+	r := setup(t)
+	ctx, cancel := context.WithTimeout(t.Context(), ample)
+	defer cancel()
+	for _, length := range []int64{10, 2 * inOneGo} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader("x"))
+		require.NoError(t, err)
+		req.ContentLength = length
+		_, err = r.transport.RoundTrip(req)
+		require.ErrorContains(t, err, "with Body length 1")
+		require.Empty(t, r.transport.idle.by)
+	}
 }

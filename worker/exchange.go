@@ -47,6 +47,7 @@ func (x *exchange) start(ctx context.Context, w *Worker, h *handler, deliveries 
 		x.decide(false)
 	}
 	for _, r := range late {
+		r.cancel(ErrLost)
 		go r.finish(outcome{kind: kindRetry, error: "its deadline had passed when it came"})
 	}
 	if len(inTime) > 0 {

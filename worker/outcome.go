@@ -20,6 +20,8 @@ var (
 
 // Later, as the error of a handler, says that the work goes on elsewhere. No heartbeats
 // are sent any more; the task's Callback is good for a Reporter until the deadline.
+//
+//lint:ignore ST1012 it stands beside Fail and Retry, and says what happens instead of what failed
 var Later = errors.New("the completion comes later")
 
 // Fail has the task fail for good: no other attempt could do better. Fail(nil) is nil.
