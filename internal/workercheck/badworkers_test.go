@@ -28,7 +28,7 @@ type badWorker struct {
 	noEcho, echoesAll, verifiesNothing, parsesFirst, crashes bool // in whom it believes
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
-	forgetsStale, drops                                      bool
+	forgetsStale, drops, faints                              bool
 	limit                                                    int64
 
 	later, silent, once, insists, deaf, slow bool // in what it reports
@@ -55,6 +55,7 @@ var badWorkers = map[string]struct {
 	"counts":               {badWorker{forgets: true}, []string{"duplicate delivery", "duplicate at once", "stale attempt"}},
 	"counts while at it":   {badWorker{waitsNot: true}, []string{"duplicate at once"}},
 	"counts attempts":      {badWorker{forgetsStale: true}, []string{"stale attempt"}},
+	"faints":               {badWorker{faints: true}, []string{"broken connection"}},
 	"drops one":            {badWorker{batch: 3, drops: true}, []string{"batch"}},
 	"never reports":        {badWorker{later: true, silent: true}, []string{"delivery"}},
 	"reports once":         {badWorker{later: true, once: true}, []string{"report again"}},
@@ -76,6 +77,7 @@ type badHandler struct {
 	verifier   *signing.Verifier
 	background sync.WaitGroup
 	count      atomic.Int64
+	fainted    atomic.Bool
 
 	mu   sync.Mutex
 	done map[string]string // outputs by task
@@ -149,6 +151,12 @@ func (h *badHandler) read(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 		return body[:n], true
 	}
 	body, err := io.ReadAll(r.Body)
+	if h.faints && err != nil {
+		h.fainted.Store(true)
+	} else if h.fainted.CompareAndSwap(true, false) { // started again, too late for one
+		w.WriteHeader(http.StatusBadGateway)
+		return nil, false
+	}
 	if err != nil {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 	}

@@ -3,6 +3,7 @@ package workercheck
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,6 +48,7 @@ var work = []check{
 				return nil
 			}))
 		}},
+	{"broken connection", "bear it when a request breaks off: answer nothing, and go on with the next one", brokenOff},
 	{"duplicate delivery", "remember the Webhook-Id of what you have done, and answer the same again; or let the output follow from the task alone", duplicate},
 	{"duplicate at once", "wait for the end of the delivery that is under way when the same Webhook-Id comes again, and answer the same", duplicateAtOnce},
 	{"stale attempt", "make the work idempotent by task_id and stage, or refuse a seq below one that you have acted on", stale},
@@ -95,19 +97,51 @@ func (t *trickle) Read(p []byte) (int, error) {
 	if len(t.rest) == 0 {
 		return 0, io.EOF
 	}
-	if t.begun {
-		pause := time.NewTimer(slowPause)
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-t.ctx.Done():
-			return 0, t.ctx.Err()
-		}
+	if t.begun && !pause(t.ctx, slowPause) {
+		return 0, t.ctx.Err()
 	}
 	t.begun = true
 	n := copy(p, t.rest[:min(t.piece, len(t.rest))])
 	t.rest = t.rest[n:]
 	return n, nil
+}
+
+// pause waits, and tells whether ctx lasted.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// brokenReader is where a body breaks off.
+type brokenReader struct{}
+
+// Read fails.
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken off") }
+
+// brokenOff breaks off in the middle of a request; the next one is whole.
+func brokenOff(ctx context.Context, r *rehearsal) finding {
+	d := r.delivery()
+	d.Lease.Context = r.padded(slowBytes)
+	o := r.altered(ctx, d, func(req *http.Request, body []byte) error {
+		half := bytes.NewReader(body[:len(body)/2])
+		req.Body = io.NopCloser(io.MultiReader(half, brokenReader{}))
+		return nil
+	}).outcome
+	if o.Kind == asyncflow.OutcomeDone || o.Kind == asyncflow.OutcomeAccepted {
+		return failed("half a delivery was answered with %d", o.Status)
+	}
+	pause(ctx, r.cfg.Quiet) // until the worker has noticed
+	f := well(r.send(ctx, r.delivery())...)
+	if f.result == Failed {
+		f.detail = "after a request that broke off: " + f.detail
+	}
+	return f
 }
 
 func duplicate(ctx context.Context, r *rehearsal) finding {

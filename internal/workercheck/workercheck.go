@@ -29,7 +29,8 @@ type Config struct {
 	ReportTime time.Duration
 	// Deadline is how much time the delivery of the checks "heartbeats" and "cancel" has; 0: 3 s.
 	Deadline time.Duration
-	// Quiet is how long calls are watched for that must not come; 0: 2 s.
+	// Quiet is how long calls are watched for that must not come, and how long a worker has to
+	// notice that a request broke off; 0: 2 s.
 	Quiet time.Duration
 	// Egress is what the URL has to obey, as on a node.
 	Egress asyncflow.Egress
