@@ -28,7 +28,7 @@ type badWorker struct {
 	noEcho, echoesAll, verifiesNothing, parsesFirst, crashes bool // in whom it believes
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
-	forgetsStale, drops, faints                              bool
+	forgetsStale, drops, faints, dies                        bool
 	limit                                                    int64
 
 	later, silent, once, insists, deaf, slow bool // in what it reports
@@ -48,6 +48,7 @@ var badWorkers = map[string]struct {
 	"takes the old":        {badWorker{noPast: true}, []string{"old timestamp"}},
 	"takes the future":     {badWorker{noFuture: true}, []string{"timestamp ahead"}},
 	"one signature":        {badWorker{oneSignature: true}, []string{"rotated secret"}},
+	"dies of a delivery":   {badWorker{dies: true}, []string{"delivery"}},
 	"misspells":            {badWorker{misspells: true}, []string{"delivery"}},
 	"strict":               {badWorker{strict: true}, []string{"unknown fields"}},
 	"small":                {badWorker{limit: 128 << 10}, []string{"large context"}},
@@ -129,6 +130,8 @@ func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case h.later:
 		h.background.Go(func() { h.report(e.badDelivery) })
 		w.WriteHeader(http.StatusAccepted)
+	case h.dies:
+		panic(http.ErrAbortHandler)
 	case h.misspells:
 		h.answer(w, map[string]any{"ouput": 1})
 	default:

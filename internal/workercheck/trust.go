@@ -16,6 +16,9 @@ var reached = check{"reached", "start the worker, and check the URL; with plain 
 		all := []asyncflow.Delivery{r.delivery()}
 		r.expect(all)
 		o := r.sender.Send(ctx, all)[0]
+		if o.Status == 0 { // it may be this delivery that it can't take
+			o = r.sender.Rehearse(ctx, all, func(req *http.Request, _ []byte) error { req.Header.Del("Webhook-Signature"); return nil })[0]
+		}
 		if o.Status == 0 {
 			return failed("%s", o.Error)
 		}
