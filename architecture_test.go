@@ -41,10 +41,11 @@ var arrows = map[string][]string{
 	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
 
-	"internal/expression": {"."},
-	"internal/timetable":  {"."},
-	"internal/signing":    {"."},
-	"internal/testnode":   {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi", "internal/pgtest", "store", "."},
+	"internal/expression":  {"."},
+	"internal/timetable":   {"."},
+	"internal/signing":     {"."},
+	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
+	"internal/testnode":    {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi", "internal/pgtest", "store", "."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.

@@ -527,5 +527,5 @@ func TestGoProgramsInDocuments(t *testing.T) {
 			require.NoError(t, err, "%s: %s", page, out)
 		}
 	}
-	require.Equal(t, 2, seen)
+	require.Equal(t, 3, seen)
 }

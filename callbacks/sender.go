@@ -109,6 +109,12 @@ func (s *Sender) deliver(ctx context.Context, all []asyncflow.Delivery, set *set
 	if err != nil {
 		return toAll(all, failed(reason(ctx, err, first.Timeout)))
 	}
+	return s.read(ctx, all, resp)
+}
+
+// read returns what the answer to some deliveries means for each.
+func (s *Sender) read(ctx context.Context, all []asyncflow.Delivery, resp *http.Response) []asyncflow.Outcome {
+	first := all[0]
 	defer resp.Body.Close()
 	if resp.Body != http.NoBody {
 		defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
@@ -160,12 +166,7 @@ func (s *Sender) post(ctx context.Context, e asyncflow.Endpoint, set *settings, 
 	if err != nil {
 		return nil, err
 	}
-	if why := s.cfg.Egress.Refuses(req.URL); why != "" { // the policy may be newer than the endpoint
-		return nil, errors.New("the endpoint's URL " + why)
-	}
-	req.Header["Content-Type"] = contentType
-	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
-	if err := s.sign(req.Header, e, id, at, body); err != nil {
+	if err := s.address(req.Request, e, id, at, body); err != nil {
 		return nil, err
 	}
 	if set == nil {
@@ -184,6 +185,16 @@ func (s *Sender) post(ctx context.Context, e asyncflow.Endpoint, set *settings, 
 		login.refused()
 	}
 	return resp, err
+}
+
+// address checks where a request goes, and sets the headers that each has.
+func (s *Sender) address(req *http.Request, e asyncflow.Endpoint, id string, at time.Time, body []byte) error {
+	if why := s.cfg.Egress.Refuses(req.URL); why != "" { // the policy may be newer than the endpoint
+		return errors.New("the endpoint's URL " + why)
+	}
+	req.Header["Content-Type"] = contentType
+	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
+	return s.sign(req.Header, e, id, at, body)
 }
 
 // lateReports is how long after the deadline of an attempt its token still verifies,

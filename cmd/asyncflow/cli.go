@@ -23,6 +23,8 @@ type cli struct {
 	Audit      auditCmd      `cmd:"" group:"Use:" help:"See who did what, from where."`
 	Operations operationsCmd `cmd:"" group:"Use:" help:"See and stop what cancels or redrives many tasks."`
 
+	Verify verifyCmd `cmd:"" group:"Use:" help:"Try out a worker: play a difficult dispatcher, and say what it gets wrong."`
+
 	Healthcheck healthcheckCmd `cmd:"" group:"Other:" help:"Ask a server whether it can take requests."`
 	Version     versionCmd     `cmd:"" group:"Other:" help:"Show the version."`
 }

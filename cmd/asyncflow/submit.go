@@ -103,24 +103,31 @@ func (c *tasksSubmitCmd) check() error {
 // task returns the task that the command line asks for.
 func (c *tasksSubmitCmd) task() (client.NewTask, error) {
 	t := c.template()
-	raw := []byte(c.Context)
+	raw, err := readContext(c.Context)
+	t.Context = raw
+	return t, err
+}
+
+// readContext returns the context that an argument stands for: JSON, @FILE, - for standard
+// input, or {} if it is left out.
+func readContext(text string) (json.RawMessage, error) {
+	raw := []byte(text)
 	var err error
 	switch {
-	case c.Context == "":
+	case text == "":
 		raw = []byte("{}")
-	case c.Context == "-":
+	case text == "-":
 		raw, err = readInput("-")
-	case strings.HasPrefix(c.Context, "@"):
-		raw, err = readInput(c.Context[1:])
+	case strings.HasPrefix(text, "@"):
+		raw, err = readInput(text[1:])
 	}
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	if err := asyncflow.CheckJSON(raw); err != nil {
-		return t, asyncflow.InvalidField("the context", "%v", err)
+		return nil, asyncflow.InvalidField("the context", "%v", err)
 	}
-	t.Context = json.RawMessage(raw)
-	return t, nil
+	return raw, nil
 }
 
 // template returns the task without its context.

@@ -1,0 +1,132 @@
+package workercheck
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// attempt is what was reported on an attempt at a task.
+type attempt struct {
+	seq     int
+	mu      sync.Mutex
+	reports []report
+	changed chan struct{} // closed and made anew with each report
+
+	// play, unless it is nil, answers a report that isn't wrong in itself; before are the
+	// ones before it. The status of the task is that of a 200.
+	play func(before []report, one report) (status int, task asyncflow.Status)
+}
+
+// add decides how a report is answered, and keeps it.
+func (a *attempt) add(one report) report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if one.status == 0 {
+		play := a.play
+		if play == nil {
+			play = fairly
+		}
+		one.status, one.task = play(a.reports, one)
+		if one.status != http.StatusOK {
+			one.problem = "this is a rehearsal: the worker is to see this answer"
+		}
+	}
+	a.reports = append(a.reports, one)
+	close(a.changed)
+	a.changed = make(chan struct{})
+	return one
+}
+
+// fairly answers as a node does: the first word counts.
+func fairly(before []report, one report) (int, asyncflow.Status) {
+	last, over := lastWord(before)
+	switch {
+	case !over && one.isLast():
+		return http.StatusOK, endOf(one)
+	case !over:
+		return http.StatusOK, asyncflow.StatusRunning
+	case one.verb == last.verb && same(one.output, last.output):
+		return http.StatusOK, endOf(last)
+	}
+	return http.StatusConflict, ""
+}
+
+func endOf(one report) asyncflow.Status {
+	if one.verb == verbComplete {
+		return asyncflow.StatusSucceeded
+	}
+	return asyncflow.StatusFailed
+}
+
+// isLast tells whether a report ends its attempt.
+func (one report) isLast() bool { return one.verb == verbComplete || one.verb == verbFail }
+
+// lastWord returns the report that ended an attempt, or would have, had it not been over.
+func lastWord(reports []report) (report, bool) {
+	i := slices.IndexFunc(reports, func(one report) bool {
+		return one.isLast() && (one.status == http.StatusOK || one.status == http.StatusConflict)
+	})
+	if i < 0 {
+		return report{}, false
+	}
+	return reports[i], true
+}
+
+// seen returns the reports so far.
+func (a *attempt) seen() []report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.reports)
+}
+
+// playing sets how reports are answered.
+func (a *attempt) playing(play func(before []report, one report) (int, asyncflow.Status)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.play = play
+}
+
+// await waits until the reports are as wanted, and tells whether they are; not beyond a
+// time, and not when ctx is over.
+func (a *attempt) await(ctx context.Context, until time.Time, wanted func([]report) bool) bool {
+	timeUp := time.NewTimer(time.Until(until))
+	defer timeUp.Stop()
+	for {
+		a.mu.Lock()
+		ok, changed := wanted(a.reports), a.changed
+		a.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timeUp.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// problem says why an attempt that was accepted isn't done; "" if it is.
+func (a *attempt) problem(limit time.Duration) string {
+	seen := a.seen()
+	if last, ok := lastWord(seen); ok {
+		if last.verb == verbFail {
+			return "it accepted the delivery, and reported that it failed: " + last.error
+		}
+		return ""
+	}
+	for _, one := range seen {
+		if one.problem != "" {
+			return fmt.Sprintf("its report %s was answered with %d: %s", one.verb, one.status, one.problem)
+		}
+	}
+	return fmt.Sprintf("it answered 202, and reported no end within %s (calls to callback.url: %d)", limit, len(seen))
+}

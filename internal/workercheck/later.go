@@ -1,0 +1,138 @@
+package workercheck
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// later are the checks of how a worker reports what it has accepted with 202.
+var later = []check{
+	{"report again", "report until the answer is 2xx, or 4xx but 429, with growing pauses", reportAgain},
+	{"attempt over", "stop the work, and report no more, when a report or a heartbeat is answered with 409", attemptOver},
+	{"heartbeats", "POST callback.url/heartbeat before the deadline, again and again, while the work goes on", heartbeats},
+	{"cancel", "stop the work when the answer to a heartbeat has the status cancelled", cancelled},
+}
+
+// accepted sends a delivery whose reports are answered in a certain way. It isn't ok if it
+// was not accepted: then there is nothing to see, and the finding says so.
+func (r *rehearsal) accepted(ctx context.Context, d asyncflow.Delivery, play func([]report, report) (int, asyncflow.Status)) (*attempt, finding, bool) {
+	a := r.desk.expect(d.Lease.ID, d.Lease.Seq)
+	a.playing(play)
+	switch o := r.sender.Send(ctx, []asyncflow.Delivery{d})[0]; o.Kind {
+	case asyncflow.OutcomeAccepted:
+		return a, finding{}, true
+	case asyncflow.OutcomeDone:
+		return nil, notApplicable("answered at once"), false
+	default:
+		return nil, failed("%s", o.Error), false
+	}
+}
+
+func lasts(seen []report) (n int) {
+	for _, one := range seen {
+		if one.isLast() {
+			n++
+		}
+	}
+	return n
+}
+
+func beats(seen []report) (n int) {
+	for _, one := range seen {
+		if one.verb == verbHeartbeat {
+			n++
+		}
+	}
+	return n
+}
+
+func reportAgain(ctx context.Context, r *rehearsal) finding {
+	a, f, ok := r.accepted(ctx, r.delivery(), func(before []report, one report) (int, asyncflow.Status) {
+		if one.isLast() && lasts(before) == 0 {
+			return http.StatusServiceUnavailable, ""
+		}
+		return fairly(before, one)
+	})
+	if !ok {
+		return f
+	}
+	a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool { _, ok := lastWord(seen); return ok })
+	if _, ok := lastWord(a.seen()); !ok && lasts(a.seen()) > 0 {
+		return failed("its report was answered with 503, and it didn't report again within %s", r.cfg.ReportTime)
+	}
+	return well(ending{outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted}, attempt: a, limit: r.cfg.ReportTime})
+}
+
+func attemptOver(ctx context.Context, r *rehearsal) finding {
+	a, f, ok := r.accepted(ctx, r.delivery(), func([]report, report) (int, asyncflow.Status) { return http.StatusConflict, "" })
+	if !ok {
+		return f
+	}
+	if !a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool { return len(seen) > 0 }) {
+		return failed("%s", a.problem(r.cfg.ReportTime))
+	}
+	most := len(a.seen()) + 1 // a report may have been under way with a heartbeat
+	if a.await(ctx, time.Now().Add(r.cfg.Quiet), func(seen []report) bool { return len(seen) > most || lasts(seen) > 1 }) {
+		return failed("it went on to report after 409: %d calls", len(a.seen()))
+	}
+	return passed("no calls after 409")
+}
+
+// brief is a delivery whose deadline is near.
+func (r *rehearsal) brief() asyncflow.Delivery {
+	d := r.delivery()
+	d.Deadline = d.At.Add(r.cfg.Deadline)
+	return d
+}
+
+func heartbeats(ctx context.Context, r *rehearsal) finding {
+	d := r.brief()
+	a, f, ok := r.accepted(ctx, d, fairly)
+	if !ok {
+		return f
+	}
+	if !a.await(ctx, d.Deadline, func(seen []report) bool { return len(seen) > 0 }) {
+		return failed("neither a heartbeat nor a report came by the deadline, %s after the delivery", r.cfg.Deadline)
+	}
+	if beats(a.seen()) == 0 {
+		return notApplicable("done within %s, before a heartbeat was due", time.Since(d.At).Round(time.Millisecond))
+	}
+	return passed("a heartbeat came before the deadline")
+}
+
+func cancelled(ctx context.Context, r *rehearsal) finding {
+	d := r.brief()
+	a, f, ok := r.accepted(ctx, d, func(before []report, one report) (int, asyncflow.Status) {
+		if one.verb == verbHeartbeat && lasts(before) == 0 {
+			return http.StatusOK, asyncflow.StatusCancelled
+		}
+		if beats(before) > 0 {
+			return http.StatusConflict, ""
+		}
+		return fairly(before, one)
+	})
+	if !ok {
+		return f
+	}
+	a.await(ctx, d.Deadline, func(seen []report) bool { return beats(seen)+lasts(seen) > 0 })
+	if beats(a.seen()) == 0 {
+		return notApplicable("no heartbeat came that could have been told")
+	}
+	goesOn := func(seen []report) bool { return beats(seen) > 2 || completed(seen) }
+	if a.await(ctx, time.Now().Add(r.cfg.Quiet), goesOn) {
+		return failed("it went on after a heartbeat was answered with the status cancelled")
+	}
+	return passed("it stopped")
+}
+
+func completed(seen []report) bool {
+	for _, one := range seen {
+		if one.verb == verbComplete {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,227 @@
+package workercheck
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/worker"
+)
+
+type person struct {
+	Name string `json:"name"`
+}
+
+// tryOut tries out a worker, and checks that the report is whole.
+func tryOut(t *testing.T, cfg Config, handler http.Handler) Report {
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	defer server.CloseClientConnections()
+	cfg.URL, cfg.Type, cfg.Stage = server.URL, "hello", "greet"
+	cfg.Context, cfg.Egress = json.RawMessage(`{"name": "Ada"}`), asyncflow.Anywhere
+	var told []Check
+	report, err := Run(t.Context(), cfg, func(c Check) { told = append(told, c) })
+	assert.NoError(t, err)
+	assert.Equal(t, told, report.Checks)
+	for _, c := range report.Checks {
+		assert.NotEmpty(t, c.Detail, c.Name)
+		assert.Equal(t, c.Result == Failed, c.Fix != "", c.Name)
+	}
+	assert.Len(t, named(report, Failed), report.Failed)
+	assert.Len(t, named(report, Passed), report.Passed)
+	return report
+}
+
+// named returns the names of the checks with a result.
+func named(report Report, result Result) (names []string) {
+	for _, c := range report.Checks {
+		if c.Result == result {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// sdkWorker returns a worker of package worker.
+func sdkWorker(t *testing.T, secret string, within time.Duration, work func(context.Context, worker.Task[person]) (person, error)) http.Handler {
+	signer, err := signing.NewSigner(secret)
+	require.NoError(t, err)
+	key := secret
+	if signer.PublicKey() != "" {
+		key = signer.PublicKey()
+	}
+	w, err := worker.New(worker.Config{Keys: []string{key}, AnswerWithin: within, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		assert.NoError(t, w.Close(ctx))
+	})
+	worker.Handle(w, "hello", "greet", work)
+	return w
+}
+
+func greet(_ context.Context, t worker.Task[person]) (person, error) { return t.Context, nil }
+
+// What package worker does passes every check; each applies to one of these workers.
+func TestPackageWorkerPasses(t *testing.T) {
+	t.Parallel()
+	ed25519, err := signing.NewSecretOf(asyncflow.SecretEd25519)
+	require.NoError(t, err)
+	slow := func(ctx context.Context, task worker.Task[person]) (person, error) {
+		if time.Until(task.Deadline) > 2*time.Second {
+			return task.Context, nil
+		}
+		select {
+		case <-time.After(1200 * time.Millisecond):
+			return task.Context, nil
+		case <-ctx.Done():
+			return person{}, context.Cause(ctx)
+		}
+	}
+	for name, c := range map[string]struct {
+		secret string
+		batch  int
+		within time.Duration
+		work   func(context.Context, worker.Task[person]) (person, error)
+		other  []string // checks that don't apply
+	}{
+		"at once":      {signing.NewSecret(), 0, time.Minute, greet, []string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
+		"ed25519":      {ed25519, 0, time.Minute, greet, []string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
+		"batch":        {signing.NewSecret(), 3, time.Minute, greet, []string{"report again", "attempt over", "heartbeats", "cancel"}},
+		"later":        {signing.NewSecret(), 0, -1, slow, []string{"batch"}},
+		"batch, later": {signing.NewSecret(), 3, -1, slow, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 2 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
+			require.Empty(t, named(report, Failed), "%+v", report)
+			require.Equal(t, c.other, named(report, NotApplicable), "%+v", report)
+		})
+	}
+}
+
+// Each check fails with a worker that gets wrong what it is there for, and no other does but
+// those named.
+func TestBadWorkers(t *testing.T) {
+	t.Parallel()
+	var workers sync.WaitGroup
+	failed := map[string]bool{}
+	for name, c := range badWorkers {
+		for _, check := range c.fails {
+			failed[check] = true
+		}
+		workers.Go(func() { // they mostly wait: more at once than there are cores
+			b := c.worker
+			b.t, b.secret = t, signing.NewSecret()
+			report := tryOut(t, Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: time.Second, ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
+			assert.Equal(t, c.fails, named(report, Failed), "%s: %+v", name, report)
+		})
+	}
+	workers.Wait()
+	for _, g := range groups {
+		for _, c := range g.checks {
+			assert.True(t, c.name == reached.name || failed[c.name], "no worker fails the check %q", c.name)
+		}
+	}
+}
+
+// Without a worker there is one thing to mend.
+func TestNotReached(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	report, err := Run(t.Context(), Config{URL: server.URL, Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, []int{report.Passed, report.Failed})
+	require.Equal(t, Failed, report.Checks[0].Result)
+	require.Contains(t, report.Checks[0].Detail, "connection refused")
+	for _, c := range report.Checks[1:] {
+		require.Equal(t, NotApplicable, c.Result, c.Name)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
+	for want, change := range map[string]func(*Config){
+		"url must be https":                       func(c *Config) { c.Egress = asyncflow.Egress{} },
+		"type must":                               func(c *Config) { c.Type = "NO" },
+		"stage is required":                       func(c *Config) { c.Stage = "" },
+		"secret must start with whsec_":           func(c *Config) { c.Secret = "x" },
+		"context is not":                          func(c *Config) { c.Context = json.RawMessage("{") },
+		"batch.max_tasks is 1001; it must be":     func(c *Config) { c.Batch = 1001 },
+		`callback_url is "host:9999"; it must be`: func(c *Config) { c.CallbackURL = "host:9999" },
+		"reports can't be taken":                  func(c *Config) { c.Listen = "nowhere" },
+	} {
+		cfg := good
+		change(&cfg)
+		_, err := Run(t.Context(), cfg, nil)
+		require.ErrorContains(t, err, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Run(ctx, good, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// The desk refuses what a node would refuse.
+func TestDeskRefuses(t *testing.T) {
+	t.Parallel()
+	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere, Context: json.RawMessage("1")}.withDefaults())
+	require.NoError(t, err)
+	t.Cleanup(r.desk.close)
+	_, d := r.delivery(), r.delivery()
+	a := r.desk.expect(d.Lease.ID, 1)
+	token := tokenOf(t, r, d)
+	for _, c := range []struct {
+		path, token, media, body string
+		status                   int
+	}{
+		{"hello.1.1/complete", token, "", "", 404},
+		{"complete", "", "", "", 401},
+		{"complete", "Bearer x", "", "", 401},
+		{"complete", token, "text/plain", "{}", 400},
+		{"complete", token, "application/json", `{"ouput": 1}`, 400},
+		{"complete", token, "application/json", `{"output": "` + strings.Repeat("x", asyncflow.DefaultMaxContext) + `"}`, 413},
+		{"fail", token, "application/json", `{}`, 400},
+		{"finish", token, "application/json", `{}`, 400},
+		{"progress", token, "application/json", `{"percent": 1}`, 200},
+		{"heartbeat", token, "", "", 200},
+		{"complete", token, "application/json", `{"output": 1}`, 200},
+		{"complete", token, "application/json", `{"output": 1}`, 200},
+		{"complete", token, "application/json", `{"output": 2}`, 409},
+		{"heartbeat", token, "", "", 409},
+	} {
+		path := c.path
+		if c.status != 404 {
+			path = d.Lease.ID.String() + "/" + path
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.desk.url+"/v1/callbacks/"+path, strings.NewReader(c.body))
+		require.NoError(t, err)
+		if c.token != "" {
+			req.Header.Set("Authorization", c.token)
+		}
+		req.Header.Set("Content-Type", c.media)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.Equal(t, c.status, resp.StatusCode, "%+v: %s", c, body)
+	}
+	last, ok := lastWord(a.seen())
+	require.True(t, ok)
+	require.Equal(t, "1", string(last.output))
+}
