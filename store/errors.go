@@ -47,7 +47,7 @@ func wrap(err error, op string, args ...any) error {
 	switch {
 	case state == "" || strings.HasPrefix(state, "57") || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53"),
 		strings.HasPrefix(state, "40") || state == "55P03", // a deadlock, a lock that couldn't be had
-		errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*pgconn.ConnectError)): // whatever a server says to a new connection
 		out.Code, out.Message = asyncflow.CodeUnavailable, "the database can't be reached or is busy; try again"
 	}
 	return out
