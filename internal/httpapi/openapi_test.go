@@ -147,6 +147,32 @@ func (b *bundle) closeDatabase() {
 	require.NoError(b.t, err)
 }
 
+// What isn't there is 404, in each call that may say so.
+func TestUnknownThings(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	fill := strings.NewReplacer("{type}", "nothing", "{name}", "nothing", "{slug}", "nothing", "{id}", "pipe.1.999")
+	id, err := asyncflow.ParseTaskID("pipe.9.1")
+	require.NoError(t, err)
+	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1, Expiry: b.store.Clock.Now().Add(time.Hour)})
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", "/v1/task-types/{type}/release", `{"flow_key":"a"}`},
+		{"GET", "/v1/tasks?type=nothing", ""},
+		{"POST", "/v1/tasks/redrive", `{"type":"nothing"}`},
+		{"GET", "/v1/tasks/{id}/attempts", ""},
+		{"POST", "/v1/schedules/{name}/pause", ""},
+		{"POST", "/v1/schedules/{name}/resume", ""},
+		{"POST", "/v1/schedules/{name}/trigger", ""},
+	} {
+		a := b.call(c.method, fill.Replace(c.path), c.body)
+		assert.Equal(t, 404, a.status, "%s %s: %s", c.method, c.path, a.body)
+	}
+	for call, body := range map[string]string{"complete": "", "fail": `{"error":"no"}`, "heartbeat": "", "progress": `{"percent":1}`} {
+		a := b.callAs(completion, "POST", "/v1/callbacks/pipe.9.1/"+call, body)
+		assert.Equal(t, 404, a.status, "%s: %s", call, a.body)
+	}
+}
+
 // Every call has the errors that any of its kind can have.
 func TestErrorsOfTheContract(t *testing.T) {
 	t.Parallel()
