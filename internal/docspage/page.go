@@ -38,6 +38,7 @@ type page struct {
 	Description    []template.HTML
 	Style          template.CSS
 	Groups         []group
+	Answers        []answer // that several calls have
 	Schemas        []schema
 }
 
@@ -74,11 +75,13 @@ type content struct {
 	Examples []string
 }
 
+// answer is one with a status, or one that has a name and is the same in several calls:
+// of that a call has only the status, the name and the description.
 type answer struct {
-	Status      string
-	Description []template.HTML
-	Headers     []field
-	Content     *content
+	Status, Name string
+	Description  []template.HTML
+	Headers      []field
+	Content      *content
 }
 
 // schema is one of those that have a name.
@@ -95,6 +98,11 @@ func Make(doc *openapi3.T) ([]byte, error) {
 	p := page{Title: doc.Info.Title, Version: doc.Info.Version, Description: paragraphs(doc.Info.Description), Style: template.CSS(pageCSS)}
 	for _, tag := range doc.Tags {
 		p.Groups = append(p.Groups, group{Name: tag.Name, Description: paragraphs(tag.Description), Calls: callsOf(doc, tag.Name)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Components.Responses)) {
+		a := answerOf("", doc.Components.Responses[name].Value)
+		a.Name = name
+		p.Answers = append(p.Answers, a)
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
 		p.Schemas = append(p.Schemas, schemaOf(name, doc.Components.Schemas[name].Value))
@@ -127,7 +135,12 @@ func callOf(doc *openapi3.T, method, path string, item *openapi3.PathItem, op *o
 		c.Body = contentOf(op.RequestBody.Value.Content)
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses.Map())) {
-		c.Answers = append(c.Answers, answerOf(status, op.Responses.Value(status).Value))
+		ref := op.Responses.Value(status)
+		a := answerOf(status, ref.Value)
+		if name, ok := strings.CutPrefix(ref.Ref, "#/components/responses/"); ok {
+			a = answer{Status: status, Name: name, Description: a.Description}
+		}
+		c.Answers = append(c.Answers, a)
 	}
 	for _, name := range slices.Sorted(maps.Keys(op.Callbacks)) {
 		for url, item := range op.Callbacks[name].Value.Map() {
