@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
 	"worker":           {"client", "client/api", "internal/signing", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage", "internal/signing", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/devpg":   {"."},
 	"internal/pgtest":  {"internal/devpg", "."},
@@ -44,8 +44,11 @@ var arrows = map[string][]string{
 	"internal/expression":  {"."},
 	"internal/timetable":   {"."},
 	"internal/signing":     {"."},
+	"internal/docspage":    {},
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
-	"internal/testnode":    {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi", "internal/pgtest", "store", "."},
+
+	"internal/contracttest": {"internal/httpapi", "."},
+	"internal/testnode":     {"auth", "callbacks", "dispatcher", "governance", "internal/contracttest", "internal/httpapi", "internal/pgtest", "store", "."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.

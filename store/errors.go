@@ -36,7 +36,8 @@ func isDataError(err error) bool {
 func isRefused(err error) bool { return sqlState(err) == "42501" }
 
 // wrap adds the operation to a database error. What the database can't do now is
-// CodeUnavailable, safe to try again; anything else is CodeInternal.
+// CodeUnavailable, safe to try again, and so is whatever it says to a new connection;
+// anything else is CodeInternal.
 func wrap(err error, op string, args ...any) error {
 	var known *asyncflow.Error
 	if err == nil || errors.As(err, &known) {
@@ -47,7 +48,7 @@ func wrap(err error, op string, args ...any) error {
 	switch {
 	case state == "" || strings.HasPrefix(state, "57") || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53"),
 		strings.HasPrefix(state, "40") || state == "55P03", // a deadlock, a lock that couldn't be had
-		errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*pgconn.ConnectError)):
 		out.Code, out.Message = asyncflow.CodeUnavailable, "the database can't be reached or is busy; try again"
 	}
 	return out

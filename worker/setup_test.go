@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
@@ -98,7 +100,26 @@ func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode == http.StatusOK && len(body) > 0 && err == nil {
+		assert.NoError(b.t, contracttest.CheckJSON(answerTo(m.body), body), "%s", body)
+	}
 	return reply{resp.StatusCode, resp.Header, string(body)}, err
+}
+
+// answerTo returns the schema of the answer to a request, in openapi.yaml.
+func answerTo(request []byte) string {
+	var r struct {
+		Type       string
+		Deliveries []any
+	}
+	_ = json.Unmarshal(request, &r)
+	switch {
+	case r.Type == "asyncflow.challenge":
+		return "ChallengeAnswer"
+	case len(r.Deliveries) > 0:
+		return "DeliveryResults"
+	}
+	return "DeliveryAnswer"
 }
 
 type reply struct {

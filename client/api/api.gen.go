@@ -660,9 +660,6 @@ type Endpoint struct {
 
 	// Batch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
 	// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
-	//
-	//
-	// Example: {"max_tasks":50,"max_wait":"20ms"}
 	Batch     EndpointBatch `json:"batch,omitempty,omitzero"`
 	CreatedAt time.Time     `json:"created_at"`
 
@@ -726,14 +723,10 @@ type EndpointAuth = asyncflow.EndpointAuth
 
 // EndpointBatch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
 // {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
-//
-// Example: {"max_tasks":50,"max_wait":"20ms"}
 type EndpointBatch = asyncflow.Batch
 
 // EndpointHeaders Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
 // given, nor can Authorization beside auth. Their values are never shown.
-//
-// Example: {"X-Api-Key":"…"}
 type EndpointHeaders = map[string]string
 
 // EndpointHealth defines model for EndpointHealth.
@@ -941,16 +934,10 @@ type NewEndpoint struct {
 
 	// Batch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
 	// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
-	//
-	//
-	// Example: {"max_tasks":50,"max_wait":"20ms"}
 	Batch EndpointBatch `json:"batch,omitempty,omitzero"`
 
 	// Headers Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
 	// given, nor can Authorization beside auth. Their values are never shown.
-	//
-	//
-	// Example: {"X-Api-Key":"…"}
 	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
 
 	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
@@ -1977,6 +1964,13 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// Docs This document to read and search
+	//
+	// A page that loads nothing from elsewhere.
+	//
+	// Corresponds with GET /docs (the `Docs` operationId).
+	Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// Health Whether the process is alive
 	//
 	// Corresponds with GET /healthz (the `Health` operationId).
@@ -1988,6 +1982,11 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// OpenapiJSON This document as JSON
+	//
+	// Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
+	OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Openapi This document
 	//
@@ -2643,6 +2642,23 @@ type ClientInterface interface {
 	RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
+// Docs This document to read and search
+//
+// A page that loads nothing from elsewhere.
+//
+// Corresponds with GET /docs (the `Docs` operationId).
+func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDocsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // Health Whether the process is alive
 //
 // Corresponds with GET /healthz (the `Health` operationId).
@@ -2665,6 +2681,21 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// OpenapiJSON This document as JSON
+//
+// Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
+func (c *Client) OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewOpenapiJSONRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -4098,6 +4129,33 @@ func (c *Client) RestoreTenant(ctx context.Context, slug Slug, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
+// NewDocsRequest constructs an http.Request for the Docs method
+func NewDocsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/docs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewHealthRequest constructs an http.Request for the Health method
 func NewHealthRequest(server string) (*http.Request, error) {
 	var err error
@@ -4135,6 +4193,33 @@ func NewMetricsRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewOpenapiJSONRequest constructs an http.Request for the OpenapiJSON method
+func NewOpenapiJSONRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/openapi.json")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -6643,6 +6728,15 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// DocsWithResponse This document to read and search
+	//
+	// A page that loads nothing from elsewhere.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /docs (the `Docs` operationId).
+	DocsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DocsResponse, error)
+
 	// HealthWithResponse Whether the process is alive
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -6658,6 +6752,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	MetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*MetricsResponse, error)
+
+	// OpenapiJSONWithResponse This document as JSON
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
+	OpenapiJSONWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*OpenapiJSONResponse, error)
 
 	// OpenapiWithResponse This document
 	//
@@ -7383,6 +7484,47 @@ type ClientWithResponsesInterface interface {
 	RestoreTenantWithResponse(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*RestoreTenantResponse, error)
 }
 
+type DocsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DocsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DocsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DocsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DocsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DocsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type HealthResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -7466,6 +7608,54 @@ func (r MetricsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r MetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type OpenapiJSONResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string]interface{}
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r OpenapiJSONResponse) GetJSON200() *map[string]interface{} {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r OpenapiJSONResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r OpenapiJSONResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r OpenapiJSONResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r OpenapiJSONResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r OpenapiJSONResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -10160,6 +10350,21 @@ func (r RestoreTenantResponse) ContentType() string {
 	return ""
 }
 
+// DocsWithResponse This document to read and search
+//
+// A page that loads nothing from elsewhere.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /docs (the `Docs` operationId).
+func (c *ClientWithResponses) DocsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DocsResponse, error) {
+	rsp, err := c.Docs(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDocsResponse(rsp)
+}
+
 // HealthWithResponse Whether the process is alive
 //
 // Returns a wrapper object for the known response body format(s).
@@ -10186,6 +10391,19 @@ func (c *ClientWithResponses) MetricsWithResponse(ctx context.Context, reqEditor
 		return nil, err
 	}
 	return ParseMetricsResponse(rsp)
+}
+
+// OpenapiJSONWithResponse This document as JSON
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
+func (c *ClientWithResponses) OpenapiJSONWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*OpenapiJSONResponse, error) {
+	rsp, err := c.OpenapiJSON(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseOpenapiJSONResponse(rsp)
 }
 
 // OpenapiWithResponse This document
@@ -11373,6 +11591,32 @@ func (c *ClientWithResponses) RestoreTenantWithResponse(ctx context.Context, slu
 	return ParseRestoreTenantResponse(rsp)
 }
 
+// ParseDocsResponse parses an HTTP response from a DocsWithResponse call
+func ParseDocsResponse(rsp *http.Response) (*DocsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DocsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseHealthResponse parses an HTTP response from a HealthWithResponse call
 func ParseHealthResponse(rsp *http.Response) (*HealthResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -11420,6 +11664,39 @@ func ParseMetricsResponse(rsp *http.Response) (*MetricsResponse, error) {
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseOpenapiJSONResponse parses an HTTP response from a OpenapiJSONWithResponse call
+func ParseOpenapiJSONResponse(rsp *http.Response) (*OpenapiJSONResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &OpenapiJSONResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

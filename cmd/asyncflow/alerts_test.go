@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // noticed is what a notice says.
@@ -25,6 +26,7 @@ func (w *worker) notices(t *testing.T) map[string]noticed {
 	for _, d := range w.deliveries() {
 		var n noticed
 		require.NoError(t, json.Unmarshal(d.Context, &n))
+		require.NoError(t, contracttest.CheckJSON("AlertNotice", d.Context))
 		all[d.ID] = n
 	}
 	return all

@@ -17,6 +17,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // batchWorker is a worker that gets several tasks in a request, and keeps what it got.
@@ -36,6 +37,9 @@ func startBatchWorker(t *testing.T, handle func(rw http.ResponseWriter, r *http.
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			err = webhook.Verify(body, r.Header)
+		}
+		if err == nil {
+			err = contracttest.CheckJSON("DeliveryBatch", body)
 		}
 		var got struct{ Deliveries []delivery }
 		if err == nil {

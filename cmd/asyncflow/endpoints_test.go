@@ -24,6 +24,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // runHere runs a command as the program would, with an environment of its own.
@@ -48,6 +49,7 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 		}
 		var c struct{ Type, Challenge string }
 		if json.Unmarshal(body, &c) == nil && c.Type == "asyncflow.challenge" && r.URL.Path == "/echo" {
+			assert.NoError(t, contracttest.CheckJSON("Challenge", body))
 			json.NewEncoder(w).Encode(map[string]string{"challenge": c.Challenge})
 			return
 		}

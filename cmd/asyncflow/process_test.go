@@ -24,6 +24,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -33,6 +34,7 @@ import (
 const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
 
 func TestMain(m *testing.M) {
+	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
 		os.Exit(m.Run())
 	}
@@ -222,6 +224,9 @@ func startWorker(t *testing.T, handle func(w http.ResponseWriter, r *http.Reques
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			err = webhook.Verify(body, r.Header)
+		}
+		if err == nil {
+			err = contracttest.CheckJSON("Delivery", body)
 		}
 		var d delivery
 		if err == nil {

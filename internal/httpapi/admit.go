@@ -176,6 +176,10 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" { // a small body could become a huge one
 		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
 	}
+	wanted := o.route.Operation.RequestBody
+	if wanted == nil && len(c.Body()) > 0 && string(c.Body()) != "{}" {
+		return asyncflow.InvalidField("body", "must be empty: this call takes none")
+	}
 	if n := len(c.Body()); n > s.cfg.MaxBody {
 		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
 			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
@@ -185,10 +189,6 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 	}
 	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return asyncflow.InvalidField("Content-Type", "must be application/json")
-	}
-	wanted := o.route.Operation.RequestBody
-	if wanted == nil && len(c.Body()) > 0 && string(c.Body()) != "{}" {
-		return asyncflow.InvalidField("body", "must be empty: this call takes none")
 	}
 	if wanted != nil && len(c.Body()) == 0 {
 		if wanted.Value.Required {

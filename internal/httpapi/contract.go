@@ -168,7 +168,7 @@ func (o *operation) readAudit(op *openapi3.Operation) {
 	manages := o.scopes[auth.KindTenant] == auth.ScopeManage || o.scopes[auth.KindOperator] != ""
 	o.audited = o.access == accessToken && (manages || o.route.Method != http.MethodGet && !o.bulk)
 	for name := range op.Responses.Map() {
-		if status, err := strconv.Atoi(name); err == nil {
+		if status, err := strconv.Atoi(name); err == nil && status < 300 {
 			o.status = max(o.status, status)
 		}
 	}

@@ -201,6 +201,7 @@ func TestWireProblems(t *testing.T) {
 	}{
 		"header": {"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n", 431, "too_large", "header", "16384"},
 		"body":   {"POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n", 413, "too_large", "body", "65536"},
+		"method": {"BREW /healthz HTTP/1.1\r\nHost: h\r\n\r\n", 400, "invalid_argument", "method", "is not known"},
 		"chunk":  {"POST /v1/tasks HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body", ""},
 	} {
 		answers, closed := b.exchange(c.request)

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -27,9 +26,4 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 		return nil, err
 	}
 	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
-}
-
-// Openapi returns the contract.
-func (s *Server) Openapi(context.Context, OpenapiRequestObject) (OpenapiResponseObject, error) {
-	return Openapi200ApplicationyamlResponse{Body: bytes.NewReader(asyncflow.OpenAPI), ContentLength: int64(len(asyncflow.OpenAPI))}, nil
 }

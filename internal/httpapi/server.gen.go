@@ -19,12 +19,18 @@ import (
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// Docs This document to read and search
+	// (GET /docs)
+	Docs(c *fiber.Ctx) error
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(c *fiber.Ctx) error
 	// Metrics What this node counts, for Prometheus
 	// (GET /metrics)
 	Metrics(c *fiber.Ctx) error
+	// OpenapiJSON This document as JSON
+	// (GET /openapi.json)
+	OpenapiJSON(c *fiber.Ctx) error
 	// Openapi This document
 	// (GET /openapi.yaml)
 	Openapi(c *fiber.Ctx) error
@@ -204,6 +210,24 @@ type ServerInterfaceWrapper struct {
 type MiddlewareFunc fiber.Handler
 type HandlerMiddlewareFunc func(c *fiber.Ctx, next fiber.Handler) error
 
+// Docs operation middleware
+func (siw *ServerInterfaceWrapper) Docs(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Docs(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // Health operation middleware
 func (siw *ServerInterfaceWrapper) Health(c *fiber.Ctx) error {
 
@@ -227,6 +251,24 @@ func (siw *ServerInterfaceWrapper) Metrics(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.Metrics(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// OpenapiJSON operation middleware
+func (siw *ServerInterfaceWrapper) OpenapiJSON(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.OpenapiJSON(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2017,19 +2059,35 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 		router.Use(fiber.Handler(m))
 	}
 
-	router.Get(options.BaseURL+"/v1/task-types", wrapper.ListTaskTypes)
+	router.Get(options.BaseURL+"/docs", wrapper.Docs)
 
-	router.Delete(options.BaseURL+"/v1/task-types/:type", wrapper.DeleteTaskType)
+	router.Get(options.BaseURL+"/healthz", wrapper.Health)
 
-	router.Get(options.BaseURL+"/v1/task-types/:type", wrapper.GetTaskType)
+	router.Get(options.BaseURL+"/metrics", wrapper.Metrics)
 
-	router.Put(options.BaseURL+"/v1/task-types/:type", wrapper.PutTaskType)
+	router.Get(options.BaseURL+"/openapi.json", wrapper.OpenapiJSON)
 
-	router.Post(options.BaseURL+"/v1/task-types/:type/pause", wrapper.PauseTaskType)
+	router.Get(options.BaseURL+"/openapi.yaml", wrapper.Openapi)
 
-	router.Post(options.BaseURL+"/v1/task-types/:type/resume", wrapper.ResumeTaskType)
+	router.Get(options.BaseURL+"/readyz", wrapper.Ready)
 
-	router.Post(options.BaseURL+"/v1/task-types/:type/release", wrapper.ReleaseFlowKey)
+	router.Delete(options.BaseURL+"/v1/alerts", wrapper.DeleteAlerts)
+
+	router.Get(options.BaseURL+"/v1/alerts", wrapper.GetAlerts)
+
+	router.Put(options.BaseURL+"/v1/alerts", wrapper.PutAlerts)
+
+	router.Get(options.BaseURL+"/v1/audit", wrapper.ListAudit)
+
+	router.Get(options.BaseURL+"/v1/audit/operator", wrapper.ListOperatorAudit)
+
+	router.Post(options.BaseURL+"/v1/callbacks/:id/complete", wrapper.CompleteTask)
+
+	router.Post(options.BaseURL+"/v1/callbacks/:id/fail", wrapper.FailTask)
+
+	router.Post(options.BaseURL+"/v1/callbacks/:id/heartbeat", wrapper.Heartbeat)
+
+	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
 
 	router.Get(options.BaseURL+"/v1/endpoints", wrapper.ListEndpoints)
 
@@ -2041,33 +2099,21 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Patch(options.BaseURL+"/v1/endpoints/:id", wrapper.UpdateEndpoint)
 
-	router.Post(options.BaseURL+"/v1/endpoints/:id/verify", wrapper.VerifyEndpoint)
-
 	router.Post(options.BaseURL+"/v1/endpoints/:id/enable", wrapper.EnableEndpoint)
 
 	router.Post(options.BaseURL+"/v1/endpoints/:id/rotate-secret", wrapper.RotateEndpointSecret)
 
-	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
+	router.Post(options.BaseURL+"/v1/endpoints/:id/verify", wrapper.VerifyEndpoint)
 
-	router.Post(options.BaseURL+"/v1/tasks", wrapper.SubmitTask)
+	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
 
-	router.Post(options.BaseURL+"/v1/tasks/batch", wrapper.SubmitTasks)
+	router.Get(options.BaseURL+"/v1/operations", wrapper.ListOperations)
 
-	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
+	router.Get(options.BaseURL+"/v1/operations/:id", wrapper.GetOperation)
 
-	router.Post(options.BaseURL+"/v1/tasks/redrive", wrapper.RedriveTasks)
+	router.Post(options.BaseURL+"/v1/operations/:id/stop", wrapper.StopOperation)
 
-	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
-
-	router.Patch(options.BaseURL+"/v1/tasks/:id", wrapper.PatchTask)
-
-	router.Post(options.BaseURL+"/v1/tasks/:id/cancel", wrapper.CancelTask)
-
-	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
-
-	router.Get(options.BaseURL+"/v1/tasks/:id/attempts", wrapper.ListAttempts)
-
-	router.Get(options.BaseURL+"/v1/tasks/:id/events", wrapper.TaskEvents)
+	router.Get(options.BaseURL+"/v1/quota", wrapper.GetQuota)
 
 	router.Get(options.BaseURL+"/v1/schedules", wrapper.ListSchedules)
 
@@ -2083,29 +2129,43 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/schedules/:name/trigger", wrapper.TriggerSchedule)
 
-	router.Get(options.BaseURL+"/v1/operations", wrapper.ListOperations)
-
-	router.Get(options.BaseURL+"/v1/operations/:id", wrapper.GetOperation)
-
-	router.Post(options.BaseURL+"/v1/operations/:id/stop", wrapper.StopOperation)
-
 	router.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
 
-	router.Post(options.BaseURL+"/v1/callbacks/:id/complete", wrapper.CompleteTask)
+	router.Get(options.BaseURL+"/v1/task-types", wrapper.ListTaskTypes)
 
-	router.Post(options.BaseURL+"/v1/callbacks/:id/fail", wrapper.FailTask)
+	router.Delete(options.BaseURL+"/v1/task-types/:type", wrapper.DeleteTaskType)
 
-	router.Post(options.BaseURL+"/v1/callbacks/:id/heartbeat", wrapper.Heartbeat)
+	router.Get(options.BaseURL+"/v1/task-types/:type", wrapper.GetTaskType)
 
-	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
+	router.Put(options.BaseURL+"/v1/task-types/:type", wrapper.PutTaskType)
 
-	router.Delete(options.BaseURL+"/v1/alerts", wrapper.DeleteAlerts)
+	router.Post(options.BaseURL+"/v1/task-types/:type/pause", wrapper.PauseTaskType)
 
-	router.Get(options.BaseURL+"/v1/alerts", wrapper.GetAlerts)
+	router.Post(options.BaseURL+"/v1/task-types/:type/release", wrapper.ReleaseFlowKey)
 
-	router.Put(options.BaseURL+"/v1/alerts", wrapper.PutAlerts)
+	router.Post(options.BaseURL+"/v1/task-types/:type/resume", wrapper.ResumeTaskType)
 
-	router.Get(options.BaseURL+"/v1/quota", wrapper.GetQuota)
+	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks", wrapper.SubmitTask)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
+
+	router.Patch(options.BaseURL+"/v1/tasks/:id", wrapper.PatchTask)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id/attempts", wrapper.ListAttempts)
+
+	router.Post(options.BaseURL+"/v1/tasks/:id/cancel", wrapper.CancelTask)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id/events", wrapper.TaskEvents)
+
+	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
+
+	router.Post(options.BaseURL+"/v1/tasks/batch", wrapper.SubmitTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks/redrive", wrapper.RedriveTasks)
 
 	router.Get(options.BaseURL+"/v1/tenants", wrapper.ListTenants)
 
@@ -2119,23 +2179,47 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/tenants/:slug/restore", wrapper.RestoreTenant)
 
-	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
-
-	router.Get(options.BaseURL+"/v1/audit", wrapper.ListAudit)
-
-	router.Get(options.BaseURL+"/v1/audit/operator", wrapper.ListOperatorAudit)
-
-	router.Get(options.BaseURL+"/healthz", wrapper.Health)
-
-	router.Get(options.BaseURL+"/readyz", wrapper.Ready)
-
-	router.Get(options.BaseURL+"/openapi.yaml", wrapper.Openapi)
-
-	router.Get(options.BaseURL+"/metrics", wrapper.Metrics)
-
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type DocsRequestObject struct {
+}
+
+type DocsResponseObject interface {
+	VisitDocsResponse(ctx *fiber.Ctx) error
+}
+
+type Docs200TexthtmlResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response Docs200TexthtmlResponse) VisitDocsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/html")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
+	return err
+}
+
+type DocsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DocsdefaultApplicationProblemPlusJSONResponse) VisitDocsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
 
 type HealthRequestObject struct {
 }
@@ -2188,6 +2272,34 @@ type MetricsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response MetricsdefaultApplicationProblemPlusJSONResponse) VisitMetricsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenapiJSONRequestObject struct {
+}
+
+type OpenapiJSONResponseObject interface {
+	VisitOpenapiJSONResponse(ctx *fiber.Ctx) error
+}
+
+type OpenapiJSON200JSONResponse map[string]interface{}
+
+func (response OpenapiJSON200JSONResponse) VisitOpenapiJSONResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type OpenapiJSONdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response OpenapiJSONdefaultApplicationProblemPlusJSONResponse) VisitOpenapiJSONResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3911,12 +4023,18 @@ func (response RestoreTenantdefaultApplicationProblemPlusJSONResponse) VisitRest
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// Docs This document to read and search
+	// (GET /docs)
+	Docs(ctx context.Context, request DocsRequestObject) (DocsResponseObject, error)
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(ctx context.Context, request HealthRequestObject) (HealthResponseObject, error)
 	// Metrics What this node counts, for Prometheus
 	// (GET /metrics)
 	Metrics(ctx context.Context, request MetricsRequestObject) (MetricsResponseObject, error)
+	// OpenapiJSON This document as JSON
+	// (GET /openapi.json)
+	OpenapiJSON(ctx context.Context, request OpenapiJSONRequestObject) (OpenapiJSONResponseObject, error)
 	// Openapi This document
 	// (GET /openapi.yaml)
 	Openapi(ctx context.Context, request OpenapiRequestObject) (OpenapiResponseObject, error)
@@ -4105,6 +4223,31 @@ type strictHandler struct {
 // middleware; keep it in sync with fibermiddleware.ValidatedBodyLocalsKey.
 const validatedBodyLocalsKey = "x-oapi-codegen-validated-body"
 
+// Docs operation middleware
+func (sh *strictHandler) Docs(ctx *fiber.Ctx) error {
+	var request DocsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Docs(ctx.UserContext(), request.(DocsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Docs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DocsResponseObject); ok {
+		if err := validResponse.VisitDocsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // Health operation middleware
 func (sh *strictHandler) Health(ctx *fiber.Ctx) error {
 	var request HealthRequestObject
@@ -4147,6 +4290,31 @@ func (sh *strictHandler) Metrics(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(MetricsResponseObject); ok {
 		if err := validResponse.VisitMetricsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// OpenapiJSON operation middleware
+func (sh *strictHandler) OpenapiJSON(ctx *fiber.Ctx) error {
+	var request OpenapiJSONRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.OpenapiJSON(ctx.UserContext(), request.(OpenapiJSONRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "OpenapiJSON")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(OpenapiJSONResponseObject); ok {
+		if err := validResponse.VisitOpenapiJSONResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/docspage"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -68,7 +70,8 @@ type Server struct {
 	contract *contract
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
-	streams  atomic.Int32 // that are open
+	streams  atomic.Int32           // that are open
+	docs     func() ([]byte, error) // the page of the contract
 
 	throttles throttles
 	denied    *deniedCalls
@@ -104,6 +107,7 @@ func New(cfg Config) (*Server, error) {
 	c.keep(cfg.Surface)
 	s := &Server{cfg: cfg, log: cfg.Log, contract: c, throttles: throttles{tenants: map[string]*rate.Limiter{}}}
 	s.denied = newDeniedCalls(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
+	s.docs = sync.OnceValues(func() ([]byte, error) { return docspage.Make(c.doc) })
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{
 		AppName:               "asyncflow",

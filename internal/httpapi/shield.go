@@ -3,7 +3,9 @@ package httpapi
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
 	"github.com/asyncflow/asyncflow"
@@ -16,7 +18,15 @@ func (s *Server) harden(server *fasthttp.Server) {
 	handler, failed := server.Handler, server.ErrorHandler
 	server.Handler = func(c *fasthttp.RequestCtx) {
 		defer s.shield(c)
-		handler(c)
+		if slices.Contains(fiber.DefaultMethods, string(c.Method())) {
+			handler(c)
+		} else { // the framework would answer it with a text
+			writeProblem(c, asyncflow.InvalidField("method", "is not known"))
+			c.SetConnectionClose()
+		}
+		if Inspect != nil {
+			s.inspect(c)
+		}
 	}
 	server.ErrorHandler = func(c *fasthttp.RequestCtx, err error) {
 		defer s.shield(c)
@@ -31,12 +41,18 @@ func (s *Server) shield(c *fasthttp.RequestCtx) {
 	if p == nil {
 		return
 	}
-	body, _ := encode(problemOf(&asyncflow.Error{Code: asyncflow.CodeInternal, Err: fmt.Errorf("%v", p)}))
-	c.Response.Reset()
-	c.SetStatusCode(fasthttp.StatusInternalServerError)
-	c.SetContentType("application/problem+json")
-	c.SetBody(body)
+	writeProblem(c, &asyncflow.Error{Code: asyncflow.CodeInternal, Err: fmt.Errorf("%v", p)})
 	c.SetConnectionClose()
 	defer func() { _ = recover() }() // the log may be what is broken
 	s.log.Error("panic outside of a request's handler", "panic", p, "stack", string(debug.Stack()))
+}
+
+// writeProblem answers with a problem document where no handler can.
+func writeProblem(c *fasthttp.RequestCtx, err error) {
+	p := problemOf(err)
+	body, _ := encode(p)
+	c.Response.Reset()
+	c.SetStatusCode(p.Status)
+	c.SetContentType("application/problem+json")
+	c.SetBody(body)
 }

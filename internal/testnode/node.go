@@ -16,6 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -33,6 +34,7 @@ type Node struct {
 // this machine, and challenges endpoints. It ends with the process, and so does its
 // database: an example has nobody to end them for it. It panics if it can't be started.
 var Shared = sync.OnceValue(func() *Node {
+	contracttest.Watch()
 	n := &Node{}
 	if err := n.start(); err != nil {
 		panic(err)

@@ -1,0 +1,113 @@
+// Package contracttest holds what servers and dispatchers send in tests against
+// openapi.yaml. A test program calls Watch before it makes its first server.
+package contracttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
+)
+
+// Document is the contract.
+var Document = sync.OnceValue(func() *openapi3.T {
+	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
+	if err != nil {
+		panic(err)
+	}
+	return doc
+})
+
+// Status is an answer that a call may have.
+type Status struct {
+	Operation string
+	Status    int
+}
+
+// Watch ends the process when one of its servers gives an answer that the contract
+// doesn't have: nothing in a test can overlook that.
+func Watch() {
+	httpapi.Inspect = func(a httpapi.Answer) {
+		if err := Check(a); err != nil {
+			fmt.Fprintf(os.Stderr, "%s %s is answered with %d, against openapi.yaml: %v\n%.2000s\n", a.Method, a.Path, a.Status, err, a.Body)
+			os.Exit(1)
+		}
+		if a.Route != nil {
+			seen.Store(Status{a.Route.Operation.OperationID, a.Status}, true)
+		}
+	}
+}
+
+var seen sync.Map // of Status
+
+// Unseen returns which of the answers that the contract has were not given since Watch;
+// but for 500, which every call has, as it may have a fault.
+func Unseen() (all []Status) {
+	for _, item := range Document().Paths.Map() {
+		for _, op := range item.Operations() {
+			for name := range op.Responses.Map() {
+				status, err := strconv.Atoi(name)
+				if err != nil || status == http.StatusInternalServerError { // or the default
+					continue
+				}
+				if _, ok := seen.Load(Status{op.OperationID, status}); !ok {
+					all = append(all, Status{op.OperationID, status})
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Status) int { return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b)) })
+	return all
+}
+
+// Check holds an answer against the contract: that its call may have this status, and
+// its headers and its body. What is no call has a problem document.
+func Check(a httpapi.Answer) error {
+	if a.Route == nil {
+		if a.Status < 400 {
+			return fmt.Errorf("there is no such call")
+		}
+		return CheckJSON("Problem", a.Body)
+	}
+	r := a.Route.Operation.Responses.Value(strconv.Itoa(a.Status))
+	if r == nil {
+		return fmt.Errorf("%s doesn't have this status", a.Route.Operation.OperationID)
+	}
+	media, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
+	switch {
+	case len(r.Value.Content) == 0 && len(a.Body) > 0:
+		return fmt.Errorf("it has a body")
+	case len(r.Value.Content) > 0 && r.Value.Content[media] == nil:
+		return fmt.Errorf("its Content-Type is %q", media)
+	}
+	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: &http.Request{Method: a.Method, URL: &url.URL{Path: a.Path}}, Route: a.Route},
+		Status:                 a.Status,
+		Header:                 a.Header,
+		Body:                   io.NopCloser(bytes.NewReader(a.Body)),
+		Options:                &openapi3filter.Options{ExcludeResponseBody: !strings.HasSuffix(media, "json"), IncludeResponseStatus: true},
+	})
+}
+
+// CheckJSON holds a document against a schema of the contract, such as Delivery.
+func CheckJSON(schema string, raw []byte) error {
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	return Document().Components.Schemas[schema].Value.VisitJSON(v, openapi3.EnableFormatValidation())
+}

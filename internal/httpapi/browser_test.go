@@ -1,0 +1,95 @@
+package httpapi_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// startBrowser returns a context of a browser that reaches this machine only; where
+// there is none the test is skipped.
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("there is no browser: install chromium")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900))
+	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		assert.NoError(t, chromedp.Cancel(ctx)) // waits for its end
+		cancel()
+		stop()
+	})
+	return ctx
+}
+
+// A browser shows the page, without a request to anywhere else or anything to complain of.
+func TestDocsInABrowser(t *testing.T) {
+	b := setup(t)
+	ctx := startBrowser(t)
+	var mu sync.Mutex
+	var requests, complaints []string
+	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch ev := ev.(type) {
+		case *network.EventRequestWillBeSent:
+			requests = append(requests, ev.Request.URL)
+		case *log.EventEntryAdded:
+			complaints = append(complaints, ev.Entry.Text)
+		}
+	}))
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	require.NoError(t, err)
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(b.url+"/docs"), chromedp.WaitVisible(chromedp.CSS("#submitTask"))))
+	assert.Equal(t, "Submit a task", ask[string](t, ctx, `document.querySelector("#submitTask h3").innerText`))
+	assert.Greater(t, ask[int](t, ctx, `document.querySelectorAll("article p.call").length`), 60)
+	assert.Equal(t, "grid", ask[string](t, ctx, `getComputedStyle(document.body).display`), "its style was applied")
+	require.NoError(t, chromedp.Do(ctx, chromedp.Click(chromedp.CSS(`nav a[href="#deliver"]`)), chromedp.WaitVisible(chromedp.CSS("#deliver:target"))))
+	assert.True(t, ask[bool](t, ctx, `Math.abs(document.querySelector("#deliver").getBoundingClientRect().top) < innerHeight`), "the link leads to it")
+	seen := func() ([]string, []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		return requests, complaints
+	}
+	requests, complaints = seen()
+	assert.NotEmpty(t, requests)
+	for _, url := range requests {
+		assert.True(t, strings.HasPrefix(url, b.url+"/"), url)
+	}
+	assert.Empty(t, complaints)
+
+	refused := ask[string](t, ctx, `fetch("http://elsewhere.example/").then(() => "fetched", () => "refused")`)
+	assert.Equal(t, "refused", refused, "the policy lets nothing through")
+	_, complaints = seen()
+	assert.NotEmpty(t, complaints, "and would have been noticed")
+}
+
+// ask returns the value of an expression on the page.
+func ask[T any](t *testing.T, ctx context.Context, expression string) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(t, err)
+	return v
+}

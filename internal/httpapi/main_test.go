@@ -1,0 +1,33 @@
+package httpapi_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/asyncflow/asyncflow/internal/contracttest"
+)
+
+// Every answer that a test gets is held against the contract. And when all tests have
+// run, each answer that the contract has was given to one of them.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	contracttest.Watch()
+	code := m.Run()
+	if unseen := contracttest.Unseen(); code == 0 && ranAll() && len(unseen) > 0 {
+		fmt.Printf("openapi.yaml has answers that no test has got: %v\n", unseen)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// ranAll tells whether no test was left out.
+func ranAll() bool {
+	for _, name := range []string{"run", "skip", "list", "fuzz"} {
+		if flag.Lookup("test."+name).Value.String() != "" {
+			return false
+		}
+	}
+	return !testing.Short()
+}
