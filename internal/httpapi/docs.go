@@ -19,29 +19,29 @@ func (s *Server) Openapi(context.Context, OpenapiRequestObject) (OpenapiResponse
 // OpenapiJSON returns the contract as JSON.
 func (s *Server) OpenapiJSON(context.Context, OpenapiJSONRequestObject) (OpenapiJSONResponseObject, error) {
 	doc, err := yaml.YAMLToJSON(asyncflow.OpenAPI)
-	return document{contentType: fiber.MIMEApplicationJSON, body: doc}, err
+	return rawAnswer{contentType: fiber.MIMEApplicationJSON, body: doc}, err
 }
 
 // Docs returns the contract as a page.
 func (s *Server) Docs(context.Context, DocsRequestObject) (DocsResponseObject, error) {
 	page, err := s.docs()
-	return document{contentType: fiber.MIMETextHTMLCharsetUTF8, body: page}, err
+	return rawAnswer{contentType: fiber.MIMETextHTMLCharsetUTF8, body: page}, err
 }
 
-// document is an answer that is no JSON of a type of ours.
-type document struct {
+// rawAnswer is an answer that is no JSON of a type of ours.
+type rawAnswer struct {
 	contentType string
 	body        []byte
 }
 
 // VisitOpenapiJSONResponse writes it.
-func (d document) VisitOpenapiJSONResponse(c *fiber.Ctx) error {
+func (d rawAnswer) VisitOpenapiJSONResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, d.contentType)
 	return c.Send(d.body)
 }
 
 // VisitDocsResponse writes it.
-func (d document) VisitDocsResponse(c *fiber.Ctx) error {
+func (d rawAnswer) VisitDocsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentSecurityPolicy, docspage.Policy)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	return d.VisitOpenapiJSONResponse(c)
