@@ -15,10 +15,10 @@ test("a slow handler is reported", async (t) => {
   }), { answerWithinMs: 1 });
   assert.equal((await b.deliver()).status, 202);
   assert.equal(b.worker.inFlight, 1);
-  let tries = 0;
-  b.answers["complete"] = () => ({ status: ++tries < 3 ? [503, 429][tries - 1] ?? 0 : 200 });
+  const statuses = [0, 503, 429, 200];
+  b.answers["complete"] = () => ({ status: statuses.shift() ?? assert.fail() });
   go.resolve();
-  for (let i = 0; i < 3; i++) assert.deepEqual((await b.report("complete")).body, { output: { n: 1 } });
+  for (let i = 0; i < 4; i++) assert.deepEqual((await b.report("complete")).body, { output: { n: 1 } });
   await b.worker.close();
   assert.equal(b.count("complete"), 0);
 });
@@ -42,6 +42,22 @@ test("a connection that breaks: the result is reported", async (t) => {
   hangUp.abort();
   await assert.rejects(answer);
   await b.report("heartbeat"); // it may mean that the attempt is over
+  go.resolve();
+  assert.deepEqual((await b.report("complete")).body, { output: 1 });
+});
+
+test("a fetch-style server whose client hangs up", async (t) => {
+  const [begun, go] = [deferred(), deferred()];
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async () => {
+    begun.resolve();
+    await go.promise;
+    return 1;
+  }));
+  const hangUp = new AbortController();
+  const answer = b.worker.fetch(new Request("http://worker/", { ...signed(b.envelope()), signal: hangUp.signal }));
+  await begun.promise;
+  hangUp.abort();
+  await answer;
   go.resolve();
   assert.deepEqual((await b.report("complete")).body, { output: 1 });
 });

@@ -58,7 +58,8 @@ export class Bench {
     const verb = req.url?.split("/").pop() ?? "";
     const { status, body: doc } = this.answers[verb]?.(req.url ?? "") ?? { status: 200 };
     const running = { status: "running", deadline: new Date(Date.now() + 60_000).toISOString() };
-    res.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(doc ?? running));
+    if (status === 0) res.destroy(); // no answer
+    else res.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(doc ?? running));
     this.reports.push({ verb, body: body ? (JSON.parse(body) as Record<string, unknown>) : {}, token: req.headers.authorization ?? "" });
     this.wake();
   }
