@@ -21,6 +21,10 @@ const typescript = "../../sdk/typescript"
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	needsNode(t)
+	for _, dir := range []string{"src", "test"} { // looked at by this process, or go test would show an older pass
+		_, err := os.ReadDir(filepath.Join(typescript, dir))
+		require.NoError(t, err)
+	}
 	runNPM(t, nil, "run", "--silent", "build")
 	runNPM(t, nil, "run", "--silent", "build:test")
 	dir := pgtest.Dir(t)

@@ -4,7 +4,7 @@ import type { Problem } from "./types.js";
 
 /** How a Client calls. */
 export interface ClientOptions {
-  /** Bounds each call: connecting, retries, and reading the whole answer. 30,000 unless told. */
+  /** Bounds each call: connecting, retries, and reading the whole answer. 30,000 unless told; Infinity: no bound. */
   timeoutMs?: number;
   /** How often a call is tried again that reads, or submits tasks with keys; 3 unless told. */
   retries?: number;

@@ -20,7 +20,7 @@ async function serve(worker: Worker, req: IncomingMessage, res: ServerResponse):
   }
   const receipt = await worker.receive({ method: req.method ?? "", headers, body: req });
   const answer = await Promise.race([receipt.answer, gone]);
-  if (!answer) return receipt.end(false);
+  if (!answer || res.destroyed) return receipt.end(false);
   const sent = new Promise<true>((resolve) => res.once("finish", () => resolve(true)));
   res.writeHead(answer.status, { ...headersOf(answer), "Content-Length": Buffer.byteLength(answer.body) });
   res.end(answer.body);

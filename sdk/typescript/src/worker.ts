@@ -171,7 +171,9 @@ export class Worker {
     const inTime = x.runs.filter((r) => r.inTime);
     if (h.answerWithinMs < 0) x.decide(false);
     for (const r of x.runs) {
-      if (!inTime.includes(r)) void r.finish({ kind: "retry", error: "its deadline had passed when it came" });
+      if (inTime.includes(r)) continue;
+      r.abort(new AbortedError("lost"));
+      void r.finish({ kind: "retry", error: "its deadline had passed when it came" });
     }
     h.start(inTime);
     x.wait(Math.max(0, h.answerWithinMs));
