@@ -21,7 +21,8 @@ async function serve(worker: Worker, req: IncomingMessage, res: ServerResponse):
   const receipt = await worker.receive({ method: req.method ?? "", headers, body: req });
   const answer = await Promise.race([receipt.answer, gone]);
   if (!answer || res.destroyed) return receipt.end(false);
-  const sent = new Promise<true>((resolve) => res.once("finish", () => resolve(true)));
+  const { socket } = req; // finish also comes when the write has failed
+  const sent = new Promise<boolean>((resolve) => res.once("finish", () => resolve(!socket.destroyed && !socket.errored)));
   res.writeHead(answer.status, { ...headersOf(answer), "Content-Length": Buffer.byteLength(answer.body) });
   res.end(answer.body);
   receipt.end((await Promise.race([sent, gone])) === true);

@@ -46,6 +46,14 @@ test("a connection that breaks: the result is reported", async (t) => {
   assert.deepEqual((await b.report("complete")).body, { output: 1 });
 });
 
+test("a connection that breaks in the middle of the answer", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => "x".repeat(20 << 20)));
+  const answer = await fetch(b.workerURL, signed(b.envelope()));
+  assert.equal(answer.status, 200);
+  await answer.body?.cancel();
+  assert.equal(String((await b.report("complete")).body["output"]).length, 20 << 20);
+});
+
 test("a fetch-style server whose client hangs up", async (t) => {
   const [begun, go] = [deferred(), deferred()];
   const b = await Bench.start(t, (w) => w.handle("images", "inspect", async () => {
