@@ -11,12 +11,15 @@ const [url, token] = [process.env["ASYNCFLOW_URL"] ?? "", process.env["ASYNCFLOW
 const options = { skip: url === "" ? "ASYNCFLOW_URL and ASYNCFLOW_TOKEN are not set" : false };
 const program = (name: string) => new URL(`docs/${name}.js`, import.meta.url).pathname;
 
+// Ends a process when its standard input does: also when this one is killed.
+const endsWithUs = "data:text/javascript,process.stdin.resume().once('end',()=>process.exit(1)).unref()";
+
 test("the programs of docs/typescript.md", options, async (t) => {
   const stage = (name: string) => ({ name, retry: { max_attempts: 2, interval: -0.1 } });
   await new Client(url, token).putTaskType("images", { stages: [stage("inspect"), stage("resize")] });
   const port = await freePort();
   const env = { ...process.env, PORT: String(port), WORKER_URL: `http://127.0.0.1:${port}` };
-  const worker = spawn(process.execPath, [program("worker")], { env, stdio: ["ignore", "pipe", "inherit"] });
+  const worker = spawn(process.execPath, ["--import", endsWithUs, program("worker")], { env, stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise<number | null>((resolve) => worker.once("exit", resolve));
   t.after(() => worker.kill("SIGKILL"));
   await registered(worker.stdout, 2);
