@@ -43,6 +43,14 @@ lint: ## Check the format, vet, staticcheck and openapi.yaml
 generate: ## Make the code that comes from openapi.yaml again
 	$(GO) generate ./client/api ./internal/httpapi
 
+typescript: ## Install what sdk/typescript is built with, and test it
+	npm --prefix sdk/typescript ci --no-audit --no-fund
+	$(GO) test -count=1 -v -run '^TestTypeScript$$' ./cmd/asyncflow
+
+generate-typescript: ## Make the types of sdk/typescript from openapi.yaml again
+	npm --prefix sdk/typescript ci --no-audit --no-fund
+	npm --prefix sdk/typescript run generate
+
 bench: bench-peers ## Measure all that has a target, beside the peers; takes a quarter of an hour
 	$(GO) run ./bench
 
@@ -97,4 +105,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

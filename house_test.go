@@ -92,7 +92,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 	}
 }
 
-// The version of the API is the newest one in the list of changes.
+// The version of the API, and of the npm package, is the newest one in the list of changes.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	var contract struct {
@@ -102,6 +102,9 @@ func TestVersions(t *testing.T) {
 	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindStringSubmatch(readText(t, "CHANGELOG.md"))
 	require.NotNil(t, newest)
 	require.Equal(t, contract.Info.Version, newest[1])
+	var npm struct{ Version string }
+	require.NoError(t, yaml.Unmarshal([]byte(readText(t, "sdk/typescript/package.json")), &npm))
+	require.Equal(t, contract.Info.Version, npm.Version)
 }
 
 // SECURITY.md names tests that exist.

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+)
+
+const typescript = "../../sdk/typescript"
+
+// The TypeScript package does what it says against a real server: its own tests, which are
+// Node's, and the programs of docs/typescript.md.
+func TestTypeScript(t *testing.T) {
+	t.Parallel()
+	needsNode(t)
+	for _, dir := range []string{"src", "test"} { // looked at by this process, or go test would show an older pass
+		_, err := os.ReadDir(filepath.Join(typescript, dir))
+		require.NoError(t, err)
+	}
+	runNPM(t, nil, "run", "--silent", "build")
+	runNPM(t, nil, "run", "--silent", "build:test")
+	dir := pgtest.Dir(t)
+	p := start(t, nil, "dev", "--addr=127.0.0.1:0", "--data="+dir, "--no-samples")
+	f := readDevFile(t, dir)
+	out := runNPM(t, []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token}, "test", "--silent")
+	require.Contains(t, out, "\n# fail 0\n")
+	require.Contains(t, out, "\n# skipped 0\n")
+}
+
+// needsNode skips the test where Node or what the package is built with isn't there.
+func needsNode(t *testing.T) {
+	version, err := exec.CommandContext(t.Context(), "node", "--version").Output()
+	major, _ := strconv.Atoi(strings.Split(strings.TrimPrefix(string(version), "v"), ".")[0])
+	if err != nil || major < 20 {
+		t.Skip("the TypeScript package is not tested: there is no Node 20 or newer")
+	}
+	if _, err := os.Stat(filepath.Join(typescript, "node_modules")); err != nil {
+		t.Skip("the TypeScript package is not tested: run npm ci in sdk/typescript first")
+	}
+}
+
+// runNPM runs npm in the package's folder, and returns what it prints.
+func runNPM(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "npm", args...)
+	cmd.Dir = typescript
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	assert.NoError(t, err, "npm %v: %s", args, out)
+	return string(out)
+}

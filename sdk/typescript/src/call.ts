@@ -1,0 +1,173 @@
+import { AsyncflowError, ConnectionError, invalid, messageOf, ProblemError } from "./errors.js";
+import { limit, pause, retryAfterOf } from "./time.js";
+import type { Problem } from "./types.js";
+
+/** How a Client calls. */
+export interface ClientOptions {
+  /** Bounds each call: connecting, retries, and reading the whole answer. 30,000 unless told; Infinity: no bound. */
+  timeoutMs?: number;
+  /** How often a call is tried again that reads, or submits tasks with keys; 3 unless told. */
+  retries?: number;
+  /** What sends requests, such as one with TLS settings; the global fetch unless told. */
+  fetch?: typeof fetch;
+}
+
+/** For one call. */
+export interface CallOptions {
+  /** Ends the call when it is aborted: the call rejects with its reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** What a call is made of. */
+export interface Call extends CallOptions {
+  query?: Record<string, string | undefined>;
+  /** JSON. */
+  body?: string | undefined;
+  /** Trying it again does no harm: it reads, or all its tasks have keys. */
+  repeatable?: boolean;
+  /** How long the server was asked to take. */
+  extraMs?: number;
+  headers?: Record<string, string>;
+}
+
+const retryMinMs = 100;
+const retryMaxMs = 2000;
+// A 503 that asks for a longer pause is the answer: the caller knows better what to do then.
+const longestRetryAfterMs = 5000;
+
+/** Calls one server. */
+export class Caller {
+  readonly url: string;
+  private readonly timeoutMs: number;
+  private readonly retries: number;
+  private readonly fetch: typeof fetch;
+  private readonly headers: Record<string, string>;
+
+  constructor(url: string, token: string, options: ClientOptions) {
+    this.url = checkURL(url);
+    token = token.trim();
+    if (/[^!-~]/.test(token)) throw invalid("token", "has white space or other characters that no token has");
+    this.timeoutMs = options.timeoutMs ?? 30_000;
+    this.retries = options.retries ?? 3;
+    this.fetch = options.fetch ?? globalThis.fetch;
+    this.headers = { Accept: "application/json, application/problem+json", "User-Agent": "asyncflow-typescript" };
+    if (token !== "") this.headers["Authorization"] = `Bearer ${token}`;
+  }
+
+  /** Sends a request and reads its answer; what is not 2xx is a ProblemError. */
+  async call<T>(method: string, path: string, c: Call = {}): Promise<T> {
+    const within = limit(this.timeoutMs + (c.extraMs ?? 0), c.signal);
+    try {
+      return await this.tries<T>(method, path, c, within.signal);
+    } finally {
+      within.done();
+    }
+  }
+
+  private async tries<T>(method: string, path: string, c: Call, signal: AbortSignal): Promise<T> {
+    let uncertain = false;
+    for (let n = 0; ; n++) {
+      try {
+        return await this.once<T>(method, path, c, signal);
+      } catch (err) {
+        if (!(err instanceof AsyncflowError)) throw err;
+        uncertain ||= err.uncertain;
+        err.uncertain = uncertain;
+        const repeatable = (c.repeatable ?? method === "GET") && n < this.retries;
+        const wait = repeatable ? pauseBefore(err, n) : undefined;
+        if (wait === undefined || !(await pause(wait, signal))) throw c.signal?.aborted ? c.signal.reason : err;
+      }
+    }
+  }
+
+  private async once<T>(method: string, path: string, c: Call, signal: AbortSignal): Promise<T> {
+    const response = await this.send(method, path, c, signal);
+    let text: string;
+    try {
+      text = await response.text();
+    } catch (err) {
+      throw this.noAnswer(err, c);
+    }
+    if (!response.ok) throw problemOf(response, text);
+    if (response.status === 204) return undefined as T;
+    try {
+      return JSON.parse(text) as T;
+    } catch (err) {
+      throw new ConnectionError(this.url, new Error(`its answer can't be read; is it an asyncflow server? ${messageOf(err)}`));
+    }
+  }
+
+  /** Sends a request once. Redirects are not followed: a token is for one server. */
+  async send(method: string, path: string, c: Call, signal: AbortSignal): Promise<Response> {
+    const url = new URL(this.url + path);
+    for (const [name, value] of Object.entries(c.query ?? {})) {
+      if (value) url.searchParams.set(name, value);
+    }
+    const headers: Record<string, string> = { ...this.headers, ...c.headers };
+    if (c.body !== undefined) headers["Content-Type"] = "application/json";
+    try {
+      return await this.fetch(url, { method, headers, redirect: "manual", signal, ...(c.body === undefined ? {} : { body: c.body }) });
+    } catch (err) {
+      throw this.noAnswer(err, c);
+    }
+  }
+
+  /** Says why there is no answer: the caller's own signal, else the connection or the time. */
+  noAnswer(err: unknown, c: CallOptions): unknown {
+    return c.signal?.aborted ? c.signal.reason : new ConnectionError(this.url, err);
+  }
+}
+
+/** Returns how long to wait before the n-th retry; undefined: it is no use. */
+function pauseBefore(err: AsyncflowError, n: number): number | undefined {
+  const asked = err instanceof ProblemError ? err.retryAfterMs : 0;
+  const worth = err instanceof ConnectionError || (err instanceof ProblemError && err.status === 503 && asked <= longestRetryAfterMs);
+  return worth ? Math.max(asked, Math.min(retryMinMs * 2 ** n, retryMaxMs)) : undefined;
+}
+
+function checkURL(raw: string): string {
+  let url: URL;
+  try {
+    url = new URL(raw.trim());
+  } catch {
+    throw invalid("url", `must be an absolute URL such as http://127.0.0.1:8080, not "${raw}"`);
+  }
+  if (url.protocol !== "http:" && url.protocol !== "https:") throw invalid("url", "must be an http or https URL");
+  if (url.username || url.password || url.search || url.hash) throw invalid("url", "must have no user, query or fragment");
+  return url.href.replace(/\/+$/, "");
+}
+
+/** Returns a part of a path, escaped. */
+export function pathPart(field: string, value: string): string {
+  if (value === "") throw invalid(field, "is required");
+  if (value === "." || value === "..") throw invalid(field, `must not be "${value}"`);
+  return encodeURIComponent(value);
+}
+
+/** Returns what an answer says went wrong. What isn't a problem document is shown by its start. */
+export function problemOf(r: Response, text: string): ProblemError {
+  let said: Partial<Problem> = {};
+  if (r.headers.get("Content-Type")?.includes("json")) {
+    try {
+      said = { ...(JSON.parse(text) as Partial<Problem>) };
+    } catch {
+      // what it doesn't say is filled in below
+    }
+  }
+  const problem: Problem = { ...said, type: said.type ?? "about:blank", title: said.title || r.statusText || `HTTP ${r.status}`, status: r.status,
+    code: said.code || codeOf(r.status) };
+  if (!problem.detail && !problem.errors?.length && r.headers.get("Content-Type")?.startsWith("text/plain")) {
+    problem.detail = text.slice(0, 200).replace(/\s+/g, " ").trim();
+  }
+  const id = said.request_id || r.headers.get("X-Request-Id");
+  if (id) problem.request_id = id;
+  return new ProblemError(r.status, problem, retryAfterOf(r.headers));
+}
+
+const codes: Record<number, string> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict",
+  413: "too_large", 429: "unavailable", 502: "unavailable", 503: "unavailable", 504: "unavailable" };
+
+// codeOf returns a code for an answer that names none, such as a proxy's.
+function codeOf(status: number): string {
+  return codes[status] ?? (status >= 300 && status < 500 ? "invalid_argument" : "internal");
+}

@@ -1,0 +1,187 @@
+import { encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
+import { Caller, pathPart, type CallOptions, type ClientOptions } from "./call.js";
+import { AsyncflowError, ConnectionError, SubmitManyError } from "./errors.js";
+import { formatDuration, pause } from "./time.js";
+import {
+  isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint, type NewTask, type Redrive, type Status,
+  type SubmittedBatch, type SubmittedTask, type Task, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec,
+} from "./types.js";
+import { watchTask, type TaskEvent } from "./watch.js";
+
+/** Which tasks list and all return. */
+export interface ListParams {
+  type: string;
+  status?: Status;
+  /** Only tasks that stand, or ended, in this stage. */
+  stage?: string;
+  /** Only tasks whose last error contains this text; capitals don't matter. */
+  error?: string;
+  /** Only tasks submitted at or after this time. */
+  since?: Date;
+  /** Only tasks submitted before this time. */
+  until?: Date;
+  /** The most tasks of a page, 1 to 500. */
+  limit?: number;
+  /** The next_cursor of the page before. */
+  cursor?: string;
+}
+
+const maxWaitMs = 60_000; // what the server waits at most
+const leastRoundMs = 250; // between two questions of wait: a server that stops answers early
+
+/** Calls one server on behalf of one tenant. */
+export class Client {
+  private readonly caller: Caller;
+
+  /**
+   * url is the server's, such as https://tasks.example.com; the token is sent with each call.
+   * @throws AsyncflowError that names url or token
+   */
+  constructor(url: string, token: string, options: ClientOptions = {}) {
+    this.caller = new Caller(url, token, options);
+  }
+
+  /** The server's URL, without a slash at its end. */
+  get url(): string {
+    return this.caller.url;
+  }
+
+  /**
+   * Submits a task and returns once it is durable. One with a key is submitted again when there
+   * is no answer: it is the same task, as long as the key's window lasts. Without a key, see
+   * AsyncflowError.uncertain.
+   */
+  async submit(task: NewTask, options: CallOptions = {}): Promise<SubmittedTask> {
+    return this.caller.call("POST", "/v1/tasks", { ...options, body: encodeTask(task), repeatable: Boolean(task.key) });
+  }
+
+  /**
+   * Submits tasks in batches of up to 1,000, one batch after the other, and returns the result of
+   * each task in their order. A bad task doesn't keep the others from being accepted. Batches
+   * whose tasks all have a key are submitted again as submit has it.
+   * @throws SubmitManyError when a batch failed as a whole; it has the results of those before
+   */
+  async submitMany(tasks: readonly NewTask[], options: CallOptions = {}): Promise<SubmitResult[]> {
+    const results: SubmitResult[] = [];
+    for (const batch of taskBatches(tasks)) {
+      try {
+        results.push(...batch.merge(batch.body ? await this.submitBatch(batch, options) : []));
+      } catch (err) {
+        throw err instanceof AsyncflowError ? new SubmitManyError(results, err) : err;
+      }
+    }
+    return results;
+  }
+
+  private async submitBatch(batch: { body: string; sent: number; repeatable: boolean }, options: CallOptions): Promise<SubmitResult[]> {
+    const answer = await this.caller.call<SubmittedBatch>("POST", "/v1/tasks/batch", { ...options, body: batch.body, repeatable: batch.repeatable });
+    if (answer.tasks.length !== batch.sent) {
+      throw new ConnectionError(this.url, new Error("its answer has another number of tasks than the batch"));
+    }
+    return answer.tasks.map(resultOf);
+  }
+
+  /** Returns a task as it stands. */
+  async get(id: string, options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}`, options);
+  }
+
+  /**
+   * Returns a task once it is final, or as it stands after timeoutMs: see isFinal. Without a
+   * timeoutMs it waits for as long as it takes.
+   */
+  async wait(id: string, options: CallOptions & { timeoutMs?: number } = {}): Promise<Task> {
+    const path = `/v1/tasks/${pathPart("id", id)}`;
+    const end = Date.now() + (options.timeoutMs ?? Infinity);
+    for (;;) {
+      const asked = Date.now();
+      const waitMs = Math.min(maxWaitMs, Math.max(0, end - asked));
+      const query = { wait: waitMs > 0 ? formatDuration(waitMs) : undefined };
+      const task = await this.caller.call<Task>("GET", path, { signal: options.signal, query, extraMs: waitMs });
+      if (isFinal(task.status) || waitMs === 0) return task;
+      await pause(Math.min(waitMs, leastRoundMs) - (Date.now() - asked), options.signal);
+    }
+  }
+
+  /**
+   * Follows a task: its journal so far and how it stands, then what happens, up to the event of
+   * the final task. When the connection breaks it connects again and goes on where it was. The
+   * first connection must succeed.
+   */
+  watch(id: string, options: CallOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
+    return watchTask(this.caller, `/v1/tasks/${pathPart("id", id)}/events`, options);
+  }
+
+  /** Returns the journal of a task, oldest first. */
+  async attempts(id: string, options: CallOptions = {}): Promise<Attempt[]> {
+    return (await this.caller.call<AttemptList>("GET", `/v1/tasks/${pathPart("id", id)}/attempts`, options)).data;
+  }
+
+  /**
+   * Returns a page of the tasks of a type, newest first, without contexts and results. next_cursor
+   * is absent on the last page; a page may have few tasks, or none, and not be the last.
+   */
+  async list(params: ListParams, options: CallOptions = {}): Promise<TaskList> {
+    const { since, until, limit, ...rest } = params;
+    const query = { ...rest, since: since?.toISOString(), until: until?.toISOString(), limit: limit?.toString() };
+    return this.caller.call("GET", "/v1/tasks", { ...options, query });
+  }
+
+  /** Goes through all tasks that list would return, page by page. */
+  async *all(params: ListParams, options: CallOptions = {}): AsyncGenerator<Task, void, undefined> {
+    for (let cursor = params.cursor; ; ) {
+      const page = await this.list(cursor ? { ...params, cursor } : params, options);
+      yield* page.data;
+      cursor = page.next_cursor;
+      if (!cursor) return;
+    }
+  }
+
+  /** Changes the priority or the time of a task that is pending or waiting. */
+  async change(id: string, patch: TaskPatch, options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("PATCH", `/v1/tasks/${pathPart("id", id)}`, { ...options, body: JSON.stringify(patch) });
+  }
+
+  /** Ends a task that is not final; the reason, which may be empty, is kept with it. */
+  async cancel(id: string, reason = "", options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/cancel`, { ...options, body: JSON.stringify(reason ? { reason } : {}) });
+  }
+
+  /**
+   * Sets a failed or cancelled task going again, in the stage where it ended unless told, with
+   * what that stage was sent before unless told.
+   */
+  async redrive(id: string, redrive: Redrive = {}, options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/redrive`, { ...options, body: JSON.stringify(redrive) });
+  }
+
+  /** Creates a task type, or changes it to what spec says. */
+  async putTaskType(name: string, spec: TaskTypeSpec, options: CallOptions = {}): Promise<TaskType> {
+    return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`, { ...options, body: JSON.stringify(spec) });
+  }
+
+  /** Returns a task type. */
+  async taskType(name: string, options: CallOptions = {}): Promise<TaskType> {
+    return this.caller.call("GET", `/v1/task-types/${pathPart("name", name)}`, options);
+  }
+
+  /** Returns the endpoints of a task type, without their secrets. */
+  async endpoints(type: string, options: CallOptions = {}): Promise<Endpoint[]> {
+    return (await this.caller.call<EndpointList>("GET", "/v1/endpoints", { ...options, query: { type } })).data;
+  }
+
+  /** Registers an endpoint for a stage. The answer holds its secret; it is shown this once. */
+  async createEndpoint(endpoint: NewEndpoint, options: CallOptions = {}): Promise<Endpoint> {
+    return this.caller.call("POST", "/v1/endpoints", { ...options, body: JSON.stringify(endpoint) });
+  }
+
+  /** Challenges an endpoint; verification_error of what it returns says why it failed. */
+  async verifyEndpoint(id: string, options: CallOptions = {}): Promise<Endpoint> {
+    return this.caller.call("POST", `/v1/endpoints/${pathPart("id", id)}/verify`, { ...options, extraMs: 10_000 });
+  }
+
+  /** Deletes an endpoint. Deliveries under way to it are finished. */
+  async deleteEndpoint(id: string, options: CallOptions = {}): Promise<void> {
+    return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`, options);
+  }
+}

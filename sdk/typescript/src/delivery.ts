@@ -1,0 +1,56 @@
+import type { Callback } from "./reporter.js";
+
+/** What asyncflow sends. Fields that aren't known are passed over: more may come. */
+export interface Delivery {
+  task_id: string;
+  type: string;
+  stage: string;
+  attempt: number;
+  max_attempts: number;
+  seq: number;
+  deadline: string;
+  context?: unknown;
+  callback: Callback;
+}
+
+/** The body of a request: deliveries of one stage, or a challenge. */
+export type Envelope = { challenge: string } | { batch: boolean; deliveries: [Delivery, ...Delivery[]] };
+
+/** Why a request is not worked on. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Reads the body of a verified request. @throws Refused 400 */
+export function readEnvelope(text: string): Envelope {
+  let doc: unknown;
+  try {
+    doc = JSON.parse(text);
+  } catch {
+    throw new Refused(400, "the body is no delivery: it is not JSON");
+  }
+  if (!isObject(doc)) throw new Refused(400, "the body is no delivery: it is no object");
+  if (doc["type"] === "asyncflow.challenge") return { challenge: String(doc["challenge"]) };
+  const batch = Array.isArray(doc["deliveries"]);
+  const [first, ...rest] = (batch ? (doc["deliveries"] as unknown[]) : [doc]).map(checked);
+  if (!first) throw new Refused(400, "the batch has no deliveries");
+  if (rest.some((d) => d.type !== first.type || d.stage !== first.stage)) throw new Refused(400, "the batch has deliveries of several stages");
+  return { batch, deliveries: [first, ...rest] };
+}
+
+function checked(d: unknown): Delivery {
+  const whole =
+    isObject(d) && typeof d["task_id"] === "string" && d["task_id"] !== "" && isObject(d["callback"]) && typeof d["callback"]["url"] === "string" &&
+    typeof d["deadline"] === "string" && !Number.isNaN(Date.parse(d["deadline"]));
+  if (!whole) throw new Refused(400, "the body is no delivery: it needs task_id, callback and deadline");
+  return d as unknown as Delivery;
+}
+
+function isObject(v: unknown): v is Record<string, unknown> {
+  return typeof v === "object" && v !== null && !Array.isArray(v);
+}

@@ -1,0 +1,16 @@
+/**
+ * Submits tasks to asyncflow (Client) and serves its deliveries (Worker), in any JavaScript runtime
+ * with fetch and WebCrypto. asyncflow/node has what is for Node's own HTTP server.
+ */
+export { Client, type ListParams } from "./client.js";
+export type { CallOptions, ClientOptions } from "./call.js";
+export type { SubmitResult } from "./batch.js";
+export type { TaskEvent } from "./watch.js";
+export { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
+export { Worker, type WorkerOptions } from "./worker.js";
+export type { BatchResult, BatchWork, HandlerOptions, Work, WorkerTask } from "./handler.js";
+export type { LogLine } from "./run.js";
+export { AbortedError, Fail, later, Retry } from "./outcome.js";
+export { Reporter, type Callback, type ReporterOptions } from "./reporter.js";
+export { register, type Registration } from "./register.js";
+export * from "./types.js";

@@ -1,0 +1,95 @@
+import { messageOf } from "./errors.js";
+
+/** Thrown by a handler: the task has failed for good, as no other attempt could do better. */
+export class Fail extends Error {
+  override name = "Fail";
+}
+
+/** Thrown by a handler: the attempt has failed, and the next one is to wait. */
+export class Retry extends Error {
+  override name = "Retry";
+
+  constructor(
+    message: string,
+    /** The pause before the next attempt: it can stretch the retry policy's, not shorten it. */
+    readonly afterMs: number,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** Returned by a handler: the work goes on elsewhere, and whoever does it reports by a Reporter. */
+export const later = Symbol("asyncflow.later");
+
+/**
+ * Why the signal of a handler is aborted. cancelled: the task was; lost: the attempt is over
+ * otherwise, and another may be under way; stopped: the worker is closing; timeLimit: the handler
+ * has had its time.
+ */
+export class AbortedError extends Error {
+  override name = "AbortedError";
+
+  constructor(
+    readonly why: "cancelled" | "lost" | "stopped" | "timeLimit",
+    options?: ErrorOptions,
+  ) {
+    super(reasons[why], options);
+  }
+}
+
+const reasons = {
+  cancelled: "the task was cancelled",
+  lost: "the attempt is over",
+  stopped: "the worker is stopping",
+  timeLimit: "the handler's time limit is over",
+};
+
+/** What came of a delivery. */
+export interface Outcome {
+  kind: "done" | "retry" | "fail" | "accepted";
+  /** JSON; undefined: none. */
+  output?: string;
+  error?: string;
+  retryAfterMs?: number;
+}
+
+/** Returns what a handler's return value means. An output that isn't JSON would be none the next time, too. */
+export function returned(value: unknown): Outcome {
+  if (value === later) return { kind: "accepted" };
+  if (value === undefined || value === null) return { kind: "done" };
+  try {
+    const output = JSON.stringify(value) as string | undefined;
+    if (output !== undefined) return output === "null" ? { kind: "done" } : { kind: "done", output };
+    return { kind: "fail", error: `the output can't be written as JSON: it is a ${typeof value}` };
+  } catch (err) {
+    return { kind: "fail", error: shorten(`the output can't be written as JSON: ${messageOf(err)}`) };
+  }
+}
+
+/** Returns what it means that a handler has thrown; reason is why its signal is aborted, if it is. */
+export function thrown(err: unknown, reason?: unknown): Outcome {
+  let text = messageOf(err);
+  if (reason !== undefined && reason !== err) text += ` (${messageOf(reason)})`;
+  const error = shorten(text) || "the handler failed without a word";
+  if (caused(err, Fail)) return { kind: "fail", error };
+  const retry = caused(err, Retry);
+  return retry ? { kind: "retry", error, retryAfterMs: retry.afterMs } : { kind: "retry", error };
+}
+
+// caused returns the first error of a kind among an error and its causes.
+function caused<E extends Error>(err: unknown, kind: new (...args: never[]) => E): E | undefined {
+  for (let e = err; e instanceof Error; e = e.cause) {
+    if (e instanceof kind) return e;
+  }
+  return undefined;
+}
+
+const maxError = 4096; // how much of an error asyncflow takes, in characters
+
+/** Returns an error's text as asyncflow takes it. */
+export function shorten(text: string): string {
+  if (text.length <= maxError) return text;
+  const characters = Array.from(text);
+  return characters.length <= maxError ? text : characters.slice(0, maxError - 1).join("") + "…";
+}

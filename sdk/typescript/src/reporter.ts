@@ -1,0 +1,130 @@
+import { problemOf } from "./call.js";
+import { ConnectionError, invalid, ProblemError } from "./errors.js";
+import { AbortedError, returned, thrown, type Outcome } from "./outcome.js";
+import { formatDuration, limit, pause, retryAfterOf } from "./time.js";
+import type { HeartbeatResult } from "./types.js";
+
+/**
+ * Where, and with which token, a delivery is reported on. It may be kept as JSON, and used by
+ * another process; the token is a secret until the attempt is over.
+ */
+export interface Callback {
+  url: string;
+  token: string;
+}
+
+/** How a Reporter calls. */
+export interface ReporterOptions {
+  /** What sends reports; the global fetch unless told. */
+  fetch?: typeof fetch;
+  /** The first pause between two tries; 500 unless told. It doubles up to 30,000. */
+  retryMs?: number;
+}
+
+const tryMs = 10_000; // of one try
+const longestPauseMs = 30_000; // between two tries, whatever the server asks for
+
+/** Reports on deliveries. */
+export class Reporter {
+  private readonly fetch: typeof fetch;
+  private readonly retryMs: number;
+
+  constructor(options: ReporterOptions = {}) {
+    this.fetch = options.fetch ?? globalThis.fetch;
+    this.retryMs = options.retryMs ?? 500;
+  }
+
+  /**
+   * Reports that the stage is done, with an output; undefined or null: none. It is sent until it
+   * is answered or the signal is aborted: failures of the network, 429 and 5xx are tried again.
+   * @throws AbortedError lost if the attempt is over; ProblemError if the report was refused otherwise
+   */
+  async complete(callback: Callback, output?: unknown, signal?: AbortSignal): Promise<void> {
+    const o = returned(output);
+    if (o.kind !== "done") throw invalid("output", o.error ?? "must be an output");
+    return this.report(callback, o, signal);
+  }
+
+  /**
+   * Reports that the attempt failed: for good if err is a Fail, else to be tried again, after a
+   * pause if it is a Retry. It is sent as complete has it.
+   */
+  async fail(callback: Callback, err: unknown, signal?: AbortSignal): Promise<void> {
+    return this.report(callback, thrown(err), signal);
+  }
+
+  /** Sends an outcome until it is recorded. */
+  async report(callback: Callback, o: Outcome, signal?: AbortSignal): Promise<void> {
+    const verb = o.kind === "done" ? "complete" : "fail";
+    const body = o.kind === "done" ? completion(o) : failure(o);
+    for (let wait = this.retryMs; ; wait = Math.min(2 * wait, longestPauseMs)) {
+      let asked = 0;
+      let last: unknown;
+      try {
+        const { response, text } = await this.post(callback, verb, body, signal);
+        if (response.ok) return;
+        last = refusal(response, text);
+        if (response.status < 500 && response.status !== 429) throw last;
+        asked = retryAfterOf(response.headers);
+      } catch (err) {
+        if (err === last) throw err;
+        last = new ConnectionError(callback.url, err);
+      }
+      // Less by up to a half at random, so that workers that failed together don't come back together.
+      const most = Math.min(Math.max(wait, asked), longestPauseMs);
+      if (!(await pause(most * (1 - Math.random() / 2), signal))) throw last;
+    }
+  }
+
+  /**
+   * Puts the attempt's deadline off, and returns the new one. It is sent once.
+   * @throws AbortedError cancelled if the task was, lost if the attempt is over otherwise
+   */
+  async heartbeat(callback: Callback, signal?: AbortSignal): Promise<Date> {
+    const beat = JSON.parse(await this.once(callback, "heartbeat", undefined, signal)) as HeartbeatResult;
+    if (beat.status === "cancelled") throw new AbortedError("cancelled");
+    return new Date(beat.deadline ?? NaN);
+  }
+
+  /**
+   * Tells how far the work is, 0 to 100, and what it is at; it is shown with the task while it is
+   * running. It is sent once, and is no heartbeat.
+   */
+  async progress(callback: Callback, percent: number, note = "", signal?: AbortSignal): Promise<void> {
+    await this.once(callback, "progress", JSON.stringify({ percent, ...(note ? { note } : {}) }), signal);
+  }
+
+  private async once(callback: Callback, verb: string, body: string | undefined, signal: AbortSignal | undefined): Promise<string> {
+    const { response, text } = await this.post(callback, verb, body, signal);
+    if (!response.ok) throw refusal(response, text);
+    return text;
+  }
+
+  // post sends a report and reads its answer. Redirects are not followed: the token is for asyncflow only.
+  private async post(callback: Callback, verb: string, body: string | undefined, signal: AbortSignal | undefined) {
+    const within = limit(tryMs, signal);
+    try {
+      const headers = { Authorization: `Bearer ${callback.token}`, "Content-Type": "application/json" };
+      const url = `${callback.url.replace(/\/$/, "")}/${verb}`;
+      const response = await this.fetch(url, { method: "POST", headers, redirect: "manual", signal: within.signal, ...(body === undefined ? {} : { body }) });
+      return { response, text: await response.text() };
+    } finally {
+      within.done();
+    }
+  }
+}
+
+function completion(o: Outcome): string {
+  return o.output === undefined ? "{}" : `{"output":${o.output}}`;
+}
+
+function failure(o: Outcome): string {
+  const after = o.retryAfterMs && o.retryAfterMs > 0 ? { retry_after: formatDuration(o.retryAfterMs) } : {};
+  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...after });
+}
+
+/** The error that an answer means. */
+function refusal(response: Response, text: string): AbortedError | ProblemError {
+  const problem = problemOf(response, text);
+  return [401, 404, 409].includes(response.status) ? new AbortedError("lost", { cause: problem }) : problem;
+}

@@ -1,0 +1,187 @@
+import type { Delivery } from "./delivery.js";
+import { ProblemError, messageOf } from "./errors.js";
+import type { Exchange } from "./exchange.js";
+import { AbortedError, shorten, type Outcome } from "./outcome.js";
+import type { Reporter } from "./reporter.js";
+import { after, formatDuration, limit } from "./time.js";
+
+/** A line about a delivery, or about what isn't one. */
+export interface LogLine {
+  level: "info" | "warn" | "error";
+  message: string;
+  /** task, type, stage, attempt, outcome, by (answer or report), durationMs, error, … */
+  [field: string]: unknown;
+}
+
+/** What a run needs of its worker. */
+export interface RunOptions {
+  reporter: Reporter;
+  /** The pause between heartbeats; undefined: a third of the time that is left, 30 s at most. */
+  heartbeatMs: number | undefined;
+  timeLimitMs: number;
+  log: (line: LogLine) => void;
+  ended: (r: Run) => void;
+}
+
+const maxHeartbeatMs = 30_000;
+const minHeartbeatMs = 100;
+const beatTimeoutMs = 10_000;
+// How long after the deadline a result is still sent: as long as nobody has started the task
+// again it counts, such as when asyncflow itself was away.
+const lateReportsMs = 60_000;
+
+/**
+ * One delivery while it is worked on. Its handler ends it by finish; meanwhile it sends
+ * heartbeats, and aborts the handler's signal when the attempt is over.
+ */
+export class Run {
+  /** The handler's return value, once it is there. */
+  result: Outcome | undefined;
+  /** The result isn't in the answer. */
+  accepted = false;
+  /** Resolves when the handler has ended. */
+  readonly finished: Promise<void>;
+  private setFinished: () => void = () => {};
+
+  private readonly handler = new AbortController();
+  private readonly calls = new AbortController(); // of what is sent to asyncflow
+  private readonly start = Date.now();
+  private readonly intervalMs: number;
+  private readonly offset: number; // of this machine's clock to the one that deadlines are told by
+  private over = false;
+  private late = false; // the deadline is past
+  private stopBeats = () => {};
+  private stopEnd = () => {};
+  private readonly stopTimeLimit: () => void;
+
+  constructor(
+    readonly delivery: Delivery,
+    private readonly exchange: Exchange,
+    private readonly options: RunOptions,
+    clockOffset: number,
+  ) {
+    this.finished = new Promise((resolve) => (this.setFinished = resolve));
+    this.offset = clockOffset;
+    const left = this.left(delivery.deadline);
+    this.intervalMs = options.heartbeatMs ?? Math.max(Math.min(left / 3, maxHeartbeatMs), minHeartbeatMs);
+    this.stopTimeLimit = after(options.timeLimitMs, () => this.abort(new AbortedError("timeLimit")));
+    this.nextBeat();
+    this.endIn(left);
+  }
+
+  /** Of the handler. */
+  get signal(): AbortSignal {
+    return this.handler.signal;
+  }
+
+  get inTime(): boolean {
+    return this.left(this.delivery.deadline) > 0;
+  }
+
+  abort(reason: AbortedError): void {
+    if (!this.handler.signal.aborted) this.handler.abort(reason);
+  }
+
+  /** Takes what the handler has come to, and resolves once it is in the answer or reported. */
+  async finish(o: Outcome): Promise<void> {
+    this.result = o;
+    this.setFinished();
+    await this.exchange.answered;
+    let by = "answer";
+    let failure: unknown;
+    // a report of what was recorded already changes nothing
+    if (this.accepted || !(await this.exchange.sent)) {
+      by = "report";
+      failure = await this.report(o).then(() => undefined, (err: unknown) => err);
+    }
+    this.over = true;
+    this.stopBeats();
+    this.stopEnd();
+    this.stopTimeLimit();
+    this.logEnd(o, by, failure);
+    this.options.ended(this);
+  }
+
+  /** Gives up reporting. */
+  endCalls(): void {
+    this.calls.abort(new AbortedError("lost"));
+  }
+
+  /** Its part of the answer. With nobody to answer it is accepted even if it is finished. */
+  answer(nobody: boolean): Outcome {
+    this.accepted = nobody || this.result === undefined || this.result.kind === "accepted";
+    return this.accepted || !this.result ? { kind: "accepted" } : this.result;
+  }
+
+  /** Sends a heartbeat now: a connection that broke may mean that the attempt is over. */
+  async beat(): Promise<void> {
+    this.stopBeats();
+    if (this.over) return;
+    const within = limit(Math.min(this.intervalMs, beatTimeoutMs), this.calls.signal);
+    try {
+      const deadline = await this.options.reporter.heartbeat(this.delivery.callback, within.signal);
+      if (!this.over && !Number.isNaN(deadline.getTime())) {
+        this.late = false;
+        this.endIn(this.left(deadline));
+      }
+    } catch (err) {
+      if (err instanceof AbortedError) return this.abort(err); // no more heartbeats
+      if (!this.over) this.log("warn", "no heartbeat", { error: messageOf(err) });
+    } finally {
+      within.done();
+    }
+    if (!this.over) this.nextBeat();
+  }
+
+  private nextBeat(): void {
+    this.stopBeats();
+    this.stopBeats = after(this.intervalMs, () => void this.beat());
+  }
+
+  // endIn has the attempt given up: first the handler's work, some time later the reports.
+  private endIn(ms: number): void {
+    this.stopEnd();
+    this.stopEnd = after(ms, () => {
+      if (this.late) return this.endCalls();
+      this.late = true;
+      this.abort(new AbortedError("lost"));
+      this.endIn(lateReportsMs);
+    });
+  }
+
+  // left returns the time until a deadline, by this machine's clock.
+  private left(deadline: string | Date): number {
+    return new Date(deadline).getTime() + this.offset - Date.now();
+  }
+
+  // report tells asyncflow the result. A result that is refused fails the task for good: it
+  // would be refused again.
+  private async report(o: Outcome): Promise<void> {
+    if (o.kind === "accepted") return;
+    const why = this.signal.reason instanceof AbortedError ? this.signal.reason : undefined;
+    if (why?.why === "cancelled" || (why?.why === "lost" && o.kind === "retry")) throw why; // it is tried again anyway
+    const { reporter } = this.options;
+    try {
+      await reporter.report(this.delivery.callback, o, this.calls.signal);
+    } catch (err) {
+      if (o.kind === "done" && err instanceof ProblemError && err.status >= 400 && err.status < 500 && err.status !== 429) {
+        const refused: Outcome = { kind: "fail", error: shorten(`asyncflow refused the output: ${err.message}`) };
+        await reporter.report(this.delivery.callback, refused, this.calls.signal);
+      }
+      throw err;
+    }
+  }
+
+  private logEnd(o: Outcome, by: string, failure: unknown): void {
+    const fields = { outcome: o.kind, by, durationMs: Date.now() - this.start, ...(o.error ? { failure: o.error } : {}),
+      ...(o.retryAfterMs ? { retryAfter: formatDuration(o.retryAfterMs) } : {}) };
+    if (failure === undefined) this.log("info", "delivery", fields);
+    else if (failure instanceof AbortedError) this.log("warn", "delivery: the result counts no more", { ...fields, error: failure.message });
+    else this.log("error", "delivery: not reported", { ...fields, error: messageOf(failure) });
+  }
+
+  private log(level: LogLine["level"], message: string, fields: Record<string, unknown>): void {
+    const { task_id, type, stage, attempt } = this.delivery;
+    this.options.log({ level, message, task: task_id, type, stage, attempt, ...fields });
+  }
+}

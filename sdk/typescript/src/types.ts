@@ -1,0 +1,32 @@
+import type { components } from "./api.gen.js";
+
+// The documents of the API that this package's methods take and return, by the names that
+// openapi.yaml gives them. Durations are strings such as "30s", times are RFC 3339.
+type Schemas = components["schemas"];
+
+export type Attempt = Schemas["Attempt"];
+export type Endpoint = Schemas["Endpoint"];
+export type FieldError = Schemas["FieldError"];
+export type NewEndpoint = Schemas["NewEndpoint"];
+export type NewTask = Schemas["NewTask"];
+export type Problem = Schemas["Problem"];
+export type Redrive = Schemas["Redrive"];
+export type Status = Schemas["Status"];
+export type SubmittedTask = Schemas["SubmittedTask"];
+export type Task = Schemas["Task"];
+export type TaskList = Schemas["TaskList"];
+export type TaskPatch = Schemas["TaskPatch"];
+export type TaskType = Schemas["TaskType"];
+export type TaskTypeSpec = Schemas["TaskTypeSpec"];
+
+export type AttemptList = Schemas["AttemptList"];
+export type EndpointList = Schemas["EndpointList"];
+export type HeartbeatResult = Schemas["HeartbeatResult"];
+export type SubmittedBatch = Schemas["SubmittedBatch"];
+
+export type { components, operations, paths } from "./api.gen.js";
+
+/** Tells whether a status is an end: no attempt follows, unless the task is redriven. */
+export function isFinal(status: Status): boolean {
+  return status === "succeeded" || status === "failed" || status === "cancelled";
+}

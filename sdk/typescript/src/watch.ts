@@ -1,0 +1,126 @@
+import { problemOf, type Caller, type CallOptions } from "./call.js";
+import { AsyncflowError, ProblemError } from "./errors.js";
+import { limit, pause } from "./time.js";
+import { isFinal, type Attempt, type Task } from "./types.js";
+
+/** What watch tells: a row of the task's journal, or how the task stands, without its context. */
+export type TaskEvent = { attempt: Attempt; task?: undefined } | { attempt?: undefined; task: Task };
+
+const silenceMs = 60_000; // the server says something every 15 s
+const reconnectMinMs = 250;
+const reconnectMaxMs = 15_000;
+
+/** A server-sent event. */
+interface ServerEvent {
+  kind: string;
+  id: string;
+  data: string;
+}
+
+/** Where a watch is. */
+interface Place {
+  connected: boolean; // a stream has begun once
+  failures: number; // since something was heard last
+  last: string; // id of the last event
+  shown: string; // the last task, as it was sent
+}
+
+/** Follows a task; Client.watch says how. */
+export async function* watchTask(caller: Caller, path: string, options: CallOptions): AsyncGenerator<TaskEvent, void, undefined> {
+  const place: Place = { connected: false, failures: 0, last: "", shown: "" };
+  for (;;) {
+    let asked = 0;
+    try {
+      for await (const event of connect(caller, path, options, place)) {
+        yield event;
+        if (event.task && isFinal(event.task.status)) return;
+      }
+    } catch (err) {
+      options.signal?.throwIfAborted();
+      const again = place.connected && err instanceof AsyncflowError && err.code === "unavailable";
+      if (!again) throw err;
+      if (err instanceof ProblemError) asked = err.retryAfterMs;
+    }
+    const wait = Math.min(reconnectMinMs * 2 ** place.failures++, reconnectMaxMs);
+    await pause(Math.max(wait, Math.min(asked, 60_000)), options.signal);
+    options.signal?.throwIfAborted();
+  }
+}
+
+/** Follows one stream to its end. */
+async function* connect(caller: Caller, path: string, options: CallOptions, place: Place): AsyncGenerator<TaskEvent, void, undefined> {
+  const silence = limit(silenceMs, options.signal);
+  const headers: Record<string, string> = { Accept: "text/event-stream, application/problem+json" };
+  if (place.last) headers["Last-Event-ID"] = place.last;
+  try {
+    const response = await caller.send("GET", path, { ...options, headers }, silence.signal);
+    if (response.status !== 200) throw problemOf(response, await response.text());
+    if (!response.headers.get("Content-Type")?.startsWith("text/event-stream") || !response.body) {
+      throw new Error("its answer is no stream of events; is it an asyncflow server?");
+    }
+    place.connected = true;
+    for await (const event of events(response.body, () => silence.again())) {
+      place.failures = 0;
+      const out = take(event, place);
+      if (out) yield out;
+    }
+  } catch (err) {
+    throw err instanceof AsyncflowError ? err : caller.noAnswer(err, options);
+  } finally {
+    silence.done();
+  }
+}
+
+/** Reads server-sent events; heard is called for whatever comes. Leaving the loop ends the stream. */
+async function* events(body: AsyncIterable<Uint8Array>, heard: () => void): AsyncGenerator<ServerEvent, void, undefined> {
+  const utf8 = new TextDecoder();
+  let parts: string[] = [];
+  let event: ServerEvent = { kind: "", id: "", data: "" };
+  for await (const chunk of body) {
+    heard();
+    const text = utf8.decode(chunk, { stream: true });
+    if (!text.includes("\n")) {
+      parts.push(text); // of a long line: joined once, when its end has come
+      continue;
+    }
+    const lines = (parts.join("") + text).split("\n");
+    parts = [lines.pop() ?? ""];
+    for (const line of lines) {
+      if (line !== "") {
+        addLine(event, line);
+        continue;
+      }
+      yield event;
+      event = { kind: "", id: "", data: "" };
+    }
+  }
+}
+
+function addLine(event: ServerEvent, line: string): void {
+  const colon = line.indexOf(":");
+  const value = line.slice(colon + 1).replace(/^ /, "");
+  switch (colon < 0 ? line : line.slice(0, colon)) {
+    case "event":
+      event.kind = value;
+      break;
+    case "id":
+      event.id = value;
+      break;
+    case "data":
+      event.data += value;
+  }
+}
+
+/** Returns what an event says. Kinds that aren't known are passed over, and so is a task that stands as it did. */
+function take(event: ServerEvent, place: Place): TaskEvent | undefined {
+  if (event.id) place.last = event.id;
+  switch (event.kind) {
+    case "attempt":
+      return { attempt: JSON.parse(event.data) as Attempt };
+    case "task":
+      if (event.data === place.shown) return undefined;
+      place.shown = event.data;
+      return { task: JSON.parse(event.data) as Task };
+  }
+  return undefined;
+}

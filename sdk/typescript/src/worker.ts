@@ -1,0 +1,259 @@
+import { readEnvelope, Refused, type Delivery } from "./delivery.js";
+import { AsyncflowError, invalid, messageOf } from "./errors.js";
+import { Exchange, Requests, type Answer } from "./exchange.js";
+import { one, together, type BatchWork, type Handler, type HandlerOptions, type Work } from "./handler.js";
+import { AbortedError } from "./outcome.js";
+import { Reporter } from "./reporter.js";
+import { Run, type LogLine } from "./run.js";
+import { concat, Verifier, type SignedRequest } from "./signing.js";
+import { pause } from "./time.js";
+
+/** How a Worker takes deliveries. */
+export interface WorkerOptions {
+  /**
+   * Verify deliveries: the secrets of the endpoints (whsec_…) or their public keys (whpk_…). One
+   * that fits is enough, so give the old and the new one while a secret is rotated. It may be
+   * empty if register brings one.
+   */
+  keys: readonly string[];
+  /** Gets a line for each delivery; to the console, as JSON, unless told. */
+  log?: (line: LogLine) => void;
+  /**
+   * Bounds the deliveries that are worked on or not yet reported; 1,000 unless told. What comes
+   * beyond is answered with 503, which costs the task an attempt: so let the endpoint's
+   * max_in_flight be the bound that counts.
+   */
+  maxInFlight?: number;
+  /** Bounds a request; 8 MiB unless told. */
+  maxBodyBytes?: number;
+  /**
+   * How long the answer to a delivery waits for its handler; after that it is 202. It must be below
+   * the stage's timeout. 2,000 unless told; less than 0: it doesn't wait.
+   */
+  answerWithinMs?: number;
+  /** The pause between heartbeats; a third of the time until the deadline, 30 s at most, unless told. */
+  heartbeatMs?: number;
+  /** What reports go through; one with the global fetch unless told. */
+  reporter?: Reporter;
+}
+
+/** A request, whichever server took it. */
+export interface Incoming {
+  method: string;
+  headers: Headers;
+  body: AsyncIterable<Uint8Array> | null;
+}
+
+/** What is to be done about a request: answer it, and say whether that went well. */
+export interface Receipt {
+  answer: Promise<Answer>;
+  /** false: the connection broke. */
+  end(arrived: boolean): void;
+}
+
+const closeGraceMs = 5000; // deliveries that were cut short may take so long to say so
+
+/**
+ * Takes deliveries and hands them to its handlers. fetch serves them in a fetch-style server, and
+ * nodeHandler in one of Node. Close it after the server that serves it.
+ */
+export class Worker {
+  /** What the worker itself reports with. */
+  readonly reporter: Reporter;
+  /** @internal */
+  readonly verifier = new Verifier();
+  /** @internal */
+  readonly log: (line: LogLine) => void;
+  private readonly maxInFlight: number;
+  private readonly maxBodyBytes: number;
+  private readonly answerWithinMs: number;
+  private readonly heartbeatMs: number | undefined;
+  private readonly handlers = new Map<string, Handler>();
+  private readonly requests = new Requests();
+  private readonly runs = new Set<Run>();
+  private closing = false;
+  private idle: () => void = () => {};
+
+  /** @throws AsyncflowError that names the option */
+  constructor(options: WorkerOptions) {
+    for (const key of options.keys) this.verifier.add(key);
+    this.reporter = options.reporter ?? new Reporter();
+    this.log = options.log ?? ((line) => console[line.level](JSON.stringify(line)));
+    this.maxInFlight = atLeast("maxInFlight", options.maxInFlight ?? 1000, 1);
+    this.maxBodyBytes = atLeast("maxBodyBytes", options.maxBodyBytes ?? 8 << 20, 1);
+    this.answerWithinMs = options.answerWithinMs ?? 2000;
+    this.heartbeatMs = options.heartbeatMs === undefined ? undefined : atLeast("heartbeatMs", options.heartbeatMs, 1);
+  }
+
+  /** Has deliveries of a stage worked on by a function, each by itself, also if they come in a batch. */
+  handle<In = unknown, Out = unknown>(type: string, stage: string, work: Work<In, Out>, options: HandlerOptions<In> = {}): this {
+    return this.add(type, stage, one(this.reporter, work, options.parse), options);
+  }
+
+  /**
+   * Has deliveries of a stage worked on together, as they come: up to the endpoint's
+   * batch.max_tasks in a call, or one if the endpoint has no batches. The signal is aborted when no
+   * task of the batch is to be worked on any more.
+   */
+  handleBatch<In = unknown, Out = unknown>(type: string, stage: string, work: BatchWork<In, Out>, options: HandlerOptions<In> = {}): this {
+    return this.add(type, stage, together(this.reporter, work, options.parse), options);
+  }
+
+  private add<In>(type: string, stage: string, start: Handler["start"], options: HandlerOptions<In>): this {
+    for (const [field, name] of [["type", type], ["stage", stage]] as const) {
+      if (!/^[a-z][a-z0-9_-]{0,39}$/.test(name)) throw invalid(field, `is "${name}"; it must be a lower-case letter, then lower-case letters, digits, - and _; 40 at most`);
+    }
+    const name = `${type}/${stage}`;
+    if (this.handlers.has(name)) throw invalid("stage", `has a handler already: ${name}`);
+    this.handlers.set(name, { start, answerWithinMs: options.answerWithinMs ?? this.answerWithinMs, timeLimitMs: options.timeLimitMs ?? Infinity });
+    return this;
+  }
+
+  /** @internal The stages that there are handlers for. */
+  get stages(): { type: string; stage: string; answerWithinMs: number }[] {
+    return [...this.handlers].map(([name, h]) => ({ type: name.split("/")[0] ?? "", stage: name.split("/")[1] ?? "", answerWithinMs: h.answerWithinMs }));
+  }
+
+  /** How many deliveries are worked on or not yet reported. */
+  get inFlight(): number {
+    return this.runs.size;
+  }
+
+  /**
+   * Answers a delivery, a batch of them, or a challenge, under any path. What isn't signed by one of
+   * the keys within five minutes is 401, and nothing of it is read.
+   */
+  readonly fetch = async (request: Request): Promise<Response> => {
+    const gone = new Promise<undefined>((resolve) => request.signal.addEventListener("abort", () => resolve(undefined), { once: true }));
+    const receipt = await this.receive({ method: request.method, headers: request.headers, body: request.body });
+    const answer = await Promise.race([receipt.answer, gone]);
+    receipt.end(answer !== undefined && !request.signal.aborted);
+    if (!answer) return new Response(null, { status: 503 }); // which nobody reads
+    return new Response(answer.body || null, { status: answer.status, headers: headersOf(answer) });
+  };
+
+  /** @internal Takes a request of any server. */
+  async receive(r: Incoming): Promise<Receipt> {
+    try {
+      return await this.take(r);
+    } catch (err) {
+      return { answer: Promise.resolve(this.refuse(err, r)), end: () => {} };
+    }
+  }
+
+  private async take(r: Incoming): Promise<Receipt> {
+    const [signed, body] = await this.verified(r);
+    const envelope = readEnvelope(new TextDecoder().decode(body));
+    if ("challenge" in envelope) {
+      return { answer: Promise.resolve({ status: 200, body: JSON.stringify({ challenge: envelope.challenge }) }), end: () => {} };
+    }
+    const { type, stage } = envelope.deliveries[0];
+    const handler = this.handlers.get(`${type}/${stage}`);
+    if (!handler) throw new Refused(404, `this worker has no handler for the stage "${stage}" of "${type}"`);
+    const known = this.requests.find(signed.id);
+    if (known) {
+      this.log({ level: "info", message: "the same request again", webhookId: signed.id });
+      return { answer: Promise.resolve(known), end: () => {} };
+    }
+    // A batch that is larger than all the room there is gets it alone.
+    const count = envelope.deliveries.length;
+    if (this.closing || (this.runs.size > 0 && this.runs.size + count > this.maxInFlight)) throw new Refused(503, "this worker has no room");
+    const exchange = new Exchange(envelope.batch, (a) => this.requests.answered(signed.id, a));
+    this.requests.begin(signed.id, exchange.answered);
+    this.begin(exchange, handler, envelope.deliveries, clockOffset(signed));
+    return { answer: exchange.answered, end: (arrived) => exchange.end(arrived) };
+  }
+
+  private begin(x: Exchange, h: Handler, deliveries: Delivery[], offset: number): void {
+    const options = { reporter: this.reporter, heartbeatMs: this.heartbeatMs, timeLimitMs: h.timeLimitMs, log: this.log, ended: (r: Run) => this.ended(r) };
+    for (const d of deliveries) x.runs.push(new Run(d, x, options, offset));
+    for (const r of x.runs) this.runs.add(r);
+    const inTime = x.runs.filter((r) => r.inTime);
+    if (h.answerWithinMs < 0) x.decide(false);
+    for (const r of x.runs) {
+      if (inTime.includes(r)) continue;
+      r.abort(new AbortedError("lost"));
+      void r.finish({ kind: "retry", error: "its deadline had passed when it came" });
+    }
+    h.start(inTime);
+    x.wait(Math.max(0, h.answerWithinMs));
+  }
+
+  private ended(r: Run): void {
+    this.runs.delete(r);
+    if (this.runs.size === 0) this.idle();
+  }
+
+  private async verified(r: Incoming): Promise<[SignedRequest, Uint8Array]> {
+    if (r.method !== "POST") throw new Refused(405, "deliveries are POSTed");
+    const media = (r.headers.get("Content-Type") ?? "").split(";")[0]?.trim().toLowerCase();
+    if (media !== "application/json") throw new Refused(415, "the body must be application/json");
+    const tooLarge = new Refused(413, `the body is too large: the limit is ${this.maxBodyBytes} bytes`);
+    if (Number(r.headers.get("Content-Length")) > this.maxBodyBytes) throw tooLarge;
+    const body = await readBody(r.body, this.maxBodyBytes, tooLarge);
+    return [await this.verifier.verify(r.headers, body, Date.now()), body];
+  }
+
+  private refuse(err: unknown, r: Incoming): Answer {
+    const status = err instanceof Refused ? err.status : err instanceof AsyncflowError ? 401 : 500;
+    this.log({ level: "warn", message: "delivery refused", status, error: messageOf(err), webhookId: r.headers.get("Webhook-Id") });
+    const headers: Record<number, Record<string, string>> = { 405: { Allow: "POST" }, 413: { Connection: "close" }, 503: { "Retry-After": "1" } };
+    return { status, body: JSON.stringify({ error: messageOf(err) }), headers: headers[status] ?? {} };
+  }
+
+  /**
+   * Takes no more deliveries (503) and waits until those under way are reported. After graceMs the
+   * signals of their handlers are aborted, and those that end within 5 s report that they failed, so
+   * that the tasks are tried again at once. It rejects if some were cut short.
+   */
+  async close(graceMs = 20_000): Promise<void> {
+    this.closing = true;
+    if (await this.isIdle(graceMs)) return;
+    const cut = this.runs.size;
+    for (const r of this.runs) r.abort(new AbortedError("stopped"));
+    await this.isIdle(closeGraceMs);
+    for (const r of this.runs) r.endCalls();
+    throw new Error(`${cut} deliveries were cut short`);
+  }
+
+  // isIdle waits until nothing is under way; false: it took longer.
+  private async isIdle(mostMs: number): Promise<boolean> {
+    if (this.runs.size === 0) return true;
+    const enough = new AbortController();
+    this.idle = () => enough.abort();
+    await pause(mostMs, enough.signal);
+    return this.runs.size === 0;
+  }
+}
+
+function atLeast(field: string, value: number, least: number): number {
+  if (!(value >= least)) throw invalid(field, `is ${value}; it must not be below ${least}`);
+  return value;
+}
+
+/** @internal The headers of an answer. */
+export function headersOf(a: Answer): Record<string, string> {
+  return { ...a.headers, ...(a.body === "" ? {} : { "Content-Type": "application/json" }) };
+}
+
+async function readBody(body: AsyncIterable<Uint8Array> | null, most: number, tooLarge: Refused): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  try {
+    for await (const part of body ?? []) {
+      size += part.length;
+      if (size > most) throw tooLarge;
+      parts.push(part);
+    }
+  } catch (err) {
+    throw err instanceof Refused ? err : new Refused(400, "the body broke off");
+  }
+  return concat(...parts);
+}
+
+// clockOffset returns how far this machine's clock is ahead of the one that deadlines are told by. The time of a request
+// has whole seconds, and it takes a moment to get here.
+function clockOffset(signed: SignedRequest): number {
+  const d = Date.now() - signed.at;
+  return d < 0 || d > 2000 ? d : 0;
+}

@@ -1,0 +1,169 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { AbortedError, ProblemError, Reporter, Retry } from "asyncflow";
+
+import { aborted, Bench, deferred, signed } from "./setup.js";
+
+const why = (reason: unknown) => (reason instanceof AbortedError ? reason.why : reason);
+
+test("a slow handler is reported", async (t) => {
+  const go = deferred();
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async () => {
+    await go.promise;
+    return { n: 1 };
+  }), { answerWithinMs: 1 });
+  assert.equal((await b.deliver()).status, 202);
+  assert.equal(b.worker.inFlight, 1);
+  const statuses = [0, 503, 429, 200];
+  b.answers["complete"] = () => ({ status: statuses.shift() ?? assert.fail() });
+  go.resolve();
+  for (let i = 0; i < 4; i++) assert.deepEqual((await b.report("complete")).body, { output: { n: 1 } });
+  await b.worker.close();
+  assert.equal(b.count("complete"), 0);
+});
+
+test("202 at once, and a failure", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => { throw new Retry("busy", 500); }, { answerWithinMs: -1 }));
+  assert.equal((await b.deliver()).status, 202);
+  assert.deepEqual((await b.report("fail")).body, { error: "busy", retryable: true, retry_after: "500ms" });
+});
+
+test("a connection that breaks: the result is reported", async (t) => {
+  const [begun, go] = [deferred(), deferred()];
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async () => {
+    begun.resolve();
+    await go.promise;
+    return 1;
+  }));
+  const hangUp = new AbortController();
+  const answer = b.post({ ...signed(b.envelope()), signal: hangUp.signal });
+  await begun.promise;
+  hangUp.abort();
+  await assert.rejects(answer);
+  await b.report("heartbeat"); // it may mean that the attempt is over
+  go.resolve();
+  assert.deepEqual((await b.report("complete")).body, { output: 1 });
+});
+
+test("a connection that breaks in the middle of the answer", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => "x".repeat(20 << 20)));
+  const answer = await fetch(b.workerURL, signed(b.envelope()));
+  assert.equal(answer.status, 200);
+  await answer.body?.cancel();
+  assert.equal(String((await b.report("complete")).body["output"]).length, 20 << 20);
+});
+
+test("a fetch-style server whose client hangs up", async (t) => {
+  const [begun, go] = [deferred(), deferred()];
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async () => {
+    begun.resolve();
+    await go.promise;
+    return 1;
+  }));
+  const hangUp = new AbortController();
+  const answer = b.worker.fetch(new Request("http://worker/", { ...signed(b.envelope()), signal: hangUp.signal }));
+  await begun.promise;
+  hangUp.abort();
+  await answer;
+  go.resolve();
+  assert.deepEqual((await b.report("complete")).body, { output: 1 });
+});
+
+test("an output that is refused fails the task for good", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => "large", { answerWithinMs: -1 }));
+  b.answers["complete"] = () => ({ status: 413, body: { code: "too_large", detail: "output is too large" } });
+  await b.deliver();
+  assert.deepEqual((await b.report("fail")).body, { error: "asyncflow refused the output: 413 too_large: output is too large", retryable: false });
+});
+
+test("heartbeats, until the task is cancelled", async (t) => {
+  const reason = deferred<unknown>();
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async (task) => {
+    reason.resolve(await aborted(task.signal));
+    throw task.signal.reason;
+  }), { answerWithinMs: -1, heartbeatMs: 20 });
+  await b.deliver();
+  for (let i = 0; i < 3; i++) assert.equal((await b.report("heartbeat")).token, "Bearer a-token");
+  b.answers["heartbeat"] = () => ({ status: 200, body: { status: "cancelled" } });
+  assert.equal(why(await reason.promise), "cancelled");
+  await b.worker.close();
+  assert.equal(b.count("fail"), 0); // nobody wants to know
+});
+
+test("an attempt that is over otherwise is lost", async (t) => {
+  const reason = deferred<unknown>();
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async (task) => {
+    reason.resolve(await aborted(task.signal));
+    return "done all the same";
+  }), { answerWithinMs: -1, heartbeatMs: 20 });
+  b.answers["heartbeat"] = () => ({ status: 409, body: { code: "conflict" } });
+  await b.deliver();
+  assert.equal(why(await reason.promise), "lost");
+  assert.deepEqual((await b.report("complete")).body, { output: "done all the same" }); // it may count
+});
+
+test("the deadline without a heartbeat", async (t) => {
+  const reason = deferred<unknown>();
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async (task) => reason.resolve(await aborted(task.signal))), { answerWithinMs: -1 });
+  await b.deliver({}, { deadline: new Date(Date.now() + 100).toISOString() });
+  assert.equal(why(await reason.promise), "lost");
+  await b.report("complete"); // it may count
+});
+
+test("what comes too late", async (t) => {
+  const never = () => assert.fail("it isn't to be called");
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", never).handle("images", "later", never, { answerWithinMs: -1 }));
+  const deadline = new Date(Date.now() - 1000).toISOString();
+  assert.deepEqual((await b.deliver({}, { deadline })).body, { outcome: "retry", error: "its deadline had passed when it came" });
+  assert.equal((await b.deliver({}, { deadline, stage: "later" })).status, 202);
+  await b.worker.close();
+  assert.equal(b.count("fail"), 0); // it is tried again anyway
+});
+
+test("a clock that is wrong", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.signal.aborted));
+  const behind = Date.now() - 200_000; // asyncflow's clock
+  const envelope = b.envelope({}, { deadline: new Date(behind + 60_000).toISOString() });
+  assert.deepEqual((await b.post(signed(envelope, { at: Math.floor(behind / 1000) }))).body, { output: false });
+});
+
+test("a time limit", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async (task) => {
+    await aborted(task.signal);
+    throw new Error("gave up");
+  }, { timeLimitMs: 10 }));
+  assert.deepEqual((await b.deliver()).body, { outcome: "retry", error: "gave up (the handler's time limit is over)" });
+});
+
+test("close waits, and then cuts short", async (t) => {
+  const begun = deferred();
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async (task) => {
+    begun.resolve();
+    throw await aborted(task.signal);
+  }, { answerWithinMs: -1 }));
+  await b.deliver();
+  await begun.promise;
+  await assert.rejects(b.worker.close(10), /1 deliveries were cut short/);
+  assert.deepEqual((await b.report("fail")).body, { error: "the worker is stopping", retryable: true });
+  assert.equal(b.worker.inFlight, 0);
+});
+
+test("a reporter's errors", async (t) => {
+  const b = await Bench.start(t, () => {});
+  const callback = { url: b.callbackURL, token: "x" };
+  const reporter = new Reporter({ retryMs: 1 });
+  b.answers["complete"] = () => ({ status: 409, body: { code: "conflict" } });
+  await assert.rejects(reporter.complete(callback, 1), (err) => err instanceof AbortedError && err.why === "lost" && err.cause instanceof ProblemError);
+  b.answers["complete"] = () => ({ status: 400, body: { code: "invalid_argument" } });
+  await assert.rejects(reporter.complete(callback, 1), (err) => err instanceof ProblemError && err.code === "invalid_argument");
+  await assert.rejects(reporter.complete(callback, 1n), /output/);
+  const enough = new AbortController();
+  let tries = 0;
+  b.answers["complete"] = () => {
+    if (++tries === 3) enough.abort();
+    return { status: 500 };
+  };
+  await assert.rejects(reporter.complete(callback, 1, enough.signal));
+  assert.equal(tries, 3);
+});
