@@ -978,6 +978,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/openapi.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** This document as JSON */
+        get: operations["openapiJSON"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/docs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * This document to read and search
+         * @description A page that loads nothing from elsewhere.
+         */
+        get: operations["docs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -1102,6 +1139,38 @@ export interface components {
              */
             priority?: number;
         };
+        /**
+         * @example {
+         *       "name": "thumbnails",
+         *       "version": 3,
+         *       "stages": [
+         *         {
+         *           "name": "inspect",
+         *           "timeout": "10s",
+         *           "max_processing_time": "1h0m0s",
+         *           "retry": {
+         *             "max_attempts": 20,
+         *             "interval": 3600
+         *           }
+         *         },
+         *         {
+         *           "name": "resize",
+         *           "timeout": "10s",
+         *           "max_processing_time": "5m0s",
+         *           "retry": {
+         *             "max_attempts": 5,
+         *             "interval": 30
+         *           }
+         *         }
+         *       ],
+         *       "schedule_limit": 200,
+         *       "schedule_interval": "1s",
+         *       "roll_rows": 5000000,
+         *       "retention": "4320h0m0s",
+         *       "created_at": "2026-11-20T09:00:00Z",
+         *       "updated_at": "2026-11-21T10:00:00Z"
+         *     }
+         */
         TaskType: {
             name: components["schemas"]["Name"];
             /** @description Grows by one with each change. */
@@ -1269,6 +1338,36 @@ export interface components {
              */
             expires_at?: string;
         };
+        /**
+         * @example {
+         *       "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b",
+         *       "type": "thumbnails",
+         *       "stage": "inspect",
+         *       "url": "https://worker.example.com/inspect",
+         *       "weight": 1,
+         *       "max_in_flight": 200,
+         *       "health": {
+         *         "state": "closed",
+         *         "attempts": 120,
+         *         "failures": 1
+         *       },
+         *       "secrets": [
+         *         {
+         *           "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1c",
+         *           "kind": "hmac",
+         *           "created_at": "2026-11-21T10:00:00Z"
+         *         }
+         *       ],
+         *       "auth": {
+         *         "kind": "bearer",
+         *         "token": "***"
+         *       },
+         *       "verification": "verified",
+         *       "verified_at": "2026-11-21T10:00:00Z",
+         *       "created_at": "2026-11-21T10:00:00Z",
+         *       "updated_at": "2026-11-21T10:00:00Z"
+         *     }
+         */
         Endpoint: {
             id: string;
             type: components["schemas"]["Name"];
@@ -1370,6 +1469,15 @@ export interface components {
         NewTaskBatch: {
             tasks: components["schemas"]["NewTask"][];
         };
+        /**
+         * @example {
+         *       "id": "thumbnails.1.42",
+         *       "type": "thumbnails",
+         *       "stage": "inspect",
+         *       "status": "pending",
+         *       "order_time": "2026-11-21T10:43:31.91376Z"
+         *     }
+         */
         SubmittedTask: {
             /** @description Type, position and number of the task. */
             id: string;
@@ -1384,6 +1492,36 @@ export interface components {
             /** @description True where the key stood for this task already. */
             existing?: boolean;
         };
+        /**
+         * @example {
+         *       "tasks": [
+         *         {
+         *           "task": {
+         *             "id": "thumbnails.1.42",
+         *             "type": "thumbnails",
+         *             "stage": "inspect",
+         *             "status": "pending",
+         *             "order_time": "2026-11-21T10:43:31.91376Z"
+         *           }
+         *         },
+         *         {
+         *           "error": {
+         *             "type": "about:blank",
+         *             "title": "Bad Request",
+         *             "status": 400,
+         *             "code": "invalid_argument",
+         *             "detail": "delay is -5m0s; it must be 0s to 8760h0m0s (a year)",
+         *             "errors": [
+         *               {
+         *                 "field": "tasks[1].delay",
+         *                 "message": "is -5m0s; it must be 0s to 8760h0m0s (a year)"
+         *               }
+         *             ]
+         *           }
+         *         }
+         *       ]
+         *     }
+         */
         SubmittedBatch: {
             tasks: components["schemas"]["BatchResult"][];
         };
@@ -1392,6 +1530,26 @@ export interface components {
             task?: components["schemas"]["SubmittedTask"];
             error?: components["schemas"]["Problem"];
         };
+        /**
+         * @example {
+         *       "id": "thumbnails.1.42",
+         *       "type": "thumbnails",
+         *       "status": "succeeded",
+         *       "stage": "resize",
+         *       "attempt": 1,
+         *       "max_attempts": 5,
+         *       "created_at": "2026-11-21T10:43:31.91376Z",
+         *       "finished_at": "2026-11-21T10:43:32.412Z",
+         *       "context": {
+         *         "image": "harbour.jpg"
+         *       },
+         *       "result": {
+         *         "thumbnails": [
+         *           "harbour.256.png"
+         *         ]
+         *       }
+         *     }
+         */
         Task: {
             id: string;
             type: components["schemas"]["Name"];
@@ -1445,6 +1603,22 @@ export interface components {
             /** @description Absent on the last page. A page may hold few tasks, or none, and not be the last: the search for more takes a while. */
             next_cursor?: string;
         };
+        /**
+         * @example {
+         *       "seq": 1,
+         *       "at": "2026-11-21T10:43:32.1Z",
+         *       "stage": "inspect",
+         *       "attempt": 1,
+         *       "outcome": "done",
+         *       "endpoint": "https://worker.example.com/inspect",
+         *       "duration_ms": 41.7,
+         *       "status_code": 200,
+         *       "output": {
+         *         "image": "harbour.jpg",
+         *         "width": 4000
+         *       }
+         *     }
+         */
         Attempt: {
             /** @description The fencing number of the delivery. */
             seq: number;
@@ -1558,10 +1732,28 @@ export interface components {
             /** @description Go on with this stage; left out, each where it ended. */
             from_stage?: string;
         };
+        /**
+         * @example {
+         *       "count": 1234
+         *     }
+         */
         Count: {
             /** Format: int64 */
             count: number;
         };
+        /**
+         * @example {
+         *       "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1d",
+         *       "kind": "redrive",
+         *       "type": "thumbnails",
+         *       "state": "running",
+         *       "total": 1234,
+         *       "done": 400,
+         *       "skipped": 2,
+         *       "pace": 50,
+         *       "created_at": "2026-11-21T10:45:00Z"
+         *     }
+         */
         Operation: {
             id: string;
             /** @enum {string} */
@@ -1641,6 +1833,30 @@ export interface components {
          * @enum {string}
          */
         CatchUp: "none" | "last" | "all";
+        /**
+         * @example {
+         *       "name": "nightly",
+         *       "version": 1,
+         *       "type": "thumbnails",
+         *       "context": {
+         *         "image": "harbour.jpg"
+         *       },
+         *       "cron": "30 3 * * *",
+         *       "time_zone": "Europe/Berlin",
+         *       "overlap": "skip",
+         *       "catch_up": "last",
+         *       "catch_up_limit": 100,
+         *       "next_runs": [
+         *         "2026-11-22T02:30:00Z",
+         *         "2026-11-23T02:30:00Z"
+         *       ],
+         *       "last_run_at": "2026-11-21T02:30:00Z",
+         *       "last_task_id": "thumbnails.1.40",
+         *       "skipped": 0,
+         *       "created_at": "2026-11-20T09:00:00Z",
+         *       "updated_at": "2026-11-20T09:00:00Z"
+         *     }
+         */
         Schedule: {
             name: components["schemas"]["Name"];
             /** @description Grows by one with each change. */
@@ -1727,6 +1943,14 @@ export interface components {
             /** Format: int64 */
             concurrency?: number;
         };
+        /**
+         * @example {
+         *       "name": "pending_tasks",
+         *       "limit": 100000,
+         *       "used": 173,
+         *       "own": true
+         *     }
+         */
         QuotaUsage: {
             name: components["schemas"]["QuotaName"];
             /**
@@ -1756,6 +1980,25 @@ export interface components {
             /** @description Why it is suspended. Its callers are told. */
             reason?: string;
         };
+        /**
+         * @example {
+         *       "slug": "globex",
+         *       "state": "active",
+         *       "quotas": {
+         *         "pending_tasks": 100000,
+         *         "submits_per_second": 50
+         *       },
+         *       "usage": [
+         *         {
+         *           "name": "pending_tasks",
+         *           "limit": 100000,
+         *           "used": 173,
+         *           "own": true
+         *         }
+         *       ],
+         *       "created_at": "2026-11-20T09:00:00Z"
+         *     }
+         */
         Tenant: {
             slug: components["schemas"]["Name"];
             /**
@@ -1787,6 +2030,25 @@ export interface components {
             data: components["schemas"]["Tenant"][];
             next_cursor?: string;
         };
+        /**
+         * @example {
+         *       "type": "thumbnails",
+         *       "waiting": 3,
+         *       "pending": 120,
+         *       "running": 50,
+         *       "succeeded": 99000,
+         *       "failed": 12,
+         *       "cancelled": 1,
+         *       "oldest_due": "2026-11-21T10:43:31Z",
+         *       "rates": {
+         *         "submitted": 51.2,
+         *         "attempts": 100.4,
+         *         "failures": 0.1,
+         *         "finished": 50.1
+         *       },
+         *       "rolls": 1
+         *     }
+         */
         Stats: {
             type: components["schemas"]["Name"];
             paused?: boolean;
@@ -1833,6 +2095,15 @@ export interface components {
         StatsList: {
             data: components["schemas"]["Stats"][];
         };
+        /**
+         * @example {
+         *       "output": {
+         *         "thumbnails": [
+         *           "harbour.256.png"
+         *         ]
+         *       }
+         *     }
+         */
         Completion: {
             output?: components["schemas"]["JSON"];
         };
@@ -1846,6 +2117,12 @@ export interface components {
             retryable?: boolean;
             retry_after?: components["schemas"]["Duration"];
         };
+        /**
+         * @example {
+         *       "status": "running",
+         *       "deadline": "2026-11-21T13:00:00Z"
+         *     }
+         */
         HeartbeatResult: {
             status: components["schemas"]["Status"];
             /**
@@ -1859,6 +2136,11 @@ export interface components {
             percent: number;
             note?: string;
         };
+        /**
+         * @example {
+         *       "status": "succeeded"
+         *     }
+         */
         CallbackResult: {
             status: components["schemas"]["Status"];
         };
@@ -1883,6 +2165,32 @@ export interface components {
             secret?: string;
             rules: components["schemas"]["AlertRules"];
         };
+        /**
+         * @example {
+         *       "url": "https://ops.example.com/asyncflow",
+         *       "endpoint": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1e",
+         *       "rules": {
+         *         "backlog_age": "5m0s",
+         *         "failure_rate": 0.5,
+         *         "failure_attempts": 20
+         *       },
+         *       "updated_at": "2026-11-21T10:00:00Z",
+         *       "episodes": [
+         *         {
+         *           "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1f",
+         *           "alert": "backlog_age",
+         *           "subject": "thumbnails",
+         *           "state": "firing",
+         *           "since": "2026-11-21T10:40:00Z",
+         *           "value": 312.5,
+         *           "limit": 300,
+         *           "tasks": [
+         *             "asyncflow-alerts.1.7"
+         *           ]
+         *         }
+         *       ]
+         *     }
+         */
         Alerts: {
             url: string;
             /** @description Only in the answer to the call that set it. */
@@ -1919,6 +2227,219 @@ export interface components {
             /** @description The ids of the tasks that told of its beginning and its end. */
             tasks?: string[];
         };
+        /**
+         * @description A task as a worker gets it. Ignore fields that aren't known, as more may come.
+         * @example {
+         *       "task_id": "thumbnails.1.42",
+         *       "type": "thumbnails",
+         *       "stage": "inspect",
+         *       "attempt": 1,
+         *       "max_attempts": 20,
+         *       "seq": 1,
+         *       "deadline": "2026-11-21T11:43:32.187917Z",
+         *       "context": {
+         *         "image": "harbour.jpg"
+         *       },
+         *       "callback": {
+         *         "url": "https://tasks.example.com/v1/callbacks/thumbnails.1.42",
+         *         "token": "afc2.ZGV2…"
+         *       }
+         *     }
+         */
+        Delivery: {
+            /** @description The task's id, the same in all its stages and attempts. */
+            task_id: string;
+            type: components["schemas"]["Name"];
+            stage: components["schemas"]["Name"];
+            /** @description Of this stage, 1 is the first. */
+            attempt: number;
+            /** @description The attempts that the stage has for this task. */
+            max_attempts: number;
+            /** @description The fencing number: it grows with every delivery of the task, over all stages. */
+            seq: number;
+            /**
+             * Format: date-time
+             * @description Until when a report is taken, after a 202.
+             */
+            deadline: string;
+            context: components["schemas"]["JSON"];
+            callback: components["schemas"]["DeliveryCallback"];
+        };
+        /** @description Where and with what to report after a 202. */
+        DeliveryCallback: {
+            /** @description The calls complete, fail, heartbeat and progress are below it. */
+            url: string;
+            /** @description The completion token. */
+            token: string;
+        };
+        DeliveryBatch: {
+            deliveries: components["schemas"]["Delivery"][];
+        };
+        /**
+         * @example {
+         *       "output": {
+         *         "image": "harbour.jpg",
+         *         "width": 4000
+         *       }
+         *     }
+         */
+        DeliveryAnswer: {
+            output?: components["schemas"]["JSON"];
+            /**
+             * @description done: the output goes to the next stage as its context, or is the task's result. retry: the attempt has failed.
+             *     fail: the task has failed for good. cancel: the task is cancelled.
+             * @default done
+             * @enum {string}
+             */
+            outcome?: "done" | "retry" | "fail" | "cancel";
+            /** @description Why it is not done. 4 KiB of it are kept. */
+            error?: string;
+            retry_after?: components["schemas"]["Duration"];
+        };
+        DeliveryResult: {
+            task_id: string;
+            output?: components["schemas"]["JSON"];
+            /**
+             * @description As that of a single answer. accepted: the report on this task comes later.
+             * @default done
+             * @enum {string}
+             */
+            outcome?: "done" | "retry" | "fail" | "cancel" | "accepted";
+            /** @description Why it is not done. 4 KiB of it are kept. */
+            error?: string;
+            retry_after?: components["schemas"]["Duration"];
+        };
+        /**
+         * @example {
+         *       "results": [
+         *         {
+         *           "task_id": "thumbnails.1.42",
+         *           "output": {
+         *             "width": 640
+         *           }
+         *         },
+         *         {
+         *           "task_id": "thumbnails.1.43",
+         *           "outcome": "retry",
+         *           "error": "the disk is full",
+         *           "retry_after": "30s"
+         *         },
+         *         {
+         *           "task_id": "thumbnails.1.44",
+         *           "outcome": "accepted"
+         *         }
+         *       ]
+         *     }
+         */
+        DeliveryResults: {
+            results: components["schemas"]["DeliveryResult"][];
+        };
+        /**
+         * @example {
+         *       "type": "asyncflow.challenge",
+         *       "challenge": "7J2QK5WN4ZC3"
+         *     }
+         */
+        Challenge: {
+            /**
+             * @description No task type has this name.
+             * @enum {string}
+             */
+            type: "asyncflow.challenge";
+            /** @description The text to echo. */
+            challenge: string;
+        };
+        /**
+         * @example {
+         *       "challenge": "7J2QK5WN4ZC3"
+         *     }
+         */
+        ChallengeAnswer: {
+            challenge: string;
+        };
+        /**
+         * @example {
+         *       "task_id": "asyncflow-alerts.1.7",
+         *       "type": "asyncflow-alerts",
+         *       "stage": "send",
+         *       "attempt": 1,
+         *       "max_attempts": 20,
+         *       "seq": 1,
+         *       "deadline": "2026-11-21T11:43:32.187917Z",
+         *       "context": {
+         *         "alert": "backlog_age",
+         *         "state": "firing",
+         *         "tenant": "acme",
+         *         "type": "mail",
+         *         "since": "2026-11-21T10:43:32.187917Z",
+         *         "value": 312.4,
+         *         "limit": 300,
+         *         "episode": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1f"
+         *       },
+         *       "callback": {
+         *         "url": "https://tasks.example.com/v1/callbacks/asyncflow-alerts.1.7",
+         *         "token": "afc2.ZGV2…"
+         *       }
+         *     }
+         */
+        AlertDelivery: components["schemas"]["Delivery"] & {
+            context?: components["schemas"]["AlertNotice"];
+        };
+        /** @description What an alert says. It may come more than once, and resolved before firing; go by episode and state. */
+        AlertNotice: {
+            /** @enum {string} */
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "node_gone" | "job_overdue" | "roll_overdue";
+            /** @enum {string} */
+            state: "firing" | "resolved";
+            tenant?: string;
+            /** @description The task type. */
+            type?: string;
+            stage?: string;
+            /** @description The id of the endpoint. */
+            endpoint?: string;
+            node?: string;
+            job?: string;
+            /** Format: date-time */
+            since: string;
+            /** Format: date-time */
+            resolved_at?: string;
+            /** @description Now: seconds, or a share of 1. */
+            value: number;
+            limit: number;
+            episode: string;
+        };
+        /**
+         * @example {
+         *       "jobs": [
+         *         {
+         *           "name": "rescue",
+         *           "schedule": "@every 2s",
+         *           "outcome": "ok",
+         *           "node": "node-1",
+         *           "started_at": "2026-11-21T10:43:30Z",
+         *           "duration_ms": 1.9,
+         *           "rows": 0,
+         *           "failures": 0,
+         *           "succeeded_at": "2026-11-21T10:43:30Z",
+         *           "next_at": "2026-11-21T10:43:32Z"
+         *         }
+         *       ],
+         *       "nodes": [
+         *         {
+         *           "id": "node-1",
+         *           "roles": [
+         *             "api",
+         *             "dispatcher",
+         *             "governance"
+         *           ],
+         *           "version": "0.1.0",
+         *           "started_at": "2026-11-21T09:00:00Z",
+         *           "seen_at": "2026-11-21T10:43:30Z",
+         *           "state": "alive"
+         *         }
+         *       ]
+         *     }
+         */
         Governance: {
             jobs: components["schemas"]["Job"][];
             nodes: components["schemas"]["Node"][];
@@ -1987,6 +2508,27 @@ export interface components {
             /** @description The cursor of the next page; left out on the last. */
             next_cursor?: string;
         };
+        /**
+         * @example {
+         *       "id": "17",
+         *       "at": "2026-11-21T10:43:30Z",
+         *       "origin": "api",
+         *       "tenant": "acme",
+         *       "subject": "deploy",
+         *       "scopes": "read manage",
+         *       "action": "task_type.put",
+         *       "object_type": "task_type",
+         *       "object": "thumbnails",
+         *       "address": "192.0.2.7",
+         *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5",
+         *       "outcome": "done",
+         *       "status": 200,
+         *       "detail": {
+         *         "version": 3
+         *       },
+         *       "calls": 1
+         *     }
+         */
         AuditEntry: {
             id: string;
             /**
@@ -2053,6 +2595,12 @@ export interface components {
             tenant?: string;
             token_id?: string;
         };
+        /**
+         * @example {
+         *       "status": "ok",
+         *       "version": "0.1.0"
+         *     }
+         */
         Health: {
             /** @example ok */
             status: string;
@@ -2085,8 +2633,8 @@ export interface components {
         };
     };
     responses: {
-        /** @description What was wrong (RFC 9457). */
-        Problem: {
+        /** @description The request says something that can't be; errors names the fields. */
+        Invalid: {
             headers: {
                 [name: string]: unknown;
             };
@@ -2098,6 +2646,7 @@ export interface components {
                  *       "status": 400,
                  *       "code": "invalid_argument",
                  *       "detail": "priority is -1; it must be 0 to 31536000 seconds (a year)",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5",
                  *       "errors": [
                  *         {
                  *           "field": "priority",
@@ -2109,8 +2658,242 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description No token, or one that doesn't verify. */
+        Unauthenticated: {
+            headers: {
+                "WWW-Authenticate": components["headers"]["Authenticate"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Unauthorized",
+                 *       "status": 401,
+                 *       "code": "unauthenticated",
+                 *       "detail": "no token: send Authorization: Bearer <token>",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The token is good, but doesn't allow this; or the tenant is suspended, or over a quota. */
+        Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description Nothing of that name or id in this tenant. */
+        NotFound: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Not Found",
+                 *       "status": 404,
+                 *       "code": "not_found",
+                 *       "detail": "there is no task thumbnails.1.999",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The thing is in a state that doesn't allow this. */
+        Conflict: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Conflict",
+                 *       "status": 409,
+                 *       "code": "conflict",
+                 *       "detail": "task thumbnails.1.42 can't be cancelled: it has succeeded",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body, a context or an output is over its limit. */
+        TooLarge: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Request Entity Too Large",
+                 *       "status": 413,
+                 *       "code": "too_large",
+                 *       "detail": "context is 300002 bytes; the limit is 262144",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5",
+                 *       "errors": [
+                 *         {
+                 *           "field": "context",
+                 *           "message": "is 300002 bytes; the limit is 262144"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The idempotency key stands for a task with another context. */
+        KeyReused: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Unprocessable Entity",
+                 *       "status": 422,
+                 *       "code": "key_reused",
+                 *       "detail": "key stands for task thumbnails.1.17, which has another context",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5",
+                 *       "errors": [
+                 *         {
+                 *           "field": "key",
+                 *           "message": "stands for task thumbnails.1.17, which has another context"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description More submits than the tenant's quota lets through. Nothing was changed. */
+        RateLimited: {
+            headers: {
+                "Retry-After": components["headers"]["RetryAfter"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Too Many Requests",
+                 *       "status": 429,
+                 *       "code": "rate_limited",
+                 *       "detail": "the tenant's quota submits_per_second is 50; try again in 1 s",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description A fault of asyncflow's; its cause is in the node's log. */
+        Internal: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Internal Server Error",
+                 *       "status": 500,
+                 *       "code": "internal",
+                 *       "detail": "something went wrong on our side; it is in the log",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It can't be done now. With the code uncertain, of a submit, nobody knows whether it was done; else nothing was changed. */
+        Unavailable: {
+            headers: {
+                "Retry-After": components["headers"]["RetryAfter"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /**
+         * @description What is refused before it is known which call it is: 405 (with Allow), 408, 413 of a body over what a node reads at all,
+         *     431. And what something between caller and node answers.
+         */
+        Problem: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Method Not Allowed",
+                 *       "status": 405,
+                 *       "code": "invalid_argument",
+                 *       "detail": "this path doesn't take DELETE",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /**
+         * @description What came of it, as any 2xx but 202. Without a body: done, and the context passes on unchanged. A body that can't be
+         *     understood is a failed attempt.
+         */
+        DeliveryDone: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["DeliveryAnswer"];
+            };
+        };
+        /** @description The report comes later, by completeTask or failTask with the delivery's callback. The body is ignored. */
+        DeliveryAccepted: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content?: never;
+        };
+        /**
+         * @description The attempt has failed, as it has without an answer in time; redirects are not followed. The status and the first 500
+         *     bytes of the body are kept as the error. 410 disables the endpoint.
+         */
+        DeliveryFailed: {
+            headers: {
+                /**
+                 * @description With 429 and 503: a time to be left alone for, in seconds or as a date.
+                 * @example 30
+                 */
+                "Retry-After"?: string;
+                [name: string]: unknown;
+            };
+            content?: never;
+        };
     };
     parameters: {
+        /**
+         * @description The id of the delivery: the task's id and the seq. Another attempt has another one.
+         * @example thumbnails.1.42.1
+         */
+        WebhookID: string;
+        /**
+         * @description When it was signed, in seconds since 1970. Refuse what is more than 5 minutes away.
+         * @example 1795257985
+         */
+        WebhookTimestamp: string;
         /** @description The name of the task type. */
         Type: components["schemas"]["Name"];
         /** @description The task's id, such as thumbnails.1.42. */
@@ -2137,7 +2920,28 @@ export interface components {
         OperationID: string;
     };
     requestBodies: never;
-    headers: never;
+    headers: {
+        /**
+         * @description How to prove who calls.
+         * @example Bearer realm="asyncflow"
+         */
+        Authenticate: string;
+        /**
+         * @description After how many seconds to try again.
+         * @example 1
+         */
+        RetryAfter: number;
+        /**
+         * @description Where the tenant has a quota of submits_per_second: how many tasks are left, and in how many seconds all of them are there again.
+         * @example "submits";r=99;t=1
+         */
+        RateLimit: string;
+        /**
+         * @description The same: how many tasks in how many seconds.
+         * @example "submits";q=100;w=2
+         */
+        RateLimitPolicy: string;
+    };
     pathItems: never;
 }
 export type $defs = Record<string, never>;
@@ -2160,6 +2964,11 @@ export interface operations {
                     "application/json": components["schemas"]["TaskTypeList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2184,6 +2993,12 @@ export interface operations {
                     "application/json": components["schemas"]["TaskType"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2243,6 +3058,13 @@ export interface operations {
                     "application/json": components["schemas"]["TaskType"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2265,6 +3087,13 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2298,6 +3127,13 @@ export interface operations {
                     "application/json": components["schemas"]["TaskType"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2331,6 +3167,13 @@ export interface operations {
                     "application/json": components["schemas"]["TaskType"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2369,6 +3212,13 @@ export interface operations {
                     "application/json": components["schemas"]["FlowKeyReleased"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2393,6 +3243,11 @@ export interface operations {
                     "application/json": components["schemas"]["EndpointList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2429,6 +3284,13 @@ export interface operations {
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2453,6 +3315,12 @@ export interface operations {
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2475,6 +3343,12 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2513,6 +3387,13 @@ export interface operations {
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2537,6 +3418,12 @@ export interface operations {
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2561,6 +3448,12 @@ export interface operations {
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2595,6 +3488,14 @@ export interface operations {
                     "application/json": components["schemas"]["Endpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2633,6 +3534,12 @@ export interface operations {
                     "application/json": components["schemas"]["TaskList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2663,6 +3570,8 @@ export interface operations {
             /** @description The key stands for this task already. (422 if that one has another context.) */
             200: {
                 headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -2672,6 +3581,8 @@ export interface operations {
             /** @description The task was accepted and will not be lost. */
             201: {
                 headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -2687,6 +3598,15 @@ export interface operations {
                     "application/json": components["schemas"]["SubmittedTask"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2725,12 +3645,21 @@ export interface operations {
             /** @description The result of each task. */
             201: {
                 headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["SubmittedBatch"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2773,6 +3702,13 @@ export interface operations {
                     "application/json": components["schemas"]["Operation"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2816,6 +3752,13 @@ export interface operations {
                     "application/json": components["schemas"]["Operation"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2843,6 +3786,12 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2876,6 +3825,14 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2909,6 +3866,14 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2945,6 +3910,14 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2969,6 +3942,12 @@ export interface operations {
                     "application/json": components["schemas"]["AttemptList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -2996,6 +3975,12 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3017,6 +4002,11 @@ export interface operations {
                     "application/json": components["schemas"]["ScheduleList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3041,6 +4031,12 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3092,6 +4088,13 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3114,6 +4117,12 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3138,6 +4147,12 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3162,6 +4177,12 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3186,6 +4207,12 @@ export interface operations {
                     "application/json": components["schemas"]["SubmittedTask"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3207,6 +4234,11 @@ export interface operations {
                     "application/json": components["schemas"]["OperationList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3231,6 +4263,12 @@ export interface operations {
                     "application/json": components["schemas"]["Operation"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3255,6 +4293,12 @@ export interface operations {
                     "application/json": components["schemas"]["Operation"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3279,6 +4323,12 @@ export interface operations {
                     "application/json": components["schemas"]["StatsList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3316,6 +4366,13 @@ export interface operations {
                     "application/json": components["schemas"]["CallbackResult"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3350,6 +4407,13 @@ export interface operations {
                     "application/json": components["schemas"]["CallbackResult"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3374,6 +4438,12 @@ export interface operations {
                     "application/json": components["schemas"]["HeartbeatResult"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3408,6 +4478,13 @@ export interface operations {
                     "application/json": components["schemas"]["CallbackResult"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3429,6 +4506,12 @@ export interface operations {
                     "application/json": components["schemas"]["Alerts"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3464,6 +4547,13 @@ export interface operations {
                     "application/json": components["schemas"]["Alerts"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3483,6 +4573,12 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3504,6 +4600,11 @@ export interface operations {
                     "application/json": components["schemas"]["QuotaList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3530,6 +4631,11 @@ export interface operations {
                     "application/json": components["schemas"]["TenantList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3564,6 +4670,13 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3588,6 +4701,12 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3617,6 +4736,13 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3651,6 +4777,14 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3675,6 +4809,13 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3696,6 +4837,11 @@ export interface operations {
                     "application/json": components["schemas"]["Governance"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3732,6 +4878,11 @@ export interface operations {
                     "application/json": components["schemas"]["AuditList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3768,6 +4919,11 @@ export interface operations {
                     "application/json": components["schemas"]["AuditList"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3789,6 +4945,8 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3810,6 +4968,9 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
+            400: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3831,6 +4992,64 @@ export interface operations {
                     "application/yaml": string;
                 };
             };
+            400: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    openapiJSON: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The contract of this node. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "openapi": "3.0.3",
+                     *       "info": {
+                     *         "title": "asyncflow",
+                     *         "version": "0.1.0"
+                     *       },
+                     *       "paths": {}
+                     *     }
+                     */
+                    "application/json": Record<string, never>;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    docs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
             default: components["responses"]["Problem"];
         };
     };
@@ -3852,6 +5071,9 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            400: components["responses"]["Invalid"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
             default: components["responses"]["Problem"];
         };
     };
