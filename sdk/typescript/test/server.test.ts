@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 
 import {
-  AbortedError, AsyncflowError, Client, ConnectionError, ProblemError, register, SubmitManyError, Worker, type TaskEvent, type TaskTypeSpec,
+  AbortedError, AsyncflowError, Client, ConnectionError, ProblemError, register, Reporter, SubmitManyError, Worker, type TaskEvent, type TaskTypeSpec,
 } from "asyncflow";
 import { listen } from "asyncflow/node";
 
@@ -166,6 +166,13 @@ test("no answer: keyed submits are tried again, others are uncertain", options, 
   const stop = new AbortController();
   stop.abort(new Error("stopped"));
   await assert.rejects(c.get("x.1.1", stop), /stopped/);
+});
+
+test("redirects are not followed: a token is for one server", async (t) => {
+  const stranger = await serve(t, () => assert.fail("it isn't to be called"));
+  const moved = await serve(t, (_, res) => res.writeHead(307, { Location: stranger }).end());
+  await assert.rejects(new Client(moved, "a-token").get("x.1.1"), (err) => err instanceof ProblemError && err.status === 307);
+  await assert.rejects(new Reporter().complete({ url: moved, token: "a-token" }), (err) => err instanceof ProblemError && err.status === 307);
 });
 
 test("what can't be registered", options, async (t) => {
