@@ -8,12 +8,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// start takes over tasks of a type that were leased, each with a slot that was taken for
-// it: it has their attempts begun. The slots are given back when the tasks are settled.
+// start takes over tasks of a type that were leased, for which room was reserved: it has
+// their attempts begun. The room is given back when the tasks are settled.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
-	d.held.add(t.Key(), len(leases))
-	d.charge(t.Tenant, len(leases))
-	d.attempts.Add(len(leases))
 	t = d.latest(t, leases)
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
@@ -86,25 +83,20 @@ func (d *Dispatcher) attempt(t *store.Type, e asyncflow.Endpoint, leases []async
 	d.conclude(t, deliveries, outcomes)
 }
 
-// deliveries returns what is to be sent. Tasks whose lease has run out are given back.
+// deliveries returns what is to be sent. Tasks whose lease runs out before the stage's time
+// limit are given back: the node, or the database, was held up.
 func (d *Dispatcher) deliveries(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) []asyncflow.Delivery {
 	now := d.store.Clock.Now()
 	stage := t.Stages[t.StageIndex(leases[0].Stage)]
-	timeout := stage.Timeout.Std()
 	all := make([]asyncflow.Delivery, 0, len(leases))
 	for i, l := range leases {
-		rest := l.Until.Sub(now)
-		if rest <= 0 { // the node was held up for longer than the lease stands
-			d.giveBack(t, leases[i:i+1], "the lease ran out before it was sent")
+		if l.Until.Sub(now) < stage.Timeout.Std() {
+			d.giveBack(t, leases[i:i+1], "too little was left of the lease to send it")
 			continue
 		}
 		leases[i].Context = nil // else what was leased with others would stay in memory for them
-		timeout = min(timeout, rest)
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
-			Endpoint: e, Deadline: now.Add(stage.MaxProcessingTime.Std())})
-	}
-	for i := range all {
-		all[i].Timeout = timeout
+			Endpoint: e, Timeout: stage.Timeout.Std(), Deadline: now.Add(stage.MaxProcessingTime.Std())})
 	}
 	return all
 }

@@ -59,9 +59,9 @@ func (c *crowd) counts(t *store.Type) map[string]int {
 }
 
 // endpointRoom returns how many tasks of a type may be leased whichever of its endpoints
-// they are for, with so many slots that are free: with fewer than one, an endpoint has so
-// many that its tasks are to be held back.
-func (d *Dispatcher) endpointRoom(t *store.Type, free int) int {
+// they are for, with so many slots that are free, some of which are reserved for them: with
+// fewer than one, an endpoint has so many that its tasks are to be held back.
+func (d *Dispatcher) endpointRoom(t *store.Type, free, reserved int) int {
 	least := d.cfg.Concurrency
 	endpoints := slices.DeleteFunc(t.AllEndpoints(), func(e asyncflow.Endpoint) bool { return !e.Serves() })
 	if len(endpoints) < 2 {
@@ -69,6 +69,7 @@ func (d *Dispatcher) endpointRoom(t *store.Type, free int) int {
 	}
 	here := d.crowd.counts(t)
 	unknown, _ := d.held.count(t.Key()) // those that are on their way to some endpoint
+	unknown -= reserved
 	for _, n := range here {
 		unknown -= n
 	}

@@ -164,7 +164,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
 	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
-	d.slots.give(n - len(leases))
+	d.unreserve(t, n-len(leases))
 	d.start(t, leases)
 	now := d.store.Clock.Now()
 	switch {
@@ -186,7 +186,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now, free := d.store.Clock.Now(), d.slots.rest()+n
 	_, held := d.holding.Load(t.Key())
-	if room := d.endpointRoom(t, free); !held && !t.Guarded(now) && room > 0 {
+	if room := d.endpointRoom(t, free, n); !held && !t.Guarded(now) && room > 0 {
 		leases, next, err = d.store.Lease(ctx, t, min(n, room))
 		return leases, next, false, err
 	}
@@ -227,9 +227,15 @@ func (d *Dispatcher) takeRoom(ctx context.Context, key store.TypeKey) (*store.Ty
 		return nil, 0
 	}
 	n := d.slots.take(ctx, room)
+	d.door.mu.Lock()
+	defer d.door.mu.Unlock()
 	t, room := d.room(key, n)
 	d.slots.give(max(0, n-room))
-	return t, min(n, room)
+	n = min(n, room)
+	if n > 0 {
+		d.reserve(t, n)
+	}
+	return t, n
 }
 
 // room returns a type and how many tasks of it may be leased; for so many slots were taken

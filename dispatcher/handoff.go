@@ -7,17 +7,32 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// door is open to new tasks while the dispatcher runs.
+// door is where room for tasks is reserved: by leasers, and, while it is open, for new tasks.
 type door struct {
 	mu     sync.Mutex // one reservation at a time: none sees room that another one takes
 	isOpen bool
 }
 
-// set opens or shuts the door. Reservations that were made before count as attempts.
+// set opens or shuts the door to new tasks. Room that was reserved before counts as attempts.
 func (o *door) set(isOpen bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.isOpen = isOpen
+}
+
+// reserve counts slots that were taken as tasks of a type that are held. d.door.mu is held.
+func (d *Dispatcher) reserve(t *store.Type, n int) {
+	d.attempts.Add(n)
+	d.held.add(t.Key(), n)
+	d.charge(t.Tenant, n)
+}
+
+// unreserve gives room back that was reserved for tasks which did not come.
+func (d *Dispatcher) unreserve(t *store.Type, n int) {
+	d.charge(t.Tenant, -n)
+	d.held.add(t.Key(), -n)
+	d.slots.give(n)
+	d.attempts.Add(-n)
 }
 
 // Reserve keeps slots for the first of n new tasks of a type that are due. There are none
@@ -30,12 +45,11 @@ func (d *Dispatcher) Reserve(t *store.Type, n int) int {
 		return 0
 	}
 	room, _ := d.roomOf(t, d.store.Clock.Now(), 0)
-	room, _ = d.slots.tryTake(max(0, min(n, room, d.endpointRoom(t, d.slots.rest()))), 0)
+	room, _ = d.slots.tryTake(max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0))), 0)
 	if room < n { // the others of the batch are before whatever comes next
 		d.agenda.filling(t.Key())
 	}
-	d.attempts.Add(room)
-	d.held.add(t.Key(), room)
+	d.reserve(t, room)
 	return room
 }
 
@@ -50,8 +64,6 @@ func (d *Dispatcher) handsOff(t *store.Type) bool {
 // Receive begins the attempts of tasks that were leased with their rows, and gives back
 // what was reserved for others.
 func (d *Dispatcher) Receive(t *store.Type, reserved int, leases []asyncflow.Lease) {
+	d.unreserve(t, reserved-len(leases))
 	d.start(t, leases)
-	d.slots.give(reserved - len(leases))
-	d.held.add(t.Key(), -reserved)
-	d.attempts.Add(-reserved)
 }

@@ -27,7 +27,8 @@ func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again t
 	return max(0, room), again
 }
 
-// charge takes what was leased from the tenant's quota of deliveries.
+// charge takes what is leased from the tenant's quota of deliveries; less than nothing is
+// given back.
 func (d *Dispatcher) charge(tenant string, n int) {
 	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
 		d.rates.take(rateKey{tenant, "tenant", ""}, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), n)

@@ -77,14 +77,15 @@ func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.T
 	return 0, now.Add(time.Duration((1 - tokens) / float64(b.Limit()) * float64(time.Second)))
 }
 
-// take takes tokens, which may leave less than none.
+// take takes tokens, which may leave less than none; fewer than none are given back.
 func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)
-	for ; n > 0; n -= b.Burst() {
-		b.ReserveN(now, min(n, b.Burst()))
+	for ; n > b.Burst(); n -= b.Burst() {
+		b.ReserveN(now, b.Burst())
 	}
+	b.ReserveN(now, n)
 }
 
 // pace returns how many tokens come at a time, and after what time the next ones do.

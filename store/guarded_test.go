@@ -542,10 +542,12 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 	require.Empty(t, b.admitAll())
 	_, err := b.Redrive(t.Context(), tenant, first[0].ID, store.Redrive{})
 	require.NoError(t, err)
-	require.Empty(t, b.guarded(10, &doorman{keys: map[string]int{"a": 0}}), "its rate is used up")
-	more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
-	require.NoError(t, err)
-	require.True(t, more)
+	require.Eventually(t, func() bool { // once it is due by this node's clock
+		require.Empty(t, b.guarded(10, &doorman{keys: map[string]int{"a": 0}}), "its rate is used up")
+		more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+		require.NoError(t, err)
+		return more
+	}, 10*time.Second, time.Millisecond)
 	again := b.admitAll()
 	require.Equal(t, []string{"0"}, contexts(again), "it, and none of the others")
 	b.settle(b.known(), again[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})

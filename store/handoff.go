@@ -35,10 +35,11 @@ type handoff struct {
 
 // handOff asks the receiver for room for those of a batch that are due. end must be called
 // when it is known what became of the batch.
-func (s *Store) handOff(t *Type, items []submitItem, now time.Time) *handoff {
+func (s *Store) handOff(t *Type, items []submitItem) *handoff {
 	if s.receiver == nil {
 		return nil
 	}
+	now := s.Clock.Now() // the batch may have been tried before, or waited for keys
 	n := 0
 	for i := range items {
 		if canHandOff(&items[i], now) {

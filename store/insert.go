@@ -72,7 +72,7 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 // is one transaction and one round trip. It returns the least order_time among the ready
 // rows.
 func (s *Store) insertNew(ctx context.Context, t *Type, items []submitItem, now time.Time) (time.Time, error) {
-	h := s.handOff(t, items, now)
+	h := s.handOff(t, items)
 	b := &pgx.Batch{}
 	queueTasks(b, t, items)
 	earliest := s.queueTokens(b, t, items, h, now)
@@ -88,7 +88,7 @@ func (s *Store) queueTokens(b *pgx.Batch, t *Type, items []submitItem, h *handof
 	ts := tokensOf(items, h, now)
 	ts.queue(b, t)
 	if h != nil {
-		s.queueLeases(b, t, h.leases, now)
+		s.queueLeases(b, t, h.leases, h.now)
 	}
 	tally{submitted: len(items)}.queue(b, t, now)
 	return ts.earliest
@@ -200,7 +200,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []sub
 		return time.Time{}, nil, err
 	}
 	items = slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !inserted[item.id] })
-	h := s.handOff(t, items, now)
+	h := s.handOff(t, items)
 	b := &pgx.Batch{}
 	earliest := s.queueTokens(b, t, items, h, now)
 	return earliest, h, tx.SendBatch(ctx, b).Close()

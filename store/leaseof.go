@@ -55,7 +55,7 @@ func (s *Store) readLeases(ctx context.Context, key TypeKey, items []leaseOfItem
 	leases := map[leaseKey]asyncflow.Lease{}
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err == nil {
-		err = s.hot(key.Tenant).Send(ctx, leasesBatch(t, items, leases))
+		err = s.following(ctx, t, func(t *Type) error { return s.hot(key.Tenant).Send(ctx, leasesBatch(t, items, leases)) })
 	}
 	for _, item := range items {
 		l, stands := leases[leaseKey{item.id.Number, int16(item.seq)}]
@@ -63,11 +63,15 @@ func (s *Store) readLeases(ctx context.Context, key TypeKey, items []leaseOfItem
 	}
 }
 
-// leasesBatch asks for the leases of some tasks, by the rolls that their ids name.
+// leasesBatch asks for the leases of some tasks, by the rolls that their ids name. A roll
+// that was dropped has none.
 func leasesBatch(t *Type, items []leaseOfItem, into map[leaseKey]asyncflow.Lease) *pgx.Batch {
 	parts := map[int][]int64{}
 	for _, item := range items {
 		position := item.id.Position()
+		if position < t.First || position > t.End {
+			continue
+		}
 		parts[position] = append(parts[position], item.id.Number)
 	}
 	b := &pgx.Batch{}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,6 +36,8 @@ type Wakeups struct {
 	lost    func()
 	pending map[TypeKey]time.Time
 	kick    chan struct{}
+
+	listening atomic.Bool
 }
 
 func newWakeups(s *Store) *Wakeups {
@@ -57,8 +60,8 @@ func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 	}
 }
 
-// Notified tells whether other nodes' news come here.
-func (s *Store) Notified() bool { return s.cfg.Notify }
+// Notified tells whether other nodes' news come here now.
+func (s *Store) Notified() bool { return s.Wakeups.listening.Load() }
 
 // Announce tells every dispatcher that a task of the type is ready and due at a
 // time. A zero time is no news.
@@ -138,6 +141,8 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	}
 	w.store.marks.reset()
 	w.lost()
+	w.listening.Store(true)
+	defer w.listening.Store(false)
 	for {
 		if err := w.receive(ctx, conn); err != nil {
 			return err

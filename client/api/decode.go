@@ -6,6 +6,8 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // Decode reads a JSON document into a struct. It refuses what encoding/json lets
@@ -60,7 +62,7 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 	}
 	err := readAll(slices.Concat(doc[:from], []byte("[]"), doc[to:]), into)
 	w := walk{doc: doc, at: from}
-	for err == nil && w.next(']') {
+	for err == nil && len(into.Tasks) <= asyncflow.MaxBatch && w.next(']') { // one too many is enough to refuse it
 		start := w.at
 		w.skip()
 		into.Tasks = append(into.Tasks, BatchItem{})

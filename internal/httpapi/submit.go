@@ -41,7 +41,7 @@ func (s *Server) SubmitTask(ctx context.Context, r SubmitTaskRequestObject) (Sub
 func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (SubmitTasksResponseObject, error) {
 	items := r.Body.Tasks
 	if n := len(items); n < 1 || n > asyncflow.MaxBatch {
-		return nil, asyncflow.InvalidField("tasks", "has %d entries; it must have 1 to %d", n, asyncflow.MaxBatch)
+		return nil, asyncflow.InvalidField("tasks", "must have 1 to %d entries", asyncflow.MaxBatch)
 	}
 	results := make([]BatchResult, len(items))
 	good := make([]asyncflow.NewTask, 0, len(items))
