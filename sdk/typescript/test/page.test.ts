@@ -25,7 +25,7 @@ test("the programs of docs/typescript.md", options, async (t) => {
   await registered(worker.stdout, 2);
   const out = execFileSync(process.execPath, [program("submit")], { env, encoding: "utf8", timeout: 60_000 });
   assert.match(out, /^images\.\d+\.\d+\nsucceeded \{ width: 800, height: 500 \}\n/);
-  worker.kill("SIGINT");
+  worker.kill("SIGTERM");
   assert.equal(await ended, 0);
 });
 
