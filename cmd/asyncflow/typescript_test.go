@@ -17,7 +17,7 @@ import (
 const typescript = "../../sdk/typescript"
 
 // The TypeScript package does what it says against a real server: its own tests, which are
-// Node's, and the programs of docs/typescript.md.
+// Node's, the programs of its documents, and asyncflow verify.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	needsNode(t)
@@ -30,7 +30,10 @@ func TestTypeScript(t *testing.T) {
 	dir := pgtest.Dir(t)
 	p := start(t, nil, "dev", "--addr=127.0.0.1:0", "--data="+dir, "--no-samples")
 	f := readDevFile(t, dir)
-	out := runNPM(t, []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token}, "test", "--silent")
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	env := []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token, "ASYNCFLOW_BINARY=" + binary, beAsyncflow + "=1"}
+	out := runNPM(t, env, "test", "--silent")
 	require.Contains(t, out, "\n# fail 0\n")
 	require.Contains(t, out, "\n# skipped 0\n")
 }
