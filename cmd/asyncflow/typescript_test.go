@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
 const typescript = "../../sdk/typescript"
@@ -36,6 +40,34 @@ func TestTypeScript(t *testing.T) {
 	out := runNPM(t, env, "test", "--silent")
 	require.Contains(t, out, "\n# fail 0\n")
 	require.Contains(t, out, "\n# skipped 0\n")
+	reportsWell(t)
+}
+
+// reportsWell has the checks of asyncflow verify made on a worker that answers 202. They are made here
+// with shorter times than the command's.
+func reportsWell(t *testing.T) {
+	cmd := exec.Command("node", "dist/test/reporting.js")
+	cmd.Dir = typescript
+	cmd.Env = append(os.Environ(), "WORKER_SECRET="+testWebhook)
+	_, err := cmd.StdinPipe() // closed when this process ends
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	report, err := workercheck.Run(t.Context(), workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
+		ReportTime: 3 * time.Second, Quiet: 300 * time.Millisecond, Egress: asyncflow.Anywhere}, nil)
+	require.NoError(t, err)
+	for _, check := range report.Checks {
+		if check.Name != "batch" { // not asked for
+			assert.Equal(t, workercheck.Passed, check.Result, "%+v", check)
+		}
+	}
 }
 
 // needsNode skips the test where Node or what the package is built with isn't there.
