@@ -1,23 +1,27 @@
 package main
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
 const typescript = "../../sdk/typescript"
 
 // The TypeScript package does what it says against a real server: its own tests, which are
-// Node's, and the programs of docs/typescript.md.
+// Node's, the programs of its documents, and asyncflow verify.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	needsNode(t)
@@ -30,9 +34,40 @@ func TestTypeScript(t *testing.T) {
 	dir := pgtest.Dir(t)
 	p := start(t, nil, "dev", "--addr=127.0.0.1:0", "--data="+dir, "--no-samples")
 	f := readDevFile(t, dir)
-	out := runNPM(t, []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token}, "test", "--silent")
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	env := []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token, "ASYNCFLOW_BINARY=" + binary, beAsyncflow + "=1"}
+	out := runNPM(t, env, "test", "--silent")
 	require.Contains(t, out, "\n# fail 0\n")
 	require.Contains(t, out, "\n# skipped 0\n")
+	reportsWell(t)
+}
+
+// reportsWell has the checks of asyncflow verify made on a worker that answers 202. They are made here
+// with shorter times than the command's.
+func reportsWell(t *testing.T) {
+	cmd := exec.Command("node", "dist/test/reporting.js")
+	cmd.Dir = typescript
+	cmd.Env = append(os.Environ(), "WORKER_SECRET="+testWebhook)
+	_, err := cmd.StdinPipe() // closed when this process ends
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	report, err := workercheck.Run(t.Context(), workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
+		ReportTime: 3 * time.Second, Quiet: 300 * time.Millisecond, Egress: asyncflow.Anywhere}, nil)
+	require.NoError(t, err)
+	for _, check := range report.Checks {
+		if check.Name != "batch" { // not asked for
+			assert.Equal(t, workercheck.Passed, check.Result, "%+v", check)
+		}
+	}
 }
 
 // needsNode skips the test where Node or what the package is built with isn't there.

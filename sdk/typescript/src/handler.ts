@@ -1,6 +1,6 @@
 import { messageOf } from "./errors.js";
 import { AbortedError, Fail, later, returned, thrown, type Outcome } from "./outcome.js";
-import type { Callback, Reporter } from "./reporter.js";
+import type { Callback } from "./reporter.js";
 import type { Run } from "./run.js";
 
 /** A delivery, as a handler gets it. */
@@ -22,7 +22,11 @@ export interface WorkerTask<In> {
   readonly callback: Callback;
   /** Aborted when nobody waits for the result any more; its reason is an AbortedError. */
   readonly signal: AbortSignal;
-  /** Tells how far the work is, 0 to 100, and what it is at. A failure is no reason to stop. */
+  /**
+   * Tells how far the work is, 0 to 100, and what it is at. It is sent once; that it didn't arrive is
+   * only logged, as it is no reason to stop.
+   * @throws AsyncflowError that names percent or note if it can't be sent
+   */
   progress(percent: number, note?: string): Promise<void>;
 }
 
@@ -60,10 +64,10 @@ export interface Handler {
 }
 
 /** Returns a start that works on each delivery by itself. */
-export function one<In, Out>(reporter: Reporter, work: Work<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
+export function one<In, Out>(work: Work<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
   const workOn = async (r: Run): Promise<Outcome> => {
     try {
-      return returned(await work(taskOf(r, reporter, parse)));
+      return returned(await work(taskOf(r, parse)));
     } catch (err) {
       return thrown(err, r.signal.reason);
     }
@@ -74,13 +78,13 @@ export function one<In, Out>(reporter: Reporter, work: Work<In, Out>, parse?: (c
 }
 
 /** Returns a start that works on the deliveries of a request together. */
-export function together<In, Out>(reporter: Reporter, work: BatchWork<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
+export function together<In, Out>(work: BatchWork<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
   const workOn = async (runs: Run[]): Promise<void> => {
     const readable: Run[] = [];
     const tasks: WorkerTask<In>[] = [];
     for (const r of runs) {
       try {
-        tasks.push(taskOf(r, reporter, parse));
+        tasks.push(taskOf(r, parse));
         readable.push(r);
       } catch (err) {
         void r.finish(thrown(err));
@@ -90,17 +94,19 @@ export function together<In, Out>(reporter: Reporter, work: BatchWork<In, Out>, 
     const all = allAborted(readable);
     let outcomes: Outcome[];
     try {
-      outcomes = (await work(tasks, all)).map((result) => outcomeOf(result));
+      const results = await work(tasks, all);
+      outcomes = tasks.map((_, i) => outcomeOf(results[i]));
     } catch (err) {
       outcomes = tasks.map(() => thrown(err, all.reason));
     }
-    readable.forEach((r, i) => void r.finish(outcomes[i] ?? thrown(new Error("the handler returned no result for this task"))));
+    readable.forEach((r, i) => void r.finish(outcomes[i] as Outcome));
   };
   return (runs) => void workOn(runs);
 }
 
-function outcomeOf<Out>(result: BatchResult<Out>): Outcome {
+function outcomeOf<Out>(result: BatchResult<Out> | undefined): Outcome {
   if (result === later) return returned(later);
+  if (!result) return thrown(new Error("the handler returned no result for this task"));
   return result.error === undefined ? returned(result.output) : thrown(result.error);
 }
 
@@ -115,7 +121,7 @@ function allAborted(runs: Run[]): AbortSignal {
   return all.signal;
 }
 
-function taskOf<In>(r: Run, reporter: Reporter, parse?: (context: unknown) => In): WorkerTask<In> {
+function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
   const d = r.delivery;
   let context: In;
   try {
@@ -126,6 +132,6 @@ function taskOf<In>(r: Run, reporter: Reporter, parse?: (context: unknown) => In
   return {
     id: d.task_id, type: d.type, stage: d.stage, attempt: d.attempt, maxAttempts: d.max_attempts, seq: d.seq, deadline: new Date(d.deadline),
     context, callback: d.callback, signal: r.signal,
-    progress: (percent, note) => reporter.progress(d.callback, percent, note),
+    progress: (percent, note) => r.progress(percent, note),
   };
 }

@@ -11,7 +11,10 @@ export interface Registration {
   client: Client;
   /** Where deliveries are to be sent, the same for all handlers. */
   url: string;
-  /** A secret of the worker's keys (whsec_…) for new endpoints. Without it asyncflow makes an ed25519 key for each. */
+  /**
+   * For new endpoints, one of the worker's keys; the first secret (whsec_…) of them unless told. If
+   * there is none, asyncflow makes an ed25519 key for each.
+   */
   secret?: string;
   /** May change an endpoint before it is created: its limits, weight, batch, headers, … */
   prepare?: (endpoint: NewEndpoint) => void;
@@ -53,7 +56,7 @@ interface Stage {
 async function registerStage(worker: Worker, r: Registration, s: Stage): Promise<void> {
   await checkTime(r, s);
   const found = await endpointOf(r, s);
-  const endpoint = found ?? (await create(r, s));
+  const endpoint = found ?? (await create(worker, r, s));
   for (const secret of endpoint.secrets) {
     if (secret.public_key) worker.verifier.add(secret.public_key);
   }
@@ -64,12 +67,12 @@ async function registerStage(worker: Worker, r: Registration, s: Stage): Promise
   worker.log({ level: "info", message: "registered", type: s.type, stage: s.stage, endpoint: verified.id, url: verified.url, new: !found });
 }
 
-/** Refuses a handler whose deliveries would be given up before they are answered. */
+/** Refuses a handler whose deliveries would be given up before they are answered, unless it is said that they are never accepted. */
 async function checkTime(r: Registration, s: Stage): Promise<void> {
   const type = await r.client.taskType(s.type, r);
   const stage = type.stages.find((known) => known.name === s.stage);
   if (!stage) throw new AsyncflowError("not_found", `the task type ${s.type} has no stage ${s.stage}`);
-  if (stage.timeout && s.answerWithinMs >= parseDuration(stage.timeout)) {
+  if (stage.timeout && s.answerWithinMs !== Infinity && s.answerWithinMs >= parseDuration(stage.timeout)) {
     throw invalid("answerWithinMs", `is ${s.answerWithinMs}; it must be below the timeout of the stage ${s.stage}, ${stage.timeout}`);
   }
 }
@@ -82,8 +85,9 @@ async function endpointOf(r: Registration, s: Stage): Promise<Endpoint | undefin
 }
 
 /** Makes an endpoint, and takes it back if another process has been faster. */
-async function create(r: Registration, s: Stage): Promise<Endpoint> {
-  const fresh: NewEndpoint = { type: s.type, stage: s.stage, url: r.url, ...(r.secret === undefined ? { secret_kind: "ed25519" } : { secret: r.secret }) };
+async function create(worker: Worker, r: Registration, s: Stage): Promise<Endpoint> {
+  const secret = r.secret ?? worker.verifier.secret;
+  const fresh: NewEndpoint = { type: s.type, stage: s.stage, url: r.url, ...(secret === undefined ? { secret_kind: "ed25519" } : { secret }) };
   r.prepare?.(fresh);
   const made = await r.client.createEndpoint(fresh, r);
   const first = await endpointOf(r, s);

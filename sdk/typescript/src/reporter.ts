@@ -22,6 +22,7 @@ export interface ReporterOptions {
 }
 
 const tryMs = 10_000; // of one try
+const maxNote = 500; // characters
 const longestPauseMs = 30_000; // between two tries, whatever the server asks for
 
 /** Reports on deliveries. */
@@ -89,8 +90,11 @@ export class Reporter {
   /**
    * Tells how far the work is, 0 to 100, and what it is at; it is shown with the task while it is
    * running. It is sent once, and is no heartbeat.
+   * @throws AsyncflowError that names percent or note if it can't be sent
    */
   async progress(callback: Callback, percent: number, note = "", signal?: AbortSignal): Promise<void> {
+    if (!Number.isInteger(percent) || percent < 0 || percent > 100) throw invalid("percent", `is ${percent}; it must be a whole number from 0 to 100`);
+    if (Array.from(note).length > maxNote) throw invalid("note", `is longer than ${maxNote} characters`);
     await this.once(callback, "progress", JSON.stringify({ percent, ...(note ? { note } : {}) }), signal);
   }
 

@@ -1,5 +1,5 @@
 import type { Delivery } from "./delivery.js";
-import { ProblemError, messageOf } from "./errors.js";
+import { AsyncflowError, ProblemError, messageOf } from "./errors.js";
 import type { Exchange } from "./exchange.js";
 import { AbortedError, shorten, type Outcome } from "./outcome.js";
 import type { Reporter } from "./reporter.js";
@@ -131,6 +131,16 @@ export class Run {
       within.done();
     }
     if (!this.over) this.nextBeat();
+  }
+
+  /** Tells how far the handler is. That it didn't arrive is no error: the handler is not to fail for it. */
+  async progress(percent: number, note?: string): Promise<void> {
+    try {
+      await this.options.reporter.progress(this.delivery.callback, percent, note, this.signal);
+    } catch (err) {
+      if (err instanceof AsyncflowError && !(err instanceof ProblemError)) throw err; // the arguments can't be
+      if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
+    }
   }
 
   private nextBeat(): void {

@@ -27,6 +27,11 @@ export class Verifier {
   private readonly known = new Set<string>();
   private readonly keys: { scheme: "v1" | "v1a"; key: Promise<Key> }[] = [];
 
+  /** The first secret of the keys. */
+  get secret(): string | undefined {
+    return [...this.known].find(isSecret);
+  }
+
   /** Has requests verified with one more key: whsec_ or whpk_, and base64. */
   add(key: string): void {
     if (typeof key !== "string") throw invalid("keys", "has one that is no text");

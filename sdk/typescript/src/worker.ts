@@ -28,7 +28,8 @@ export interface WorkerOptions {
   maxBodyBytes?: number;
   /**
    * How long the answer to a delivery waits for its handler; after that it is 202. It must be below
-   * the stage's timeout. 2,000 unless told; less than 0: it doesn't wait.
+   * the stage's timeout. 2,000 unless told; less than 0: it doesn't wait. Infinity: it is never 202,
+   * and what takes longer than the timeout is given up by asyncflow.
    */
   answerWithinMs?: number;
   /** The pause between heartbeats; a third of the time until the deadline, 30 s at most, unless told. */
@@ -87,7 +88,7 @@ export class Worker {
 
   /** Has deliveries of a stage worked on by a function, each by itself, also if they come in a batch. */
   handle<In = unknown, Out = unknown>(type: string, stage: string, work: Work<In, Out>, options: HandlerOptions<In> = {}): this {
-    return this.add(type, stage, one(this.reporter, work, options.parse), options);
+    return this.add(type, stage, one(work, options.parse), options);
   }
 
   /**
@@ -96,7 +97,7 @@ export class Worker {
    * task of the batch is to be worked on any more.
    */
   handleBatch<In = unknown, Out = unknown>(type: string, stage: string, work: BatchWork<In, Out>, options: HandlerOptions<In> = {}): this {
-    return this.add(type, stage, together(this.reporter, work, options.parse), options);
+    return this.add(type, stage, together(work, options.parse), options);
   }
 
   private add<In>(type: string, stage: string, start: Handler["start"], options: HandlerOptions<In>): this {

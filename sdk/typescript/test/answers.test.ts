@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { AsyncflowError, Fail, later, Reporter, Retry, Worker } from "asyncflow";
 
-import { Bench, deferred, ed25519, secret, signed } from "./setup.js";
+import { Bench, deferred, ed25519, freePort, secret, signed } from "./setup.js";
 
 test("what a handler returns or throws is the answer", async (t) => {
   const outcomes: [(context: unknown) => unknown, unknown][] = [
@@ -38,6 +38,32 @@ test("a handler gets the task", async (t) => {
   });
   assert.deepEqual((await b.deliver({ n: 7 })).body, { output: ["images.1.42", "images", "inspect", 2, 20, 1, true, 7, false] });
   assert.deepEqual(await b.report("progress"), { verb: "progress", body: { percent: 40, note: "page 2" }, token: "Bearer a-token" });
+});
+
+test("progress that doesn't arrive fails nothing", async (t) => {
+  const b = await Bench.start(t, (w) => {
+    w.handle("images", "inspect", async (task) => {
+      await task.progress(40);
+      return "done";
+    });
+  });
+  for (const status of [503, 409, 400, 0]) { // 0: the connection breaks
+    b.answers["progress"] = () => ({ status });
+    assert.deepEqual((await b.deliver()).body, { output: "done" }, String(status));
+  }
+  const nobody = { url: `http://127.0.0.1:${await freePort()}/v1/callbacks/images.1.42`, token: "a-token" };
+  assert.deepEqual((await b.deliver({}, { callback: nobody })).body, { output: "done" });
+  assert.equal(b.lines.filter((line) => line.message === "no progress" && line.level === "warn").length, 5);
+});
+
+test("progress that can't be", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle<[number, string]>("images", "inspect", (task) => task.progress(...task.context)));
+  for (const percent of [-1, 101, 1.5]) {
+    assert.deepEqual((await b.deliver([percent, ""])).body, { outcome: "retry", error: `percent is ${percent}; it must be a whole number from 0 to 100` });
+  }
+  assert.deepEqual((await b.deliver([1, "ä".repeat(501)])).body, { outcome: "retry", error: "note is longer than 500 characters" });
+  assert.deepEqual((await b.deliver([100, "😀".repeat(500)])).body, {});
+  assert.equal((await b.report("progress")).body["percent"], 100);
 });
 
 test("a context that can't be parsed fails the task for good", async (t) => {

@@ -59,6 +59,17 @@ test("a handler of batches", async (t) => {
   assert.deepEqual(calls, [4, 2, 1]);
 });
 
+test("a task of a batch that has undefined for a result has failed, and no other", async (t) => {
+  const b = await Bench.start(t, (w) => w.handleBatch<number, number>("images", "inspect", (tasks) => {
+    return tasks.map((task) => (task.context === 0 ? undefined : { output: task.context })) as BatchResult<number>[];
+  }));
+  assert.deepEqual((await b.post(batch(b, [1, 0, 2]))).body, { results: [
+    { task_id: "images.1.0", output: 1 },
+    { task_id: "images.1.1", outcome: "retry", error: "the handler returned no result for this task" },
+    { task_id: "images.1.2", output: 2 },
+  ] });
+});
+
 test("a batch is aborted when no task of it counts", async (t) => {
   const reason = deferred<unknown>();
   const first = deferred<boolean>();

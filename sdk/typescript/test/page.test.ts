@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
+import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { test } from "node:test";
 
@@ -25,7 +28,7 @@ test("the programs of docs/typescript.md", options, async (t) => {
   await registered(worker.stdout, 2);
   const out = execFileSync(process.execPath, [program("submit")], { env, encoding: "utf8", timeout: 60_000 });
   assert.match(out, /^images\.\d+\.\d+\nsucceeded \{ width: 800, height: 500 \}\n/);
-  worker.kill("SIGINT");
+  worker.kill("SIGTERM");
   assert.equal(await ended, 0);
 });
 
@@ -39,10 +42,25 @@ async function registered(log: Readable, n: number): Promise<void> {
   assert.fail(said);
 }
 
-test("the package has what its users need, and nothing else", () => {
-  const out = execFileSync("npm", ["pack", "--dry-run", "--ignore-scripts", "--json"], { encoding: "utf8", cwd: new URL("../..", import.meta.url) });
-  const [{ files }] = JSON.parse(out) as [{ files: { path: string }[] }];
-  const names = files.map((f) => f.path);
-  for (const name of ["package.json", "README.md", "dist/index.js", "dist/index.d.ts", "dist/node.js", "dist/node.d.ts"]) assert.ok(names.includes(name), name);
-  assert.deepEqual(names.filter((n) => !/^(package\.json|README\.md|LICENSE|dist\/[a-z.]+\.(js|d\.ts))$/.test(n)), []);
+test("the package, packed and unpacked, can be imported, and has nothing that its users don't need", (t) => {
+  const [here, temp] = [new URL("../..", import.meta.url).pathname, mkdtempSync(join(tmpdir(), "asyncflow-pack-"))];
+  t.after(() => rmSync(temp, { recursive: true }));
+  const [source, unpacked] = [join(temp, "sdk/typescript"), join(temp, "app/node_modules/asyncflow")];
+  // prepack makes dist again, and this test runs there: so of a copy
+  mkdirSync(source, { recursive: true });
+  for (const name of ["package.json", "tsconfig.json", "README.md", "src"]) cpSync(join(here, name), join(source, name), { recursive: true });
+  symlinkSync(join(here, "node_modules"), join(source, "node_modules"));
+  copyFileSync(join(here, "../../LICENSE"), join(temp, "LICENSE"));
+  execFileSync("npm", ["pack", "--offline", "--silent", "--pack-destination", temp], { cwd: source });
+
+  const [file = assert.fail()] = readdirSync(temp).filter((name) => name.endsWith(".tgz"));
+  mkdirSync(unpacked, { recursive: true });
+  execFileSync("tar", ["-xzf", join(temp, file), "--strip-components=1", "-C", unpacked]);
+  const names = readdirSync(unpacked, { recursive: true }).map(String);
+  for (const name of ["package.json", "README.md", "LICENSE", "dist/index.js", "dist/index.d.ts", "dist/node.js", "dist/node.d.ts"]) assert.ok(names.includes(name), name);
+  assert.deepEqual(names.filter((name) => !/^(package\.json|README\.md|LICENSE|dist|dist\/[a-z.]+\.(js|d\.ts))$/.test(name)), []);
+
+  const app = 'import { Client, Worker } from "asyncflow"; import { listen } from "asyncflow/node"; console.log(typeof Client, typeof Worker, typeof listen)';
+  const out = execFileSync(process.execPath, ["--input-type=module", "--eval", app], { cwd: join(temp, "app"), encoding: "utf8" });
+  assert.equal(out, "function function function\n");
 });

@@ -66,7 +66,8 @@ test("batches, with a secret of the worker's own", options, async (t) => {
     sizes.push(tasks.length);
     return tasks.map((task) => ({ output: task.context + 1 }));
   });
-  await run(t, worker, { secret, prepare: (e) => { e.batch = { max_tasks: 50, max_wait: "50ms" }; } });
+  await run(t, worker, { prepare: (e) => { e.batch = { max_tasks: 50, max_wait: "50ms" }; } });
+  assert.deepEqual((await c.endpoints(name)).map((e) => e.secrets.map((s) => s.kind)), [["hmac"]]);
   const results = await c.submitMany(Array.from({ length: 20 }, (_, i) => ({ type: name, context: i })));
   for (const [i, r] of results.entries()) assert.equal((await c.wait(r.task?.id ?? assert.fail())).result, i + 1);
   assert.ok(Math.max(...sizes) > 1, String(sizes));
@@ -173,6 +174,17 @@ test("redirects are not followed: a token is for one server", async (t) => {
   const moved = await serve(t, (_, res) => res.writeHead(307, { Location: stranger }).end());
   await assert.rejects(new Client(moved, "a-token").get("x.1.1"), (err) => err instanceof ProblemError && err.status === 307);
   await assert.rejects(new Reporter().complete({ url: moved, token: "a-token" }), (err) => err instanceof ProblemError && err.status === 307);
+});
+
+test("a worker that never answers 202 may be registered; of several secrets the one that is told", options, async (t) => {
+  const name = await type([{ name: "first", timeout: "1s" }]);
+  const other = "whsec_" + Buffer.alloc(32).toString("base64");
+  const worker = new Worker({ ...quiet, keys: [other, secret], answerWithinMs: Infinity }).handle(name, "first", () => "done");
+  let used: string | undefined;
+  await run(t, worker, { secret, prepare: (e) => { used = e.secret; } });
+  assert.equal(used, secret);
+  const { id } = await c.submit({ type: name, context: {} });
+  assert.equal((await c.wait(id)).result, "done");
 });
 
 test("what can't be registered", options, async (t) => {
