@@ -17,13 +17,13 @@ const sweep = asyncflow.Soon * 4 / 5
 // attention keeps which task types are worth a look: of a thousand types most have
 // nothing to do at a time, and a look at each every few seconds would cost more than
 // that little is worth. Whatever puts a task into ready is told of, by NOTIFY from other
-// nodes, and only from there a task gets a lease. News that got lost are made good by
-// the sweep.
+// nodes, and only from there a task gets a lease, or with its row, which is told of too. News
+// that got lost are made good by the sweep.
 type attention struct {
 	all bool // there are no news from other nodes: all types are always looked at
 
 	mu    sync.Mutex
-	heard map[store.TypeKey]bool // since the last look
+	heard map[store.TypeKey]time.Time // since the last look, and when it is to be looked at
 	seen  map[store.TypeKey]sight
 }
 
@@ -34,16 +34,18 @@ type sight struct {
 }
 
 func newAttention(s *store.Store) *attention {
-	a := &attention{all: !s.Notified(), heard: map[store.TypeKey]bool{}, seen: map[store.TypeKey]sight{}}
+	a := &attention{all: !s.Notified(), heard: map[store.TypeKey]time.Time{}, seen: map[store.TypeKey]sight{}}
 	s.Wakeups.Subscribe(a.hear, a.forget)
 	return a
 }
 
-// hear takes in that something happened to a type.
-func (a *attention) hear(key store.TypeKey, _ time.Time) {
+// hear takes in that a type is worth a look from a time on.
+func (a *attention) hear(key store.TypeKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.heard[key] = true
+	if known, ok := a.heard[key]; !ok || at.Before(known) {
+		a.heard[key] = at
+	}
 }
 
 // forget has every type looked at again: news may have been missed.
@@ -61,17 +63,22 @@ func (a *attention) pick(types map[string]*store.Type, now time.Time) []string {
 	var names []string
 	for name, t := range types {
 		seen, known := a.seen[t.Key()]
-		if a.all || !known || a.heard[t.Key()] || seen.busy(t, now) {
+		at, heard := a.heard[t.Key()]
+		heard = heard && !at.After(now)
+		if a.all || !known || heard || seen.busy(t, now) {
 			names = append(names, name)
+		}
+		if heard {
 			delete(a.heard, t.Key())
 		}
 	}
 	return names
 }
 
-// busy tells whether there is, or was, something that may need governance.
+// busy tells whether there is, or was, something that may need governance. Leases need it
+// when the first one runs out: of those that are made later there is news.
 func (s sight) busy(t *store.Type, now time.Time) bool {
-	return !s.Lease.IsZero() || !s.Ready.IsZero() || !now.Before(s.again) ||
+	return !s.Lease.IsZero() && !now.Before(s.Lease) || !s.Ready.IsZero() || !now.Before(s.again) ||
 		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) ||
 		len(s.Held) > 0 && t.Guarded(now) || len(served(t, s.Held, now)) > 0 || s.HeldKeys
 }

@@ -20,7 +20,7 @@ func TestAttention(t *testing.T) {
 	for _, name := range []string{"idle", "leased", "ready", "soon", "far", "held"} {
 		types[name] = &store.Type{Tenant: "acme", StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
-	a := &attention{heard: map[store.TypeKey]bool{}, seen: map[store.TypeKey]sight{}}
+	a := &attention{heard: map[store.TypeKey]time.Time{}, seen: map[store.TypeKey]sight{}}
 	pick := func(at time.Time) []string {
 		names := a.pick(types, at)
 		slices.Sort(names)
@@ -28,23 +28,28 @@ func TestAttention(t *testing.T) {
 	}
 	look := func(at time.Time) {
 		a.keep("acme", pick(at), []store.Overview{
-			{Type: types["idle"]}, {Type: types["leased"], Lease: now.Add(time.Hour)}, {Type: types["ready"], Ready: now},
+			{Type: types["idle"]}, {Type: types["leased"], Lease: now.Add(20 * time.Second)}, {Type: types["ready"], Ready: now},
 			{Type: types["soon"], Wait: now.Add(30 * time.Second)}, {Type: types["far"], Wait: now.Add(90 * time.Second)},
 			{Type: types["held"], Held: []string{"one"}}}, at)
 	}
 	all := []string{"far", "held", "idle", "leased", "ready", "soon"}
 	assert.Equal(t, all, pick(now), "none is known")
 	look(now)
-	busy := []string{"leased", "ready", "soon"}
+	busy := []string{"ready", "soon"}
 	assert.Equal(t, busy, pick(now))
+	assert.Equal(t, busy, pick(now.Add(20*time.Second-1)))
+	assert.Equal(t, []string{"leased", "ready", "soon"}, pick(now.Add(20*time.Second)), "it runs out")
+	busy = []string{"leased", "ready", "soon"}
 	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(31*time.Second)), "its time comes")
-	a.hear(types["idle"].Key(), now)
-	assert.Equal(t, append([]string{"idle"}, busy...), pick(now))
-	assert.Equal(t, busy, pick(now), "it was looked at")
+	a.hear(types["idle"].Key(), now.Add(25*time.Second))
+	a.hear(types["idle"].Key(), now.Add(time.Hour))
+	assert.Equal(t, busy, pick(now.Add(25*time.Second-1)), "it is worth it later")
+	assert.Equal(t, append([]string{"idle"}, busy...), pick(now.Add(25*time.Second)))
+	assert.Equal(t, busy, pick(now.Add(25*time.Second)), "it was looked at")
 	assert.Equal(t, all, pick(now.Add(sweep)), "the sweep")
 	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(sweep*3/4-time.Millisecond)), "not yet")
 	a.keep("acme", []string{"idle", "ready"}, []store.Overview{{Type: types["ready"]}}, now)
-	assert.Equal(t, []string{"idle", "leased", "soon"}, pick(now), "a look that failed is taken again")
+	assert.Equal(t, []string{"idle", "leased", "soon"}, pick(now.Add(20*time.Second)), "a look that failed is taken again")
 	a.forget()
 	assert.Equal(t, all, pick(now))
 	look(now)

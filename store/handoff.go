@@ -97,6 +97,7 @@ func (h *handoff) end(err error) {
 	if h == nil {
 		return
 	}
+	h.s.Wakeups.Announce(h.t.Key(), h.leases[0].Until) // for governance, which looks then
 	if err != nil {
 		h.leases = nil
 	}

@@ -60,8 +60,11 @@ func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 	}
 }
 
-// Notified tells whether other nodes' news come here now.
-func (s *Store) Notified() bool { return s.Wakeups.listening.Load() }
+// Notified tells whether other nodes' news come here.
+func (s *Store) Notified() bool { return s.cfg.Notify }
+
+// Listening tells whether they do now, as far as is known.
+func (s *Store) Listening() bool { return s.Wakeups.listening.Load() }
 
 // Announce tells every dispatcher that a task of the type is ready and due at a
 // time. A zero time is no news.
