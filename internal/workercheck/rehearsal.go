@@ -39,6 +39,9 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if err := r.endpoint.Validate(cfg.Egress); err != nil {
 		return nil, err
 	}
+	if err := asyncflow.CheckJSON(cfg.Context); err != nil {
+		return nil, asyncflow.InvalidField("context", "%v", err)
+	}
 	if err := asyncflow.CheckDocument("context", cfg.Context, asyncflow.DefaultMaxContext); err != nil {
 		return nil, err
 	}

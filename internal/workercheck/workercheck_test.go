@@ -106,7 +106,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 2 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
+			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 5 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
 			require.Empty(t, named(report, Failed), "%+v", report)
 			require.Equal(t, c.other, named(report, NotApplicable), "%+v", report)
 		})
@@ -169,7 +169,7 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg := good
 		change(&cfg)
 		_, err := Run(t.Context(), cfg, nil)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
