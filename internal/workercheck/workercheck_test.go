@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/worker"
 )
@@ -220,6 +221,11 @@ func TestDeskRefuses(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		require.Equal(t, c.status, resp.StatusCode, "%+v: %s", c, body)
+		if c.status >= 400 {
+			require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
+			require.Contains(t, string(body), `"code":"`, "which a node always gives")
+			require.Contains(t, string(body), `"type":"about:blank"`)
+		}
 	}
 	last, ok := lastWord(a.seen())
 	require.True(t, ok)
