@@ -35,7 +35,7 @@ func call[T any](ctx context.Context, c *Client, extra time.Duration, send func(
 		return into, c.noAnswer(outer, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return into, problemError(resp, body)
+		return into, ErrorOf(resp, body)
 	}
 	if resp.StatusCode == http.StatusNoContent {
 		return into, nil
@@ -61,9 +61,10 @@ func (c *Client) noAnswer(outer context.Context, err error) error {
 	return &ConnectionError{URL: c.url, Err: err}
 }
 
-// problemError returns what an answer says went wrong. What isn't a problem
-// document, such as a proxy's page, is shown by its start.
-func problemError(r *http.Response, body []byte) *Error {
+// ErrorOf returns what an answer of the server that isn't 2xx, read by another client than
+// this one, says went wrong. What isn't a problem document, such as a proxy's page, is shown by
+// its start.
+func ErrorOf(r *http.Response, body []byte) *Error {
 	e := &Error{Status: r.StatusCode, RetryAfter: retryAfter(r)}
 	if strings.Contains(r.Header.Get("Content-Type"), "json") {
 		_ = json.Unmarshal(body, &e.Problem) // what it doesn't say is filled in below

@@ -33,7 +33,7 @@ func (k *keyedSubmit) note(r *http.Response, err error) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem)) // what breaks off says nothing
 		r.Body.Close()
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		k.uncertain = k.uncertain || Uncertain(problemError(r, body))
+		k.uncertain = k.uncertain || Uncertain(ErrorOf(r, body))
 	}
 }
 

@@ -107,7 +107,7 @@ func (w *watch) connect(ctx context.Context) error {
 		if err != nil {
 			return w.client.noAnswer(outer, err)
 		}
-		return problemError(resp, body)
+		return ErrorOf(resp, body)
 	}
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		return &ConnectionError{URL: w.client.url, Err: errors.New("its answer is no stream of events; is it an asyncflow server?")}

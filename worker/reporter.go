@@ -131,7 +131,7 @@ func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %w", verb, refusal(resp.StatusCode, answer))
+		return fmt.Errorf("%s: %w", verb, refusal(resp, answer))
 	}
 	if into != nil && err == nil {
 		err = json.Unmarshal(answer, into)
@@ -143,13 +143,9 @@ func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string
 }
 
 // refusal is the error that an answer means.
-func refusal(status int, answer []byte) error {
-	e := &client.Error{Status: status}
-	_ = json.Unmarshal(answer, &e.Problem) // what it doesn't say is filled in below
-	if e.Problem.Title == "" {
-		e.Problem.Title = http.StatusText(status)
-	}
-	switch status {
+func refusal(resp *http.Response, answer []byte) error {
+	e := client.ErrorOf(resp, answer)
+	switch resp.StatusCode {
 	case http.StatusConflict, http.StatusUnauthorized, http.StatusNotFound:
 		return fmt.Errorf("%w: %w", ErrLost, e)
 	}

@@ -83,6 +83,6 @@ func TestReporterErrors(t *testing.T) {
 	require.ErrorContains(t, err, "complete: the attempt is over: 409 conflict: this attempt is over: the task was cancelled")
 	var answer *client.Error
 	require.ErrorAs(t, err, &answer)
-	require.ErrorContains(t, reporter.Progress(t.Context(), Callback{URL: server.URL}, 1, ""), "Bad Request")
+	require.ErrorContains(t, reporter.Progress(t.Context(), Callback{URL: server.URL}, 1, ""), "progress: 400 invalid_argument: Bad Request")
 	require.Error(t, reporter.Complete(t.Context(), Callback{URL: "://"}, 1))
 }

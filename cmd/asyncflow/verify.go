@@ -20,7 +20,7 @@ type verifyCmd struct {
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`
 	Batch        int           `placeholder:"N" help:"Deliver as to an endpoint with a batch of up to N tasks. Default: one task in each request."`
 	Timeout      time.Duration `default:"10s" help:"How long an answer may take: the stage's timeout."`
-	ReportWithin time.Duration `default:"30s" help:"How long the report may take after an answer with 202."`
+	ReportWithin time.Duration `default:"30s" help:"How long the report may take after an answer with 202, and how long a worker is watched that was told to stop."`
 	Listen       string        `default:"127.0.0.1:0" help:"Where reports are taken. With port 0 any free one."`
 	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where the worker reaches that, if not by the address itself, such as http://host.docker.internal:9999."`
 	AllowHTTP    bool          `help:"Let the worker's URL be plain http."`

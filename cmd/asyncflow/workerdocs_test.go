@@ -123,7 +123,7 @@ func TestDocumentedWorkers(t *testing.T) {
 			require.NoError(t, c.DeleteEndpoint(t.Context(), e.Id))
 
 			report, err := workercheck.Run(t.Context(), workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
-				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 300 * time.Millisecond}, nil)
+				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 300 * time.Millisecond, ReportTime: 5 * time.Second}, nil)
 			require.NoError(t, err)
 			for _, check := range report.Checks {
 				assert.NotEqual(t, workercheck.Failed, check.Result, "%+v", check)

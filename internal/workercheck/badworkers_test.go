@@ -2,6 +2,7 @@ package workercheck
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -31,7 +32,11 @@ type badWorker struct {
 	forgetsStale, drops, faints, dies                        bool
 	limit                                                    int64
 
-	later, silent, once, insists, deaf, slow bool // in what it reports
+	later, silent, once, insists, deaf, slow bool          // in what it reports
+	steps                                    int           // of slow work, with a heartbeat after each if it is deaf; 0: 10
+	pause                                    time.Duration // after a step; 0: 150 ms
+	wait                                     time.Duration // before it reports again; 0: 50 ms
+	rest                                     time.Duration // of slow work after the last step
 }
 
 var badWorkers = map[string]struct {
@@ -62,7 +67,10 @@ var badWorkers = map[string]struct {
 	"reports once":         {badWorker{later: true, once: true}, []string{"report again"}},
 	"insists":              {badWorker{later: true, insists: true}, []string{"attempt over"}},
 	"no heartbeat":         {badWorker{later: true, slow: true}, []string{"heartbeats"}},
+	"insists, at leisure":  {badWorker{later: true, insists: true, wait: 1500 * time.Millisecond}, []string{"attempt over"}},
 	"deaf":                 {badWorker{later: true, slow: true, deaf: true}, []string{"cancel"}},
+	"deaf, beats seldom":   {badWorker{later: true, slow: true, deaf: true, pause: 600 * time.Millisecond}, []string{"cancel"}},
+	"deaf, done late":      {badWorker{later: true, slow: true, deaf: true, steps: 1, pause: 600 * time.Millisecond, rest: 2 * time.Second}, []string{"cancel"}},
 }
 
 func (b badWorker) handler() http.Handler {
@@ -216,19 +224,20 @@ func (h *badHandler) report(d badDelivery) {
 		return
 	}
 	if h.slow && time.Until(d.Deadline) < 2*time.Second {
-		for range 10 {
-			time.Sleep(150 * time.Millisecond) // the work
+		for range cmp.Or(h.steps, 10) {
+			time.Sleep(cmp.Or(h.pause, 150*time.Millisecond)) // the work
 			if h.deaf {
 				h.call(d, "heartbeat", "")
 			}
 		}
+		time.Sleep(h.rest)
 	}
 	for range 10 {
 		status := h.call(d, "complete", `{"output": "hello"}`)
 		if h.once || status < 500 && !(h.insists && status == http.StatusConflict) {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(cmp.Or(h.wait, 50*time.Millisecond))
 	}
 }
 

@@ -99,10 +99,10 @@ const maxReport = asyncflow.DefaultMaxContext + 16<<10
 func (d *desk) take(w http.ResponseWriter, r *http.Request) {
 	a, err := d.attemptOf(r)
 	if a == nil {
-		reply(w, http.StatusNotFound, map[string]string{"detail": "there is no such task"})
+		reply(w, http.StatusNotFound, problem(http.StatusNotFound, "there is no such task"))
 		return
 	}
-	one := report{verb: r.PathValue("verb"), at: time.Now()}
+	one := report{verb: r.PathValue("verb")}
 	if err != nil {
 		one.status, one.problem = http.StatusUnauthorized, err.Error()
 	} else if err := one.read(w, r); err != nil {
@@ -115,11 +115,25 @@ func (d *desk) take(w http.ResponseWriter, r *http.Request) {
 	var doc any = api.CallbackResult{Status: one.task}
 	switch {
 	case one.status != http.StatusOK:
-		doc = map[string]any{"title": http.StatusText(one.status), "status": one.status, "detail": one.problem}
+		doc = problem(one.status, one.problem)
 	case one.verb == verbHeartbeat && one.task == asyncflow.StatusRunning:
 		doc = api.HeartbeatResult{Status: one.task, Deadline: time.Now().Add(d.extends)}
 	}
 	reply(w, one.status, doc)
+}
+
+// codes are those of the problems that a node answers a report with.
+var codes = map[int]asyncflow.Code{
+	http.StatusBadRequest:            asyncflow.CodeInvalid,
+	http.StatusUnauthorized:          asyncflow.CodeUnauthenticated,
+	http.StatusNotFound:              asyncflow.CodeNotFound,
+	http.StatusConflict:              asyncflow.CodeConflict,
+	http.StatusRequestEntityTooLarge: asyncflow.CodeTooLarge,
+	http.StatusServiceUnavailable:    asyncflow.CodeUnavailable,
+}
+
+func problem(status int, detail string) api.Problem {
+	return api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: string(codes[status]), Detail: detail}
 }
 
 func reply(w http.ResponseWriter, status int, doc any) {
@@ -142,7 +156,6 @@ const (
 // report is a call of the worker's, and how it was answered.
 type report struct {
 	verb    string
-	at      time.Time
 	output  json.RawMessage // of complete
 	error   string          // of fail
 	problem string          // why it was refused

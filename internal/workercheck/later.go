@@ -74,11 +74,24 @@ func attemptOver(ctx context.Context, r *rehearsal) finding {
 	if !a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool { return len(seen) > 0 }) {
 		return failed("%s", a.problem(r.cfg.ReportTime))
 	}
-	most := len(a.seen()) + 1 // a report may have been under way with a heartbeat
-	if a.await(ctx, time.Now().Add(r.cfg.Quiet), func(seen []report) bool { return len(seen) > most || lasts(seen) > 1 }) {
+	if r.goesOn(ctx, a, func(seen []report) int { return len(seen) }, func(seen []report) bool { return lasts(seen) > 1 }) {
 		return failed("it went on to report after 409: %d calls", len(a.seen()))
 	}
 	return passed("no calls after 409")
+}
+
+// goesOn tells whether a worker that was told to stop makes more calls, within the time that
+// a report may take. One may have been under way when it was told; one of which tooMuch is
+// true can't have been.
+func (r *rehearsal) goesOn(ctx context.Context, a *attempt, calls func([]report) int, tooMuch func([]report) bool) bool {
+	until := time.Now().Add(r.cfg.ReportTime)
+	most := calls(a.seen()) + 1
+	more := func(seen []report) bool { return calls(seen) > most || tooMuch(seen) }
+	if a.await(ctx, time.Now().Add(r.cfg.Quiet), more) {
+		return true
+	}
+	most = calls(a.seen())
+	return a.await(ctx, until, more)
 }
 
 // brief is a delivery whose deadline is near.
@@ -121,8 +134,7 @@ func cancelled(ctx context.Context, r *rehearsal) finding {
 	if beats(a.seen()) == 0 {
 		return notApplicable("no heartbeat came that could have been told")
 	}
-	goesOn := func(seen []report) bool { return beats(seen) > 2 || completed(seen) }
-	if a.await(ctx, time.Now().Add(r.cfg.Quiet), goesOn) {
+	if r.goesOn(ctx, a, beats, completed) {
 		return failed("it went on after a heartbeat was answered with the status cancelled")
 	}
 	return passed("it stopped")

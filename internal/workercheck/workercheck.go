@@ -25,11 +25,13 @@ type Config struct {
 	Batch int
 	// Timeout is how long an answer may take; 0: 10 s.
 	Timeout time.Duration
-	// ReportTime is how long after a 202 the report may take; 0: 30 s.
+	// ReportTime is how long after a 202 the report may take, and how long a worker that was told
+	// to stop is watched; 0: 30 s.
 	ReportTime time.Duration
 	// Deadline is how much time the delivery of the checks "heartbeats" and "cancel" has; 0: 3 s.
 	Deadline time.Duration
-	// Quiet is how long calls are watched for that must not come, and how long a worker has to
+	// Quiet is how long a call may still come that was under way when the worker was told to stop,
+	// how long an answer that contradicts another is waited for, and how long a worker has to
 	// notice that a request broke off; 0: 2 s.
 	Quiet time.Duration
 	// Egress is what the URL has to obey, as on a node.

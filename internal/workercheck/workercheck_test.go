@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/worker"
 )
@@ -106,7 +107,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 2 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
+			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 5 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
 			require.Empty(t, named(report, Failed), "%+v", report)
 			require.Equal(t, c.other, named(report, NotApplicable), "%+v", report)
 		})
@@ -169,7 +170,7 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg := good
 		change(&cfg)
 		_, err := Run(t.Context(), cfg, nil)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -220,6 +221,11 @@ func TestDeskRefuses(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		require.Equal(t, c.status, resp.StatusCode, "%+v: %s", c, body)
+		if c.status >= 400 {
+			require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
+			require.NotContains(t, string(body), `"code":""`)
+			require.Contains(t, string(body), `"type":"about:blank"`)
+		}
 	}
 	last, ok := lastWord(a.seen())
 	require.True(t, ok)
