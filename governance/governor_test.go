@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -286,8 +287,19 @@ func TestPacedOperation(t *testing.T) {
 	assert.Zero(t, n, "a node that stops takes no step")
 }
 
+// dying is a dispatcher that takes all tasks over, and does nothing with them.
+type dying struct{}
+
+func (dying) Reserve(_ *store.Type, n int) int            { return n }
+func (dying) Receive(*store.Type, int, []asyncflow.Lease) {}
+
 // A node that hears of another one's tasks looks after them, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {
+	t.Run("leased", func(t *testing.T) { rescueOfANodeThatIsGone(t, false) })
+	t.Run("handed over", func(t *testing.T) { rescueOfANodeThatIsGone(t, true) })
+}
+
+func rescueOfANodeThatIsGone(t *testing.T, handedOff bool) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	node := func(name string) (*bundle, func()) {
@@ -321,13 +333,22 @@ func TestRescueOfANodeThatIsGone(t *testing.T) {
 		require.NoError(t, err)
 		return n > 0
 	}
+	quick := pipe.TaskType
+	quick.Stages = slices.Clone(quick.Stages)
+	quick.Stages[0].Timeout = asyncflow.Duration(time.Second)
+	_, _, err := a.PutTaskType(t.Context(), tenant, quick)
+	require.NoError(t, err)
 	require.False(t, rescued(), "it is idle")
-	a.submitAndLease(t, pipe, 1)
-	require.Eventually(t, func() bool { rescued(); return len(b.gov.Attention()) == 1 }, 10*time.Second, 5*time.Millisecond, "it has heard")
+	if pipe, err = a.Catalog.Type(tenant, "pipe"); handedOff {
+		a.HandTo(dying{})
+		require.NoError(t, a.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].Err)
+	} else {
+		a.submitAndLease(t, pipe, 1)
+	}
+	require.NoError(t, err)
+	time.Sleep(100 * time.Millisecond) // the news have gone out
 	stop()
-	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
-	require.Eventually(t, rescued, 3*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { rescued(); return len(b.gov.Attention()) == 1 }, 3*time.Second, 5*time.Millisecond, "it is ready again")
+	require.Eventually(t, rescued, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
 		leases, _, err := b.Lease(t.Context(), pipe, 1)
 		require.NoError(t, err)
