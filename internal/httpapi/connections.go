@@ -46,6 +46,7 @@ type door struct {
 	net.Listener
 	limits ConnectionConfig
 	log    *slog.Logger
+	close  func() error // more than once
 
 	mu     sync.Mutex
 	open   int
@@ -59,8 +60,11 @@ type door struct {
 const maxLeaving = 100
 
 func newDoor(l net.Listener, limits ConnectionConfig, log *slog.Logger) *door {
-	return &door{Listener: l, limits: limits, log: log, from: map[netip.Addr]int{}, leaving: make(chan struct{}, maxLeaving)}
+	return &door{Listener: l, limits: limits, log: log, close: sync.OnceValue(l.Close), from: map[netip.Addr]int{}, leaving: make(chan struct{}, maxLeaving)}
 }
+
+// Close takes no more connections.
+func (d *door) Close() error { return d.close() }
 
 // Accept returns the next connection that is within the limits.
 func (d *door) Accept() (net.Conn, error) {

@@ -131,10 +131,12 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers requests on a listener until Shutdown.
+// Serve answers requests on a listener until Shutdown, also one that came before.
 func (s *Server) Serve(l net.Listener) error {
 	go s.denied.run(s.stopping)
-	return s.app.Listener(newDoor(l, s.cfg.Connections, s.log))
+	d := newDoor(l, s.cfg.Connections, s.log)
+	defer context.AfterFunc(s.stopping, func() { _ = d.Close() })() // fiber does it for listeners that it knows by then
+	return s.app.Listener(d)
 }
 
 // Shutdown takes no new requests, has waiting calls answer, and waits for the
