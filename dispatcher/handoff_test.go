@@ -66,18 +66,26 @@ func (n *node) handsOff(t *testing.T) {
 	require.Eventually(t, func() bool { return n.inFlight() == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// On an idle node a new task never gets into the ready table: it is leased with its row,
-// and delivered with what it was submitted with.
-func TestHandoff(t *testing.T) {
-	b := setup(t)
+// startIdle starts a node that hands new tasks over, with the ready table shut, and tells of
+// what it sends from then on.
+func (b *bundle) startIdle() (*node, <-chan asyncflow.Delivery) {
+	b.t.Helper()
 	sent := make(chan asyncflow.Delivery, 100)
 	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		sent <- d
 		return last
 	})
 	b.shut(ready)
-	n.handsOff(t)
+	n.handsOff(b.t)
 	<-sent
+	return n, sent
+}
+
+// On an idle node a new task never gets into the ready table: it is leased with its row,
+// and delivered with what it was submitted with.
+func TestHandoff(t *testing.T) {
+	b := setup(t)
+	n, sent := b.startIdle()
 
 	tasks := newTasks(3)
 	tasks[1].Options = asyncflow.Options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 2}, Priority: asyncflow.Priority{1}}
@@ -272,14 +280,7 @@ func TestHandoffThatFails(t *testing.T) {
 // when there is time enough for it.
 func TestHandoffThatCommitsLate(t *testing.T) {
 	b := setup(t)
-	sent := make(chan asyncflow.Delivery, 100)
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		sent <- d
-		return last
-	})
-	b.shut(ready)
-	n.handsOff(t)
-	<-sent
+	n, sent := b.startIdle()
 	b.reopen(ready)
 	unlock := b.lock(lease)
 	submitted := make(chan []store.Submitted, 1)

@@ -15,8 +15,8 @@ type Receiver interface {
 	// Reserve keeps room for the first of n new tasks of a type that are due, in their
 	// order, and returns for how many. It is 0 when others of the type may be due.
 	Reserve(t *Type, n int) int
-	// Receive gives the room back and hands over what was leased in it. The leases are
-	// durable.
+	// Receive hands over what was leased in that room, durably. What is left of the room is
+	// free again.
 	Receive(t *Type, room int, leases []asyncflow.Lease)
 }
 
