@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/robfig/cron/v3"
-
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -180,7 +178,7 @@ func (g *Governor) overdueJobs(ctx context.Context, at time.Time) ([]asyncflow.A
 		}
 	}
 	for _, job := range status.Jobs {
-		spec, err := cron.ParseStandard(job.Spec)
+		spec, err := parse(job.Spec)
 		if err != nil { // it is off
 			continue
 		}

@@ -1,6 +1,7 @@
 package governance
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func checkSpec(job, spec string) error {
 	if spec == Off {
 		return nil
 	}
-	if _, err := cron.ParseStandard(spec); err != nil {
+	if _, err := parse(spec); err != nil {
 		return asyncflow.InvalidField("job "+job, "has the schedule %q; it must be like @every 5s, or 30 3 * * * (minute, hour, day, month, weekday; in UTC), or off", spec)
 	}
 	if every, ok := strings.CutPrefix(spec, "@every "); ok {
@@ -60,10 +61,18 @@ func checkSpec(job, spec string) error {
 	return nil
 }
 
+// parse reads the schedule of a job that isn't off.
+func parse(spec string) (cron.Schedule, error) {
+	if strings.Contains(spec, "TZ=") && !strings.Contains(spec, " ") { // the parser panics
+		return nil, errors.New("a time zone and no times")
+	}
+	return cron.ParseStandard(spec)
+}
+
 // next returns when a job runs next by its schedule, if it last began at last: zero if
 // it is off. Runs that had nothing to do may have gone unrecorded since.
 func next(spec string, last, now time.Time) time.Time {
-	s, err := cron.ParseStandard(spec)
+	s, err := parse(spec)
 	if err != nil {
 		return time.Time{}
 	}

@@ -19,6 +19,8 @@ func TestCheckSchedules(t *testing.T) {
 		{"rescue", "@hourly", ""},
 		{"fold", "0,30 3 * * 1-5", ""},
 		{"forget", governance.Off, ""},
+		{"fold", "CRON_TZ=Asia/Tokyo 5 3 * * *", ""},
+		{"fold", "CRON_TZ=Asia/Tokyo", "must be like @every 5s"},
 		{"nope", "@every 5s", `job is "nope"; the jobs are rescue, promote, vacuum,`},
 		{"rescue", "", "must be like @every 5s"},
 		{"rescue", "5s", "must be like @every 5s"},
