@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -49,9 +48,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	})
 	err = conn.Send(ctx, b)
 	scan.taken()
-	slices.SortStableFunc(found, func(a, b candidate) int {
-		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
-	})
+	slices.SortStableFunc(found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	return found, looked, last, err
 }
 
@@ -95,21 +92,6 @@ func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.T
 		byID[leases[i].ID.Number] = &leases[i]
 	}
 	queuePayloads(b, t, leases, byID)
-	s.queueGuardedLeases(b, t, leases, keys, now)
+	s.queueLeases(b, t, leases, keys, now)
 	return leases, held.earliest
 }
-
-func (s *Store) queueGuardedLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys []*string, now time.Time) {
-	c := leaseColumns(leases)
-	endpoints := make([]*string, len(leases))
-	for i, l := range leases {
-		endpoints[i] = orNull(l.Endpoint)
-	}
-	b.Queue(t.tables.at(0, insertGuardedLeaseSQL), c.ids, c.seqs, c.stages, c.attempts, c.untils, s.cfg.Node, now, keys, endpoints)
-}
-
-const insertGuardedLeaseSQL = `
-INSERT INTO {lease} (id, seq, stage, attempt, until, node, leased_at, key, endpoint)
-SELECT u.id, u.seq, u.stage, u.attempt, u.until, $6, $7, u.key, u.endpoint
-FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[], $8::text[], $9::uuid[])
-  AS u (id, seq, stage, attempt, until, key, endpoint)`

@@ -88,7 +88,7 @@ func (s *Store) queueTokens(b *pgx.Batch, t *Type, items []submitItem, h *handof
 	ts := tokensOf(items, h, now)
 	ts.queue(b, t)
 	if h != nil {
-		s.queueLeases(b, t, h.leases, h.now)
+		s.queueLeases(b, t, h.leases, nil, h.now)
 	}
 	tally{submitted: len(items)}.queue(b, t, now)
 	return ts.earliest

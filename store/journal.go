@@ -8,58 +8,60 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// journal collects journal rows by the roll that their tasks live in.
-type journal map[int]*journalRows
-
-// journalRows are rows of one journal table, as columns.
-type journalRows struct {
-	ids       []int64
-	seqs      []int16
-	stages    []string
-	attempts  []int16
-	outcomes  []string
-	finals    []*string
-	endpoints []*string
-	durations []*float32
-	statuses  []*int16
-	errors    []*string
-	outputs   []*string
-	nexts     []*time.Time
+// journal collects journal rows by the roll that their tasks live in, and what they have
+// in common.
+type journal struct {
+	groups[journalKey, journalRows]
 }
 
-func newJournal() journal { return journal{} }
+type journalKey struct {
+	position int
+	spot
+	outcome  asyncflow.OutcomeKind
+	final    asyncflow.Status
+	endpoint string
+	status   int16
+	told     bool // there may be errors and outputs
+}
+
+// journalRows are the rest, as columns.
+type journalRows struct {
+	ids       []int64
+	durations []*float32
+	nexts     []*time.Time
+	errors    []*string
+	outputs   []*string
+}
 
 // add adds the row of a settlement.
-func (j journal) add(s *asyncflow.Settlement) {
-	r := j[s.Lease.ID.Position()]
-	if r == nil {
-		r = &journalRows{}
-		j[s.Lease.ID.Position()] = r
-	}
-	o := &s.Outcome
-	r.ids = append(r.ids, s.Lease.ID.Number)
-	r.seqs = append(r.seqs, int16(s.Lease.Seq))
-	r.stages = append(r.stages, s.Lease.Stage)
-	r.attempts = append(r.attempts, int16(s.Lease.Attempt))
-	r.outcomes = append(r.outcomes, string(o.Kind))
-	r.finals = append(r.finals, orNull(string(s.Verdict.Final())))
-	r.endpoints = append(r.endpoints, orNull(o.Endpoint))
+func (j *journal) add(s *asyncflow.Settlement) {
+	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
+	key := journalKey{l.ID.Position(), spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, o.Kind, final, o.Endpoint, int16(o.Status),
+		o.Error != "" || len(o.Output) > 0}
+	r := j.of(key)
+	r.ids = append(r.ids, l.ID.Number)
 	r.durations = append(r.durations, orNull(float32(o.Duration.Seconds())))
-	r.statuses = append(r.statuses, orNull(int16(o.Status)))
-	r.errors = append(r.errors, orNull(o.Error))
-	r.outputs = append(r.outputs, orNull(string(o.Output)))
-	if s.Verdict.Final() == "" {
+	if final == "" {
 		r.nexts = append(r.nexts, &s.Verdict.OrderTime)
 	} else {
 		r.nexts = append(r.nexts, nil)
 	}
+	if key.told {
+		r.errors = append(r.errors, orNull(o.Error))
+		r.outputs = append(r.outputs, orNull(string(o.Output)))
+	}
 }
 
 // queue adds the inserts to a batch.
-func (j journal) queue(b *pgx.Batch, t *Type, now time.Time) {
-	for position, r := range j {
-		b.Queue(t.tables.at(position, insertJournalSQL), now, r.ids, r.seqs, r.stages, r.attempts, r.outcomes,
-			r.finals, r.endpoints, r.durations, r.statuses, r.errors, r.outputs, r.nexts)
+func (j *journal) queue(b *pgx.Batch, t *Type, now time.Time) {
+	for i, k := range j.keys {
+		r := j.rows[i]
+		sql, args := insertJournalSQL, []any{r.ids, r.durations, r.nexts, now, k.seq, k.stage, k.attempt, string(k.outcome),
+			orNull(string(k.final)), orNull(k.endpoint), orNull(k.status)}
+		if k.told {
+			sql, args = insertToldJournalSQL, append(args, r.errors, r.outputs)
+		}
+		b.Queue(t.tables.at(k.position, sql), args...)
 	}
 }
 

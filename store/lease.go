@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,7 +63,7 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	}
 	if len(leases) > 0 {
 		queuePayloads(b, t, leases, byID)
-		s.queueLeases(b, t, leases, now)
+		s.queueLeases(b, t, leases, nil, now)
 	}
 	if len(leases) < n {
 		queueHeads(b, t, map[int]time.Time{from: scan.from}, func(_ int, order time.Time) {
@@ -155,7 +157,13 @@ func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now tim
 		return rows.Err()
 	})
 	defer scan.taken()
-	return leases, conn.Send(ctx, b)
+	err := conn.Send(ctx, b)
+	slices.SortFunc(leases, leasesInOrder)
+	return leases, err
+}
+
+func leasesInOrder(a, b asyncflow.Lease) int {
+	return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
 }
 
 // hold sets since when and until when the leases stand.
@@ -211,26 +219,34 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 	return json.Unmarshal(raw[1], &l.Options)
 }
 
-// queueLeases writes the lease rows.
-func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, now time.Time) {
-	c := leaseColumns(leases)
-	b.Queue(t.tables.at(0, insertLeaseSQL), c.ids, c.seqs, c.stages, c.attempts, c.untils, s.cfg.Node, now)
-}
-
-// leaseRows are lease rows as columns.
-type leaseRows struct {
-	ids      []int64
-	seqs     []int16
-	stages   []string
-	attempts []int16
-	untils   []time.Time
-}
-
-func leaseColumns(leases []asyncflow.Lease) leaseRows {
-	n := len(leases)
-	c := leaseRows{make([]int64, n), make([]int16, n), make([]string, n), make([]int16, n), make([]time.Time, n)}
+// queueLeases writes the lease rows. keys are their flow keys; nil: they have none.
+func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys []*string, now time.Time) {
+	var all groups[leaseGroup, leaseRows]
 	for i, l := range leases {
-		c.ids[i], c.seqs[i], c.stages[i], c.attempts[i], c.untils[i] = l.ID.Number, int16(l.Seq), l.Stage, int16(l.Attempt), l.Until
+		r := all.of(leaseGroup{spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, l.Until, l.Endpoint})
+		r.ids = append(r.ids, l.ID.Number)
+		if keys != nil {
+			r.keys = append(r.keys, keys[i])
+		}
 	}
-	return c
+	for i, k := range all.keys {
+		r := all.rows[i]
+		sql, args := insertLeaseSQL, []any{r.ids, k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint), s.cfg.Node, now}
+		if keys != nil {
+			sql, args = insertKeyedLeaseSQL, append(args, r.keys)
+		}
+		b.Queue(t.tables.at(0, sql), args...)
+	}
+}
+
+// leaseGroup is what some leases have in common, and leaseRows are the rest as columns.
+type leaseGroup struct {
+	spot
+	until    time.Time
+	endpoint string // that it is for; "": any
+}
+
+type leaseRows struct {
+	ids  []int64
+	keys []*string
 }

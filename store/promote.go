@@ -22,7 +22,7 @@ func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, err
 		return 0, wrap(err, "Promote(%q, %q)", t.Tenant, t.Name)
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
-	return len(ts.ready.ids), nil
+	return ts.readied(), nil
 }
 
 func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*tokens, error) {
@@ -46,7 +46,7 @@ func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*toke
 			ts.add(id, seq, key, v, now)
 			return nil
 		})
-		if err != nil || len(ts.ready.ids) == 0 {
+		if err != nil || ts.readied() == 0 {
 			return err
 		}
 		b := &pgx.Batch{}

@@ -100,7 +100,7 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 // writeSettled writes the journal rows of settlements whose token rows were taken,
 // what follows, and their tally.
 func writeSettled(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
-	j := newJournal()
+	var j journal
 	var counts tally
 	for i := range settled {
 		j.add(&settled[i])

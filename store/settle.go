@@ -135,20 +135,20 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	}
 	now := s.Clock.Now()
 	ts := &tokens{}
-	journal := newJournal()
+	var rows journal
 	var counts tally
 	for _, item := range items {
 		if !ended[item.Lease.ID.Number] {
 			continue
 		}
-		journal.add(item.Settlement)
+		rows.add(item.Settlement)
 		counts.count(item.Settlement)
 		if item.Verdict.Final() == "" {
 			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options), item.Verdict, now)
 		}
 	}
 	b = &pgx.Batch{}
-	journal.queue(b, t, now)
+	rows.queue(b, t, now)
 	ts.queue(b, t)
 	if t.Flow != nil {
 		queueBlocks(b, t, settledOf(items, ended))

@@ -12,20 +12,28 @@ import (
 // tokens are token rows to be inserted, as columns: those that a dispatcher may
 // lease soon go to the ready table of the open roll, the others to wait.
 type tokens struct {
-	ready, wait columns
-	reasons     []string
-	untils      []pgtype.Timestamptz
-	earliest    time.Time // least order_time in ready
+	ready    groups[spot, readyRows]
+	wait     waitRows
+	earliest time.Time // least order_time in ready
 }
 
-type columns struct {
+// readyRows and waitRows are rows as columns.
+type readyRows struct {
+	orders []time.Time
+	ids    []int64
+	keys   []*string // flow keys, as far as they matter
+	keyed  bool      // some are not nil
+}
+
+type waitRows struct {
 	orders   []time.Time
 	ids      []int64
 	seqs     []int16
 	stages   []string
 	attempts []int16
-	keys     []*string // flow keys, as far as they matter
-	keyed    bool      // some are not nil
+	keys     []*string
+	reasons  []string
+	untils   []pgtype.Timestamptz
 }
 
 // forever is the until of what waits for something else than a time.
@@ -36,43 +44,51 @@ var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, now time.Time) {
 	switch {
 	case v.Kind == asyncflow.Park:
-		ts.addWait(id, seq, key, v, forever)
+		ts.wait.add(id, seq, key, v, forever)
 	case v.Status(now) == asyncflow.StatusWaiting:
-		ts.addWait(id, seq, key, v, pgtype.Timestamptz{Time: v.OrderTime, Valid: true})
+		ts.wait.add(id, seq, key, v, pgtype.Timestamptz{Time: v.OrderTime, Valid: true})
 	default:
-		ts.ready.add(id, seq, key, v)
+		r := ts.ready.of(spot{int16(seq), v.Stage, int16(v.Attempt)})
+		r.orders = append(r.orders, v.OrderTime)
+		r.ids = append(r.ids, id)
+		r.keys = append(r.keys, orNull(key))
+		r.keyed = r.keyed || key != ""
 		if ts.earliest.IsZero() || v.OrderTime.Before(ts.earliest) {
 			ts.earliest = v.OrderTime
 		}
 	}
 }
 
-func (ts *tokens) addWait(id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz) {
-	ts.wait.add(id, seq, key, v)
-	ts.reasons = append(ts.reasons, string(v.Reason))
-	ts.untils = append(ts.untils, until)
+func (r *waitRows) add(id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz) {
+	r.orders = append(r.orders, v.OrderTime)
+	r.ids = append(r.ids, id)
+	r.seqs = append(r.seqs, int16(seq))
+	r.stages = append(r.stages, v.Stage)
+	r.attempts = append(r.attempts, int16(v.Attempt))
+	r.keys = append(r.keys, orNull(key))
+	r.reasons = append(r.reasons, string(v.Reason))
+	r.untils = append(r.untils, until)
 }
 
-func (c *columns) add(id int64, seq int, key string, v asyncflow.Verdict) {
-	c.orders = append(c.orders, v.OrderTime)
-	c.ids = append(c.ids, id)
-	c.seqs = append(c.seqs, int16(seq))
-	c.stages = append(c.stages, v.Stage)
-	c.attempts = append(c.attempts, int16(v.Attempt))
-	c.keys = append(c.keys, orNull(key))
-	c.keyed = c.keyed || key != ""
+// readied returns how many rows go to the ready table.
+func (ts *tokens) readied() (n int) {
+	for _, r := range ts.ready.rows {
+		n += len(r.ids)
+	}
+	return n
 }
 
 // queue adds the inserts to a batch.
 func (ts *tokens) queue(b *pgx.Batch, t *Type) {
-	switch c := ts.ready; {
-	case len(c.ids) == 0:
-	case c.keyed:
-		b.Queue(t.tables.at(t.End, insertKeyedReadySQL), c.orders, c.ids, c.seqs, c.stages, c.attempts, c.keys)
-	default:
-		b.Queue(t.tables.at(t.End, insertReadySQL), c.orders, c.ids, c.seqs, c.stages, c.attempts)
+	for i, k := range ts.ready.keys {
+		r := ts.ready.rows[i]
+		sql, args := insertReadySQL, []any{r.orders, r.ids, k.seq, k.stage, k.attempt}
+		if r.keyed {
+			sql, args = insertKeyedReadySQL, append(args, r.keys)
+		}
+		b.Queue(t.tables.at(t.End, sql), args...)
 	}
-	if c := ts.wait; len(c.ids) > 0 {
-		b.Queue(t.tables.at(0, insertWaitSQL), c.orders, c.ids, c.seqs, c.stages, c.attempts, ts.reasons, ts.untils, c.keys)
+	if r := &ts.wait; len(r.ids) > 0 {
+		b.Queue(t.tables.at(0, insertWaitSQL), r.orders, r.ids, r.seqs, r.stages, r.attempts, r.reasons, r.untils, r.keys)
 	}
 }

@@ -83,7 +83,7 @@ func (s *Store) unhold(ctx context.Context, t *Type, keys []string) (int, error)
 		return s.tryUnhold(ctx, t, named, ts)
 	})
 	s.Wakeups.Announce(t.Key(), ts.earliest)
-	return len(ts.ready.ids), wrap(err, "Unhold(%q, %q)", t.Tenant, t.Name)
+	return ts.readied(), wrap(err, "Unhold(%q, %q)", t.Tenant, t.Name)
 }
 
 func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts *tokens) error {
