@@ -177,34 +177,36 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
 	}
 	wanted := o.route.Operation.RequestBody
-	if wanted == nil && len(c.Body()) > 0 && string(c.Body()) != "{}" {
+	body := c.Request().Body() // not copied, as by c.Body
+	if wanted == nil && len(body) > 0 && string(body) != "{}" {
 		return asyncflow.InvalidField("body", "must be empty: this call takes none")
 	}
-	if n := len(c.Body()); n > s.cfg.MaxBody {
+	if n := len(body); n > s.cfg.MaxBody {
 		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
 			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
 	}
-	if n := asyncflow.Depth(c.Body()); n > maxBodyDepth {
+	if n := asyncflow.Depth(body); n > maxBodyDepth {
 		return asyncflow.InvalidField("body", "is nested %d deep; the limit is %d", n, maxBodyDepth)
 	}
-	if len(c.Body()) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
+	if len(body) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
 		return asyncflow.InvalidField("Content-Type", "must be application/json")
 	}
-	if wanted != nil && len(c.Body()) == 0 {
+	if wanted != nil && len(body) == 0 {
 		if wanted.Value.Required {
 			return asyncflow.InvalidField("body", "is required")
 		}
 		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
 		c.Request().SetBodyString("{}")
+		body = c.Request().Body()
 	}
 	if o.bulk {
 		_, err := o.readQuery(c)
 		if err == nil && o.id == "submitTask" { // in a batch each task has its own result
-			err = s.contract.checkRetry(c.Body())
+			err = s.contract.checkRetry(body)
 		}
 		return err
 	}
-	return s.contract.check(c, o, values, c.Body())
+	return s.contract.check(c, o, values, body)
 }
 
 func isJSON(contentType string) bool {
