@@ -52,24 +52,28 @@ func (e *Endpoint) Serves() bool { return e.share() > 0 }
 
 // Serves tells whether any of a stage's endpoints gets new deliveries.
 func Serves(endpoints []Endpoint) bool {
-	_, ok := Choose(endpoints, 0)
-	return ok
+	for i := range endpoints {
+		if endpoints[i].Serves() {
+			return true
+		}
+	}
+	return false
 }
 
 // Choose picks the endpoint of a delivery by the weights of those that get any: random
-// is a number, 0 ≤ random < 1. It is not ok when none does.
-func Choose(endpoints []Endpoint, random float64) (Endpoint, bool) {
+// is a number, 0 ≤ random < 1. It returns nil when none does.
+func Choose(endpoints []*Endpoint, random float64) *Endpoint {
 	var sum int
-	for i := range endpoints {
-		sum += endpoints[i].share()
+	for _, e := range endpoints {
+		sum += e.share()
 	}
 	at := int(random * float64(sum))
-	for i := range endpoints {
-		if at -= endpoints[i].share(); at < 0 {
-			return endpoints[i], true
+	for _, e := range endpoints {
+		if at -= e.share(); at < 0 {
+			return e
 		}
 	}
-	return Endpoint{}, false
+	return nil
 }
 
 // MoveTo gives the endpoint another URL. What was proven of the old one, and how it did,

@@ -123,7 +123,7 @@ func TestEndpointWeight(t *testing.T) {
 // Endpoints are picked as often as their weights say, and those that get nothing never.
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	endpoints := []asyncflow.Endpoint{
+	all := []asyncflow.Endpoint{
 		{ID: "drained", Weight: 0},
 		{ID: "one", Weight: 1},
 		{ID: "unproven", Weight: 100, Challenged: true},
@@ -131,33 +131,36 @@ func TestChoose(t *testing.T) {
 		{ID: "six", Weight: 6},
 		{ID: "last, drained", Weight: 0},
 	}
+	require.True(t, asyncflow.Serves(all))
+	endpoints := pointers(all)
 	const n = 1000
 	count := map[string]int{}
 	for i := range n {
-		e, ok := asyncflow.Choose(endpoints, float64(i)/n)
-		require.True(t, ok)
-		count[e.ID]++
+		count[asyncflow.Choose(endpoints, float64(i)/n).ID]++
 	}
 	require.Equal(t, map[string]int{"one": n / 10, "three": n * 3 / 10, "six": n * 6 / 10}, count)
-	e, ok := asyncflow.Choose(endpoints, math.Nextafter(1, 0))
-	require.True(t, ok)
-	require.Equal(t, "six", e.ID)
+	require.Equal(t, "six", asyncflow.Choose(endpoints, math.Nextafter(1, 0)).ID)
 
-	for _, none := range [][]asyncflow.Endpoint{nil, {endpoints[0]}, {endpoints[0], endpoints[2]}} {
-		_, ok := asyncflow.Choose(none, 0.5)
-		require.False(t, ok)
+	for _, none := range [][]asyncflow.Endpoint{nil, {all[0]}, {all[0], all[2]}} {
+		require.Nil(t, asyncflow.Choose(pointers(none), 0.5))
 		require.False(t, asyncflow.Serves(none))
 	}
-	require.True(t, asyncflow.Serves(endpoints))
+}
+
+func pointers(endpoints []asyncflow.Endpoint) (all []*asyncflow.Endpoint) {
+	for i := range endpoints {
+		all = append(all, &endpoints[i])
+	}
+	return all
 }
 
 func TestChooseIsFair(t *testing.T) {
 	t.Parallel()
-	endpoints := []asyncflow.Endpoint{{ID: "a", Weight: 20}, {ID: "b", Weight: 80}}
+	endpoints := []*asyncflow.Endpoint{{ID: "a", Weight: 20}, {ID: "b", Weight: 80}}
 	const n = 100_000
 	random, a := rand.New(rand.NewPCG(1, 2)), 0
 	for range n {
-		if e, _ := asyncflow.Choose(endpoints, random.Float64()); e.ID == "a" {
+		if asyncflow.Choose(endpoints, random.Float64()).ID == "a" {
 			a++
 		}
 	}

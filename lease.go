@@ -134,7 +134,7 @@ type Settlement struct {
 type Delivery struct {
 	Tenant      string
 	Lease       Lease
-	Endpoint    Endpoint
+	Endpoint    *Endpoint
 	MaxAttempts int
 	At          time.Time     // now, by the database's clock
 	Timeout     time.Duration // for the whole exchange

@@ -35,9 +35,9 @@ const challengeType = "asyncflow.challenge"
 func (s *Sender) Challenge(ctx context.Context, e asyncflow.Endpoint, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, ChallengeTime)
 	defer cancel()
-	set, err := s.settingsOf(e)
+	set, err := s.settingsOf(&e)
 	if err == nil {
-		err = s.challenge(ctx, e, set, at)
+		err = s.challenge(ctx, &e, set, at)
 	}
 	if err == nil {
 		return nil
@@ -45,7 +45,7 @@ func (s *Sender) Challenge(ctx context.Context, e asyncflow.Endpoint, at time.Ti
 	return errors.New(set.scrub(Clean(reason(ctx, err, ChallengeTime).Error(), MaxErrorBytes), s.tokens))
 }
 
-func (s *Sender) challenge(ctx context.Context, e asyncflow.Endpoint, set *settings, at time.Time) error {
+func (s *Sender) challenge(ctx context.Context, e *asyncflow.Endpoint, set *settings, at time.Time) error {
 	c := challenge{Type: challengeType, Challenge: rand.Text()}
 	body, err := json.Marshal(c)
 	if err != nil {

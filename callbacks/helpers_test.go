@@ -117,7 +117,7 @@ func deliveryTo(url string) asyncflow.Delivery {
 			ID: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Stage: "resize", Attempt: 2,
 			Context: json.RawMessage(`{"image":"harbour.jpg"}`),
 		},
-		Endpoint:    asyncflow.Endpoint{ID: "e1", URL: url, Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
+		Endpoint:    &asyncflow.Endpoint{ID: "e1", URL: url, Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
 		MaxAttempts: 5,
 		At:          at,
 		Timeout:     ample,

@@ -161,7 +161,7 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 
 // post sends a signed body to an endpoint, with its settings; nil: it has none. One
 // that is answered with 401 has its next request log in anew.
-func (s *Sender) post(ctx context.Context, e asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
+func (s *Sender) post(ctx context.Context, e *asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
 	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, e.URL, body)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (s *Sender) post(ctx context.Context, e asyncflow.Endpoint, set *settings, 
 }
 
 // address checks where a request goes, and sets the headers that each has.
-func (s *Sender) address(req *http.Request, e asyncflow.Endpoint, id string, at time.Time, body []byte) error {
+func (s *Sender) address(req *http.Request, e *asyncflow.Endpoint, id string, at time.Time, body []byte) error {
 	if why := s.cfg.Egress.Refuses(req.URL); why != "" { // the policy may be newer than the endpoint
 		return errors.New("the endpoint's URL " + why)
 	}

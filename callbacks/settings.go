@@ -22,14 +22,14 @@ type settings struct {
 
 // settingsOf returns an endpoint's settings; nil if it has none. They are kept: opening
 // and reading them costs more than using them.
-func (s *Sender) settingsOf(e asyncflow.Endpoint) (*settings, error) {
+func (s *Sender) settingsOf(e *asyncflow.Endpoint) (*settings, error) {
 	if len(e.Outbound) == 0 {
 		return nil, nil
 	}
 	if known, ok := s.settings.Get(string(e.Outbound)); ok {
 		return known, nil
 	}
-	o, err := s.keys.OpenOutbound(e)
+	o, err := s.keys.OpenOutbound(*e)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // sign sets the headers of a request to an endpoint: a signature by each of its secrets
 // that is active.
-func (s *Sender) sign(h http.Header, e asyncflow.Endpoint, id string, at time.Time, body []byte) error {
+func (s *Sender) sign(h http.Header, e *asyncflow.Endpoint, id string, at time.Time, body []byte) error {
 	var few [asyncflow.MaxSecrets]signing.Signer
 	signers := few[:0]
 	for _, secret := range e.Secrets {

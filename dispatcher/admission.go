@@ -30,8 +30,9 @@ const plenty = 1 << 30
 
 // Room returns how many tasks of a stage may be admitted at most.
 func (a *admission) Room(stage string) (sum int) {
-	for _, e := range a.t.Endpoints(stage) {
-		if e.Serves() {
+	endpoints := a.t.Endpoints(stage)
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Serves() {
 			sum += a.room(e)
 		}
 	}
@@ -39,7 +40,7 @@ func (a *admission) Room(stage string) (sum int) {
 }
 
 // room returns how many more tasks an endpoint may have.
-func (a *admission) room(e asyncflow.Endpoint) int {
+func (a *admission) room(e *asyncflow.Endpoint) int {
 	room := plenty
 	bound := func(most, has int) { room = min(room, max(0, most-has)) }
 	if most := e.Health.Room(a.now); most != asyncflow.Unbounded {
@@ -85,9 +86,10 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	if !asyncflow.Serves(endpoints) {
 		return "", asyncflow.WaitEndpoint
 	}
-	var free []asyncflow.Endpoint
+	var free []*asyncflow.Endpoint
 	reason := asyncflow.WaitUnhealthy
-	for _, e := range endpoints {
+	for i := range endpoints {
+		e := &endpoints[i]
 		if !e.Serves() {
 			continue
 		}
@@ -98,8 +100,8 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 			reason = asyncflow.WaitLimit
 		}
 	}
-	e, ok := asyncflow.Choose(free, rand.Float64())
-	if !ok {
+	e := asyncflow.Choose(free, rand.Float64())
+	if e == nil {
 		return "", reason
 	}
 	a.inFlight.Begin(e.ID)

@@ -35,14 +35,14 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	}
 	for _, e := range t.AllEndpoints() {
 		if some := together[e.ID]; len(some) > 0 {
-			d.gather(t, e, some)
+			d.gather(t, &e, some)
 		}
 	}
 }
 
 // place returns the endpoint of a leased task: the one that the lease is for, or another
 // of the stage's by their weights; or what holds it back, and why in words.
-func place(t *store.Type, l asyncflow.Lease, now time.Time) (e asyncflow.Endpoint, held asyncflow.WaitReason, why string) {
+func place(t *store.Type, l asyncflow.Lease, now time.Time) (e *asyncflow.Endpoint, held asyncflow.WaitReason, why string) {
 	if t.StageIndex(l.Stage) < 0 {
 		return e, asyncflow.WaitEndpoint, "the task type has no stage " + l.Stage + " any more"
 	}
@@ -58,7 +58,7 @@ func place(t *store.Type, l asyncflow.Lease, now time.Time) (e asyncflow.Endpoin
 
 // attempt sends leased tasks of a stage to an endpoint, in one request, and settles what
 // came of each.
-func (d *Dispatcher) attempt(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) {
+func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	switch {
 	case d.stopping.Err() != nil:
 		d.giveBack(t, leases, "the node is stopping")
@@ -85,7 +85,7 @@ func (d *Dispatcher) attempt(t *store.Type, e asyncflow.Endpoint, leases []async
 
 // deliveries returns what is to be sent. Tasks whose lease runs out before the stage's time
 // limit are given back: the node, or the database, was held up.
-func (d *Dispatcher) deliveries(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) []asyncflow.Delivery {
+func (d *Dispatcher) deliveries(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) []asyncflow.Delivery {
 	now := d.store.Clock.Now()
 	stage := t.Stages[t.StageIndex(leases[0].Stage)]
 	all := make([]asyncflow.Delivery, 0, len(leases))
@@ -103,13 +103,14 @@ func (d *Dispatcher) deliveries(t *store.Type, e asyncflow.Endpoint, leases []as
 
 // choose picks the endpoint that a lease is for, if it may have tasks; without one, one
 // that may, by their weights.
-func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asyncflow.Endpoint, held asyncflow.WaitReason) {
+func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e *asyncflow.Endpoint, held asyncflow.WaitReason) {
 	if !asyncflow.Serves(endpoints) {
-		return e, asyncflow.WaitEndpoint
+		return nil, asyncflow.WaitEndpoint
 	}
-	var few [4]asyncflow.Endpoint
+	var few [4]*asyncflow.Endpoint
 	well := few[:0]
-	for _, e := range endpoints {
+	for i := range endpoints {
+		e := &endpoints[i]
 		if !e.Serves() || e.Health.Room(now) == 0 {
 			continue
 		}
@@ -119,11 +120,10 @@ func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e asy
 		well = append(well, e)
 	}
 	if wanted != "" { // nobody has asked whether another has room for it
-		return e, asyncflow.WaitUnhealthy
+		return nil, asyncflow.WaitUnhealthy
 	}
-	e, ok := asyncflow.Choose(well, rand.Float64())
-	if !ok {
-		return e, asyncflow.WaitUnhealthy
+	if e = asyncflow.Choose(well, rand.Float64()); e == nil {
+		return nil, asyncflow.WaitUnhealthy
 	}
 	return e, ""
 }

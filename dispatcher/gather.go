@@ -27,7 +27,7 @@ type batch struct {
 
 // gather has tasks go to an endpoint with others: at once as many as fill requests, and
 // the rest when they do or when the first of them has waited long enough.
-func (d *Dispatcher) gather(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease) {
+func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	for _, full := range d.gathering.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
 		d.crew.do(func() { d.sendBatch(full) })
 	}
@@ -35,7 +35,7 @@ func (d *Dispatcher) gather(t *store.Type, e asyncflow.Endpoint, leases []asyncf
 
 // mostTogether returns how many tasks fill a request: there may never be more of them at
 // once.
-func (d *Dispatcher) mostTogether(t *store.Type, e asyncflow.Endpoint) int {
+func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 	most := min(e.Batch.MaxTasks, d.cfg.Concurrency)
 	for _, limit := range []int{e.Limits.MaxInFlight, t.MaxInFlight, e.Health.Room(d.store.Clock.Now())} {
 		if limit > 0 {
@@ -47,7 +47,7 @@ func (d *Dispatcher) mostTogether(t *store.Type, e asyncflow.Endpoint) int {
 
 // add adds tasks to the open batch of an endpoint, and returns those batches that are to
 // be sent now. late is called with one that has waited long enough.
-func (g *gathering) add(t *store.Type, e asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch)) (full []*batch) {
+func (g *gathering) add(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch)) (full []*batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
@@ -126,7 +126,7 @@ func (d *Dispatcher) sendBatch(b *batch) {
 		d.giveBack(t, b.leases, "the endpoint gets no tasks any more")
 		return
 	}
-	e := endpoints[at]
+	e := &endpoints[at]
 	requests := slices.Collect(slices.Chunk(b.leases, max(1, e.Batch.MaxTasks))) // which may have been changed
 	for _, another := range requests[1:] {
 		d.crew.do(func() { d.attempt(t, e, another) })

@@ -19,7 +19,7 @@ type rehearsal struct {
 	keys     *callbacks.Keys
 	sender   *callbacks.Sender
 	desk     *desk
-	endpoint asyncflow.Endpoint
+	endpoint *asyncflow.Endpoint
 	position int   // in the ids of the tasks: another one in each run, so that no worker remembers them
 	tasks    int64 // how many there have been
 }
@@ -35,7 +35,7 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if r.keys, err = callbacks.NewKeys(callbacks.RandomBytes(callbacks.MinSecretBytes)); err != nil {
 		return nil, err
 	}
-	r.endpoint = asyncflow.Endpoint{ID: endpointID, Type: cfg.Type, Stage: cfg.Stage, URL: cfg.URL, Weight: 1, Batch: asyncflow.Batch{MaxTasks: cfg.Batch}}
+	r.endpoint = &asyncflow.Endpoint{ID: endpointID, Type: cfg.Type, Stage: cfg.Stage, URL: cfg.URL, Weight: 1, Batch: asyncflow.Batch{MaxTasks: cfg.Batch}}
 	if err := r.endpoint.Validate(cfg.Egress); err != nil {
 		return nil, err
 	}
@@ -56,24 +56,24 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 }
 
 // signedBy returns the endpoint with other secrets.
-func (r *rehearsal) signedBy(secrets ...string) (asyncflow.Endpoint, error) {
-	e := r.endpoint
+func (r *rehearsal) signedBy(secrets ...string) (*asyncflow.Endpoint, error) {
+	e := *r.endpoint
 	e.Secrets = nil
 	for _, secret := range secrets {
 		s, err := r.keys.SigningSecret(secret, e.ID, time.Now())
 		if err != nil {
-			return e, err
+			return nil, err
 		}
 		e.Secrets = append(e.Secrets, s)
 	}
-	return e, nil
+	return &e, nil
 }
 
 // stranger returns the endpoint with a secret of the same kind that the worker doesn't know.
-func (r *rehearsal) stranger() (asyncflow.Endpoint, error) {
+func (r *rehearsal) stranger() (*asyncflow.Endpoint, error) {
 	secret, err := signing.NewSecretOf(r.endpoint.Secrets[0].Kind)
 	if err != nil {
-		return r.endpoint, err
+		return nil, err
 	}
 	return r.signedBy(secret)
 }

@@ -22,7 +22,8 @@ var work = []check{
 				return failed("%s", err)
 			}
 			d := r.delivery()
-			d.Endpoint.Secrets = append(other.Secrets, d.Endpoint.Secrets...)
+			other.Secrets = append(other.Secrets, d.Endpoint.Secrets...)
+			d.Endpoint = other
 			return well(r.send(ctx, d)...)
 		}},
 	{"unknown fields", "pass over fields of a delivery that you don't know: more may come",
