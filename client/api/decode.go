@@ -6,6 +6,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -43,6 +44,10 @@ func read(doc []byte, into any) error {
 }
 
 func readTask(doc []byte, into *NewTask) error {
+	if task, ok := readPlainTask(doc); ok {
+		*into = task
+		return nil
+	}
 	from, to := member(doc, "context")
 	if to-from < longContext {
 		return readAll(doc, into)
@@ -50,6 +55,46 @@ func readTask(doc []byte, into *NewTask) error {
 	err := readAll(slices.Concat(doc[:from], []byte("0"), doc[to:]), into)
 	into.Context = bytes.Clone(doc[from:to])
 	return err
+}
+
+// readPlainTask reads a task that has nothing but a context and plain texts, as most have. It
+// isn't ok if there is anything else, or anything wrong.
+func readPlainTask(doc []byte) (task NewTask, ok bool) {
+	w := walk{doc: doc}
+	if w.space(); doc[w.at] != '{' {
+		return NewTask{}, false
+	}
+	for w.next('}') {
+		name, value := w.member()
+		var text *string
+		switch string(name) {
+		case "context":
+			if task.Context != nil {
+				return NewTask{}, false
+			}
+			task.Context = bytes.Clone(value)
+			continue
+		case "type":
+			text = &task.Type
+		case "key":
+			text = &task.Key
+		case "flow_key":
+			text = &task.FlowKey
+		default:
+			return NewTask{}, false
+		}
+		if *text != "" || !isPlain(value) {
+			return NewTask{}, false
+		}
+		*text = string(value[1 : len(value)-1])
+	}
+	return task, true
+}
+
+// isPlain tells whether a JSON value is a string that is not empty and is written as it
+// reads.
+func isPlain(value []byte) bool {
+	return len(value) > 2 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && utf8.Valid(value)
 }
 
 // longContext is the least length of a context that is worth while to be cut out.

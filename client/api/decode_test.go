@@ -84,7 +84,8 @@ func TestDecode(t *testing.T) {
 // reads too.
 func FuzzDecode(f *testing.F) {
 	for _, doc := range []string{`{"stages":[{"name":"a","retry":{"interval":[1,2]}}],"stage_mapping":{"x":"y"}}`, `{"stages":[[],{},"",{"name":"\\"}]}`,
-		` { } `, `[]`, `null`, `"\u0000"`, `{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`} {
+		` { } `, `[]`, `null`, `"\u0000"`, `{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`,
+		`{"type":"a","key":"b","flow_key":"c","context":{"x":["\"]}"]}}`} {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
@@ -92,8 +93,11 @@ func FuzzDecode(f *testing.F) {
 		if Decode(doc, &spec) == nil {
 			require.NoError(t, json.Unmarshal(doc, &TaskTypeSpec{}))
 		}
-		var task NewTask
-		_ = Decode(doc, &task)
+		var whole, task NewTask
+		if json.Valid(doc) {
+			require.Equal(t, errorText(readAll(doc, &whole)), errorText(Decode(doc, &task)))
+			require.Equal(t, whole, task)
+		}
 	})
 }
 
@@ -111,6 +115,9 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"type":1,"context":` + long + `}`,
 		`{"type":"a","context":` + long + `,"priority":"high"}`,
 		`{"type":"a","context":` + long + `,"priority":3,"key":null}`,
+		`{"type":"a","key":"k","flow_key":"f","context":null}`, `{"context":1,"type":"ä"}`, `{"type":"","context":1}`, `{"type":"a","type":""}`,
+		`{"type":"","type":"a"}`, `{"type":"a","type":"b"}`, `{"type":"\u0061","key":"\u0000"}`, "{\"type\":\"\xff\"}", `{"type":null}`, `{"key":"k","key":"k"}`,
+		`{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`, `{"t\u0079pe":"a"}`,
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
 		var whole, cut NewTask

@@ -176,22 +176,29 @@ func member(doc []byte, name string) (from, to int) {
 		return 0, 0
 	}
 	for w.next('}') {
-		start := w.at
-		w.at = asyncflow.StringEnd(doc, start)
-		key := doc[start+1 : w.at-1]
-		w.space()
-		w.at++ // the colon
-		w.space()
-		start = w.at
-		w.skip()
+		key, value := w.member()
 		switch {
 		case bytes.IndexByte(key, '\\') >= 0, from != to && string(key) == name: // spelled oddly, or twice
 			return 0, 0
 		case string(key) == name:
-			from, to = start, w.at
+			from, to = w.at-len(value), w.at
 		}
 	}
 	return from, to
+}
+
+// member goes past a member of an object, and returns its name, as it is spelled, and its
+// value.
+func (w *walk) member() (name, value []byte) {
+	start := w.at
+	w.at = asyncflow.StringEnd(w.doc, start)
+	name = w.doc[start+1 : w.at-1]
+	w.space()
+	w.at++ // the colon
+	w.space()
+	start = w.at
+	w.skip()
+	return name, w.doc[start:w.at]
 }
 
 // skip goes past a value.

@@ -141,8 +141,11 @@ func bodyError(message string) error {
 // checkRetry holds the retry policy of a task against the contract, if it has one: in
 // the type that it is read into, a limit of 0 looks like none.
 func (ct *contract) checkRetry(raw []byte) error {
+	if !bytes.Contains(raw, []byte(`"retry"`)) {
+		return nil
+	}
 	var task struct{ Retry any }
-	if !bytes.Contains(raw, []byte(`"retry"`)) || json.Unmarshal(raw, &task) != nil || task.Retry == nil {
+	if json.Unmarshal(raw, &task) != nil || task.Retry == nil {
 		return nil
 	}
 	err := ct.doc.Components.Schemas["RetryPolicy"].Value.VisitJSON(task.Retry, openapi3.MultiErrors())
