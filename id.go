@@ -35,13 +35,14 @@ func (id TaskID) Sequence() int64 { return id.Number & (1<<numberBits - 1) }
 // String returns the id as callers see it: type.position.sequence, such as
 // "thumbnails.1.42".
 func (id TaskID) String() string {
-	b := make([]byte, 0, len(id.Type)+24)
-	b = append(b, id.Type...)
-	b = append(b, '.')
-	b = strconv.AppendInt(b, int64(id.Position()), 10)
-	b = append(b, '.')
-	b = strconv.AppendInt(b, id.Sequence(), 10)
-	return string(b)
+	return string(id.Append(make([]byte, 0, len(id.Type)+24)))
+}
+
+// Append appends what String returns.
+func (id TaskID) Append(b []byte) []byte {
+	b = append(append(b, id.Type...), '.')
+	b = append(strconv.AppendInt(b, int64(id.Position()), 10), '.')
+	return strconv.AppendInt(b, id.Sequence(), 10)
 }
 
 // ParseTaskID reads what String wrote. Anything else is CodeInvalid.

@@ -23,7 +23,7 @@ func (s *Sender) body(all []asyncflow.Delivery) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendEnvelope(b, &all[i], s.cfg.PublicURL, s.token(&all[i]))
+		b = s.appendEnvelope(b, &all[i])
 	}
 	if batch {
 		b = append(b, "]}"...)
@@ -31,22 +31,16 @@ func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	return b
 }
 
-// token returns the completion token of a delivery.
-func (s *Sender) token(d *asyncflow.Delivery) string {
-	return s.keys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
-}
-
 // envelopeBytes is about what an envelope has besides its context and the operator's URL.
 const envelopeBytes = 600
 
 // appendEnvelope appends a delivery. It is put together around the bytes of the context,
-// which are not parsed. Names and ids need no escapes by their rules; base is the
-// operator's URL, checked at start.
-func appendEnvelope(b []byte, d *asyncflow.Delivery, base, token string) []byte {
+// which are not parsed. Names and ids need no escapes by their rules; the operator's URL
+// is checked at start.
+func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	l := &d.Lease
-	id := l.ID.String()
 	b = append(b, `{"task_id":"`...)
-	b = append(b, id...)
+	b = l.ID.Append(b)
 	b = append(b, `","type":"`...)
 	b = append(b, l.ID.Type...)
 	b = append(b, `","stage":"`...)
@@ -62,14 +56,17 @@ func appendEnvelope(b []byte, d *asyncflow.Delivery, base, token string) []byte 
 	b = append(b, `","context":`...)
 	b = append(b, l.Context...)
 	b = append(b, `,"callback":{"url":"`...)
-	b = append(b, base...)
+	b = append(b, s.cfg.PublicURL...)
 	b = append(b, "/v1/callbacks/"...)
-	b = append(b, id...)
+	b = l.ID.Append(b)
 	b = append(b, `","token":"`...)
-	b = append(b, token...)
+	b = s.keys.appendCompletionToken(b, Completion{Tenant: d.Tenant, Task: l.ID, Seq: l.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
 	return append(b, `"}}`...)
 }
 
 // deliveryID returns the id of a delivery: the task's and the attempt's seq. A request with
 // several has that of the first, which is no other's.
-func deliveryID(l asyncflow.Lease) string { return l.ID.String() + "." + strconv.Itoa(l.Seq) }
+func deliveryID(l asyncflow.Lease) string {
+	b := append(l.ID.Append(make([]byte, 0, 64)), '.')
+	return string(strconv.AppendInt(b, int64(l.Seq), 10))
+}

@@ -32,7 +32,7 @@ func FuzzCompletionToken(f *testing.F) {
 		}
 		verify(token)
 		signed := tokenPrefix + "." + claims
-		verify(signed + "." + string(keys.all[0].mac([]byte(signed)))) // with the right key: the claims are what is odd
+		verify(signed + "." + string(keys.all[0].appendMAC(nil, []byte(signed)))) // with the right key: the claims are what is odd
 		if asyncflow.CheckName(name) != nil {
 			return
 		}
@@ -55,7 +55,7 @@ func FuzzEnvelope(f *testing.F) {
 		id := asyncflow.NewTaskID(name, int(position%(1<<22-1))+1, int64(n%(1<<40-1))+1)
 		at := time.Unix(0, deadline).UTC()
 		d := asyncflow.Delivery{Lease: asyncflow.Lease{ID: id, Seq: int(seq), Stage: name, Attempt: int(attempt), Context: context},
-			MaxAttempts: int(most), Deadline: at}
+			Endpoint: &asyncflow.Endpoint{}, MaxAttempts: int(most), Deadline: at}
 		body := envelope(d, "https://tasks.example.com", "afc2.x.y")
 		var got struct {
 			TaskID      string `json:"task_id"`

@@ -1,8 +1,8 @@
 package callbacks
 
 import (
-	"bufio"
 	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -83,10 +83,14 @@ func (r *rig) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome 
 	return r.Sender.Send(ctx, []asyncflow.Delivery{d})[0]
 }
 
-// envelope returns a delivery as it is sent.
+// envelope returns a delivery as it is sent, with another token.
 func envelope(d asyncflow.Delivery, base, token string) []byte {
-	return appendEnvelope(nil, &d, base, token)
+	s := &Sender{cfg: Config{PublicURL: base}, keys: madeKeys}
+	own := madeKeys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	return bytes.Replace(s.appendEnvelope(nil, &d), []byte(own), []byte(token), 1)
 }
+
+var madeKeys, _ = NewKeys([]byte(nodeSecret))
 
 type countedConn struct {
 	*net.TCPConn

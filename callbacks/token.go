@@ -29,30 +29,33 @@ const tokenPrefix = "afc2"
 // claims "tenant task seq expiry endpoint" and the MAC HMAC-SHA-256 over prefix and
 // claims.
 func (k *Keys) CompletionToken(c Completion) string {
-	claims := make([]byte, 0, tokenBytes)
-	claims = append(append(claims, c.Tenant...), ' ')
-	claims = append(append(claims, c.Task.String()...), ' ')
+	return string(k.appendCompletionToken(make([]byte, 0, 2*tokenBytes), c))
+}
+
+// appendCompletionToken appends the token.
+func (k *Keys) appendCompletionToken(b []byte, c Completion) []byte {
+	claims := append(append(make([]byte, 0, tokenBytes), c.Tenant...), ' ')
+	claims = append(c.Task.Append(claims), ' ')
 	claims = append(strconv.AppendInt(claims, int64(c.Seq), 10), ' ')
 	claims = append(strconv.AppendInt(claims, c.Expiry.Unix(), 10), ' ')
 	claims = append(claims, c.Endpoint...)
-	token := append(make([]byte, 0, 2*tokenBytes), tokenPrefix+"."...)
-	token = base64.RawURLEncoding.AppendEncode(token, claims)
-	mac := k.all[0].mac(token)
-	return string(append(append(token, '.'), mac...))
+	start := len(b)
+	b = base64.RawURLEncoding.AppendEncode(append(b, tokenPrefix+"."...), claims)
+	return k.all[0].appendMAC(append(b, '.'), b[start:])
 }
 
 // tokenBytes is about what the claims of a token have: it bounds nothing.
 const tokenBytes = 128
 
-// mac returns the MAC as it is written: base64 has several spellings of the same
+// appendMAC appends the MAC as it is written: base64 has several spellings of the same
 // bytes, and only this one counts.
-func (k key) mac(signed []byte) []byte {
+func (k key) appendMAC(b, signed []byte) []byte {
 	h := k.macs.Get().(hash.Hash) // to make one costs as much as to use it
 	defer k.macs.Put(h)
 	h.Reset()
 	h.Write(signed)
 	var sum [sha256.Size]byte
-	return base64.RawURLEncoding.AppendEncode(nil, h.Sum(sum[:0]))
+	return base64.RawURLEncoding.AppendEncode(b, h.Sum(sum[:0]))
 }
 
 // VerifyCompletion returns what a token vouches for, if it is ours and for this
@@ -66,7 +69,7 @@ func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion
 	if i < 0 || !strings.HasPrefix(token, tokenPrefix+".") {
 		return refuse("is not one: send the delivery's callback.token as Authorization: Bearer …")
 	}
-	if !slices.ContainsFunc(k.all, func(one key) bool { return hmac.Equal([]byte(token[i+1:]), one.mac([]byte(token[:i]))) }) {
+	if !slices.ContainsFunc(k.all, func(one key) bool { return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i]))) }) {
 		return refuse("doesn't verify")
 	}
 	c, ok := parseClaims(token[len(tokenPrefix)+1 : i])
