@@ -1,8 +1,8 @@
 package callbacks
 
 import (
-	"bytes"
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -40,8 +38,7 @@ type Sender struct {
 	cfg      Config
 	keys     *Keys
 	client   *retryablehttp.Client
-	signers  sync.Map // of sealed secret to signer
-	known    atomic.Int64
+	signers  signers
 	settings *lru.Cache[string, *settings] // of endpoints that have any, by their seals
 	routes   *routes
 	tokens   *tokens

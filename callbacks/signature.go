@@ -3,6 +3,7 @@ package callbacks
 import (
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -33,8 +34,8 @@ func (s *Sender) sign(h http.Header, e *asyncflow.Endpoint, id string, at time.T
 // signerFor returns the signer of a secret. It is kept: opening a secret costs
 // about as much as signing with it.
 func (s *Sender) signerFor(endpoint string, secret asyncflow.SigningSecret) (signing.Signer, error) {
-	if known, ok := s.signers.Load(string(secret.Sealed)); ok {
-		return known.(signing.Signer), nil
+	if known := s.signers.get(secret.Sealed); known != nil {
+		return known, nil
 	}
 	opened, err := s.keys.Open(secret.Sealed, endpoint)
 	if err != nil {
@@ -44,12 +45,31 @@ func (s *Sender) signerFor(endpoint string, secret asyncflow.SigningSecret) (sig
 	if err != nil {
 		return nil, err
 	}
-	if s.known.Add(1)%maxSigners == 0 { // secrets that were rotated away must not pile up
-		s.signers.Clear()
-	}
-	s.signers.Store(string(secret.Sealed), made)
+	s.signers.put(secret.Sealed, made)
 	return made, nil
 }
 
 // maxSigners bounds how many secrets' signers are kept.
 const maxSigners = 10000
+
+// signers keeps signers by their sealed secrets.
+type signers struct {
+	mu  sync.RWMutex
+	all map[string]signing.Signer
+}
+
+// get returns a signer; nil if it isn't kept.
+func (s *signers) get(sealed []byte) signing.Signer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.all[string(sealed)]
+}
+
+func (s *signers) put(sealed []byte, made signing.Signer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 || len(s.all) >= maxSigners { // secrets that were rotated away must not pile up
+		s.all = map[string]signing.Signer{}
+	}
+	s.all[string(sealed)] = made
+}
