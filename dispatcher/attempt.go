@@ -144,6 +144,7 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 // conclude settles the outcomes of deliveries.
 func (d *Dispatcher) conclude(t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome) {
 	now, cutOff := d.store.Clock.Now(), d.sending.Err() != nil
+	d.held.ended(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
 	for i, o := range outcomes {
 		if o.Kind == asyncflow.OutcomeAccepted {

@@ -48,7 +48,7 @@ type Dispatcher struct {
 	stop, cutOff      context.CancelFunc
 
 	attempts  sync.WaitGroup // leased tasks that are not settled yet
-	held      held           // how many they are, by type
+	held      *held          // how many they are, by type
 	chores    chores
 	crew      *crew
 	crowd     crowd
@@ -71,7 +71,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
+		agenda: newAgenda(s.Clock.Now), held: newHeld(),
 		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
@@ -245,6 +245,7 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		d.agenda.forget(key)
+		d.held.forget(key)
 		return nil, 0
 	}
 	gives := d.slots.given()
@@ -273,7 +274,7 @@ func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, 
 	if room == 0 {
 		again = now.Add(contendedPause)
 	}
-	return max(0, min(room, d.fair(t.Key(), taken), ofTenant, t.ScheduleLimit)), again
+	return max(0, min(room, d.fair(t.Key(), taken, now), ofTenant, t.ScheduleLimit)), again
 }
 
 // latest returns the type as it is now: another node may have registered an endpoint

@@ -101,19 +101,72 @@ func TestOthersGoOn(t *testing.T) {
 		}
 		return done
 	})
-	_, _, err := n.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: "other", Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
-	require.NoError(t, err)
-	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000008", Type: "other", Stage: "only", URL: "http://worker/other", Weight: 1})
-	require.NoError(t, err)
+	n.addType(t, "other", 8)
 	hanging := n.submit(t, 100)
 	require.Eventually(t, func() bool { return firsts.Load() == 100 }, 20*time.Second, time.Millisecond, "the stage before goes on")
-	quick := make([]asyncflow.NewTask, 50)
-	for i := range quick {
-		quick[i] = asyncflow.NewTask{Type: "other", Context: fmt.Append(nil, i)}
-	}
-	n.await(t, n.Submit(t.Context(), tenant, quick), asyncflow.StatusSucceeded)
+	n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 	release()
 	n.await(t, hanging, asyncflow.StatusSucceeded)
+}
+
+// Six types that have begun to hang one after the other, with more tasks each than the node
+// has slots, don't keep those of a seventh: neither one at a time nor many.
+func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
+	const slots, types = 128, 6
+	b := setup(t)
+	hang := make(chan struct{})
+	defer close(hang)
+	begun := make(chan string, types*slots)
+	n := b.start("a", dispatcher.Config{Concurrency: slots}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		if d.Lease.ID.Type != "quick" {
+			begun <- d.Lease.ID.Type
+			<-hang
+		}
+		return done
+	})
+	n.addType(t, "quick", 9)
+	hanging := map[string]bool{}
+	for i := range types {
+		name := fmt.Sprint("hanging", i)
+		n.addType(t, name, 10+i)
+		n.submitTo(t, name, slots)
+		for !hanging[name] {
+			select {
+			case other := <-begun:
+				hanging[other] = true
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "a type never had its turn", "%s, beside %v", name, hanging)
+			}
+		}
+	}
+	require.Eventually(t, func() bool { return n.inFlight() >= slots*4/5 }, 20*time.Second, time.Millisecond, "they have what they can have")
+	for range 10 {
+		n.await(t, n.submitTo(t, "quick", 1), asyncflow.StatusSucceeded)
+	}
+	n.await(t, n.submitTo(t, "quick", 500), asyncflow.StatusSucceeded)
+	assert.GreaterOrEqual(t, n.inFlight(), slots*4/5, "all of them still hang")
+}
+
+// addType adds a task type of one stage, with an endpoint of the number.
+func (n *node) addType(t *testing.T, name string, number int) {
+	t.Helper()
+	_, _, err := n.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+	require.NoError(t, err)
+	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", number), Type: name, Stage: "only", URL: "http://worker/" + name, Weight: 1})
+	require.NoError(t, err)
+}
+
+func (n *node) submitTo(t *testing.T, name string, count int) []store.Submitted {
+	t.Helper()
+	tasks := make([]asyncflow.NewTask, count)
+	for i := range tasks {
+		tasks[i] = asyncflow.NewTask{Type: name, Context: fmt.Append(nil, i)}
+	}
+	results := n.Submit(t.Context(), tenant, tasks)
+	for _, r := range results {
+		require.NoError(t, r.Err)
+	}
+	return results
 }
 
 // A node that is full goes on as soon as it is not: it would take a second for each task
