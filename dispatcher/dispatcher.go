@@ -72,7 +72,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
 		agenda: newAgenda(s.Clock.Now), held: newHeld(),
-		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers, s.Joining), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
