@@ -197,7 +197,7 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 func (d *Dispatcher) release(t *store.Type) {
 	d.held.add(t.Key(), -1)
 	d.slots.give(1)
-	if _, held := d.holding.Load(t.Key()); held { // there may be room for them now
+	if d.holding.has(t.Key()) { // there may be room for them now
 		d.agenda.wake(t.Key(), d.store.Clock.Now())
 	}
 	d.attempts.Done()

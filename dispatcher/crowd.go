@@ -91,10 +91,10 @@ func (c *crowd) counts(t *store.Type) map[string]int {
 // fewer than one, an endpoint has so many that its tasks are to be held back.
 func (d *Dispatcher) endpointRoom(t *store.Type, free, reserved int) int {
 	least := d.cfg.Concurrency
-	endpoints := slices.DeleteFunc(t.AllEndpoints(), func(e asyncflow.Endpoint) bool { return !e.Serves() })
-	if len(endpoints) < 2 {
+	if !t.ServesSeveral() {
 		return least
 	}
+	endpoints := slices.DeleteFunc(t.AllEndpoints(), func(e asyncflow.Endpoint) bool { return !e.Serves() })
 	here := d.crowd.counts(t)
 	unknown, _ := d.held.count(t.Key()) // those that are on their way to some endpoint
 	unknown -= reserved

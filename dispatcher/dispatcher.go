@@ -56,7 +56,7 @@ type Dispatcher struct {
 	door      door
 	rates     *rates
 	patients  patients
-	holding   sync.Map // of store.TypeKey: types of which tasks may be held by stage
+	holding   holding
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -71,7 +71,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), held: newHeld(),
+		agenda: newAgenda(s.Clock.Now), held: newHeld(), holding: holding{types: map[store.TypeKey]bool{}},
 		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers, s.Joining), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
@@ -185,7 +185,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 // tells that tasks were in the way, which are not any more.
 func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now, free := d.store.Clock.Now(), d.slots.rest()+n
-	_, held := d.holding.Load(t.Key())
+	held := d.holding.has(t.Key())
 	if room := d.endpointRoom(t, free, n); !held && !t.Guarded(now) && room > 0 {
 		leases, next, err = d.store.Lease(ctx, t, min(n, room))
 		return leases, next, false, err
@@ -209,9 +209,9 @@ func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []
 	switch {
 	case g.Busy:
 	case g.Held:
-		d.holding.Store(t.Key(), true)
+		d.holding.set(t.Key(), true)
 	case err == nil:
-		d.holding.Delete(t.Key())
+		d.holding.set(t.Key(), false)
 	}
 	if a != nil && !a.again.IsZero() && (g.Next.IsZero() || a.again.Before(g.Next)) {
 		g.Next = a.again
