@@ -172,6 +172,13 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 	return all, err
 }
 
+// ContextOverQuota says that a context is larger than a tenant's quota allows.
+func ContextOverQuota(limit, size int) *Error {
+	return &Error{Code: CodeQuota, Quota: &QuotaUse{QuotaContextBytes, float64(limit), float64(size)},
+		Message: fmt.Sprintf("the tenant's quota %s is %d, and the context is %d bytes", QuotaContextBytes, limit, size),
+		Fields:  []FieldError{{Field: "context", Message: fmt.Sprintf("is %d bytes; the tenant's quota is %d", size, limit)}}}
+}
+
 // QuotaExceeded says that something would be over a tenant's quota.
 func QuotaExceeded(name QuotaName, limit, used float64) *Error {
 	return &Error{Code: CodeQuota, Quota: &QuotaUse{name, limit, used},

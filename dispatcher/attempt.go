@@ -144,6 +144,7 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 // conclude settles the outcomes of deliveries.
 func (d *Dispatcher) conclude(t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome) {
 	now, cutOff := d.store.Clock.Now(), d.sending.Err() != nil
+	d.held.ended(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
 	for i, o := range outcomes {
 		if o.Kind == asyncflow.OutcomeAccepted {
@@ -196,7 +197,7 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 func (d *Dispatcher) release(t *store.Type) {
 	d.held.add(t.Key(), -1)
 	d.slots.give(1)
-	if _, held := d.holding.Load(t.Key()); held { // there may be room for them now
+	if d.holding.has(t.Key()) { // there may be room for them now
 		d.agenda.wake(t.Key(), d.store.Clock.Now())
 	}
 	d.attempts.Done()

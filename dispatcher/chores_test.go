@@ -14,7 +14,7 @@ func TestChoresEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c chores
-		r := newRates(func() int { return 1 })
+		r := newRates(func() int { return 1 }, func() bool { return false })
 		key := rateKey{"acme", "pipe", "k"}
 		r.take(key, 1, time.Now(), 1)
 		var began, late bool

@@ -3,32 +3,60 @@ package dispatcher
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A node's slots are for all. Of those that nobody else has, a tenant gets eight ninths,
-// a type four fifths, and one of several endpoints of a type two thirds: so there are
-// always some for those who come, and those who all want many get the same. (Network
-// switches share their buffers so: Choudhury and Hahne, "Dynamic queue length thresholds
-// for shared-memory packet switches", 1998.)
+// A node's slots are for all. Of those that nobody else has, a tenant gets eight ninths, a
+// type of it nine tenths of what its tenant gets, and one of several endpoints of a type two
+// thirds: so there are always some for those who come, and those who all want many get the
+// same. A type alone gets four fifths; six of a tenant get a seventh each, and leave some
+// 1.6 % for another one of it, and an eighth for other tenants. (Network switches share their
+// buffers so: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+// switches", 1998.)
+//
+// That is little when many types hang, or one after the other. So all types that are not
+// quick get together what one alone gets, four fifths. Above that each may have one task, to
+// show that it is.
 const (
 	tenantShare   = 8 // for each one that is left free
-	typeShare     = 4
+	typeShare     = 9
+	slowShare     = 4
 	endpointShare = 2
 )
 
 // slotRoom returns how many more slots one may have that has some, with so many free.
-func slotRoom(share, has, free int) int {
-	return (share*(has+free)+share)/(share+1) - has // rounded up
+func slotRoom(share, has, free int) int { return roundUp(share*free-has, share+1) }
+
+// typeRoom is slotRoom for a type within its tenant's share:
+// 9/10 × (ofType + 8/9 × (ofTenant + free) − ofTenant) − ofType.
+func typeRoom(ofType, ofTenant, free int) int {
+	return max(0, roundUp(tenantShare*free-ofTenant-ofType, typeShare+1))
+}
+
+// roundUp divides.
+func roundUp(n, by int) int {
+	if n <= 0 {
+		return n / by
+	}
+	return (n + by - 1) / by
 }
 
 // fair returns how many more slots a type may have, those included that were taken for it.
-func (d *Dispatcher) fair(key store.TypeKey, taken int) int {
+func (d *Dispatcher) fair(key store.TypeKey, taken int, now time.Time) int {
 	free := d.slots.rest() + taken
 	ofType, ofTenant := d.held.count(key)
-	return max(0, min(slotRoom(typeShare, ofType, free), slotRoom(tenantShare, ofTenant, free)))
+	room := typeRoom(ofType, ofTenant, free)
+	if slotRoom(slowShare, d.cfg.Concurrency-free, free) >= room || d.held.isQuick(key, now) {
+		return room // whoever holds the others
+	}
+	slow := slotRoom(slowShare, d.held.slow(now), free)
+	if ofType == 0 {
+		slow = max(slow, 1)
+	}
+	return max(0, min(room, slow))
 }
 
 // crowd counts the attempts under way on this node by endpoint.
@@ -63,10 +91,10 @@ func (c *crowd) counts(t *store.Type) map[string]int {
 // fewer than one, an endpoint has so many that its tasks are to be held back.
 func (d *Dispatcher) endpointRoom(t *store.Type, free, reserved int) int {
 	least := d.cfg.Concurrency
-	endpoints := slices.DeleteFunc(t.AllEndpoints(), func(e asyncflow.Endpoint) bool { return !e.Serves() })
-	if len(endpoints) < 2 {
+	if !t.ServesSeveral() {
 		return least
 	}
+	endpoints := slices.DeleteFunc(t.AllEndpoints(), func(e asyncflow.Endpoint) bool { return !e.Serves() })
 	here := d.crowd.counts(t)
 	unknown, _ := d.held.count(t.Key()) // those that are on their way to some endpoint
 	unknown -= reserved

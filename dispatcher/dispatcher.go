@@ -48,7 +48,7 @@ type Dispatcher struct {
 	stop, cutOff      context.CancelFunc
 
 	attempts  sync.WaitGroup // leased tasks that are not settled yet
-	held      held           // how many they are, by type
+	held      *held          // how many they are, by type
 	chores    chores
 	crew      *crew
 	crowd     crowd
@@ -56,7 +56,7 @@ type Dispatcher struct {
 	door      door
 	rates     *rates
 	patients  patients
-	holding   sync.Map // of store.TypeKey: types of which tasks may be held by stage
+	holding   holding
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -71,8 +71,8 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), held: held{types: map[store.TypeKey]int{}, tenants: map[string]int{}},
-		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		agenda: newAgenda(s.Clock.Now), held: newHeld(), holding: holding{types: map[store.TypeKey]bool{}},
+		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers, s.Joining), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
@@ -185,7 +185,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 // tells that tasks were in the way, which are not any more.
 func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now, free := d.store.Clock.Now(), d.slots.rest()+n
-	_, held := d.holding.Load(t.Key())
+	held := d.holding.has(t.Key())
 	if room := d.endpointRoom(t, free, n); !held && !t.Guarded(now) && room > 0 {
 		leases, next, err = d.store.Lease(ctx, t, min(n, room))
 		return leases, next, false, err
@@ -209,9 +209,9 @@ func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (leases []
 	switch {
 	case g.Busy:
 	case g.Held:
-		d.holding.Store(t.Key(), true)
+		d.holding.set(t.Key(), true)
 	case err == nil:
-		d.holding.Delete(t.Key())
+		d.holding.set(t.Key(), false)
 	}
 	if a != nil && !a.again.IsZero() && (g.Next.IsZero() || a.again.Before(g.Next)) {
 		g.Next = a.again
@@ -245,6 +245,7 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		d.agenda.forget(key)
+		d.held.forget(key)
 		return nil, 0
 	}
 	gives := d.slots.given()
@@ -273,7 +274,7 @@ func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, 
 	if room == 0 {
 		again = now.Add(contendedPause)
 	}
-	return max(0, min(room, d.fair(t.Key(), taken), ofTenant, t.ScheduleLimit)), again
+	return max(0, min(room, d.fair(t.Key(), taken, now), ofTenant, t.ScheduleLimit)), again
 }
 
 // latest returns the type as it is now: another node may have registered an endpoint

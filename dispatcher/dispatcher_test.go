@@ -88,7 +88,7 @@ func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node 
 
 func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.Sender) *node {
 	b.t.Helper()
-	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Notify: cfg.Poll == 0})
+	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Roles: "dispatcher", Notify: cfg.Poll == 0})
 	require.NoError(b.t, err)
 	d := dispatcher.New(s, send, cfg)
 	ctx, stopDispatcher := context.WithCancel(context.Background())

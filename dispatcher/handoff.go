@@ -56,8 +56,7 @@ func (d *Dispatcher) Reserve(t *store.Type, n int) int {
 // handsOff tells whether new tasks of a type need not wait in line. Without news from other
 // nodes it isn't known whether somebody does.
 func (d *Dispatcher) handsOff(t *store.Type) bool {
-	_, held := d.holding.Load(t.Key())
-	return d.store.Listening() && !held && !t.Guarded(d.store.Clock.Now()) &&
+	return d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
 		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name) && d.agenda.idle(t.Key())
 }
 

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"sync"
+	"time"
 
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -11,6 +12,15 @@ type held struct {
 	mu      sync.Mutex
 	types   map[store.TypeKey]int // without zeros
 	tenants map[string]int
+	quick   map[store.TypeKey]time.Time // when a delivery of the type last ended that took no longer than quickTime
+}
+
+// A type is quick for quickTime after a delivery of it that took no longer than that. One
+// that hangs is not, nor one that has only just begun: nobody knows yet.
+const quickTime = time.Second
+
+func newHeld() *held {
+	return &held{types: map[store.TypeKey]int{}, tenants: map[string]int{}, quick: map[store.TypeKey]time.Time{}}
 }
 
 func (h *held) add(key store.TypeKey, n int) {
@@ -34,4 +44,66 @@ func (h *held) ofTenant(tenant string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.tenants[tenant]
+}
+
+// ended takes in that a delivery of a type has ended after a time.
+func (h *held) ended(key store.TypeKey, took time.Duration, now time.Time) {
+	if took > quickTime {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.quick[key] = now
+}
+
+func (h *held) isQuick(key store.TypeKey, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.quickAt(key, now)
+}
+
+// quickAt is isQuick with h.mu held.
+func (h *held) quickAt(key store.TypeKey, now time.Time) bool {
+	return now.Sub(h.quick[key]) < quickTime
+}
+
+// slow returns how many tasks the types hold together that are not quick.
+func (h *held) slow(now time.Time) (sum int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, n := range h.types {
+		if !h.quickAt(key, now) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// forget drops what is known of a type that is gone.
+func (h *held) forget(key store.TypeKey) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.quick, key)
+}
+
+// holding are the types of which tasks may be held by stage.
+type holding struct {
+	mu    sync.RWMutex
+	types map[store.TypeKey]bool
+}
+
+func (h *holding) has(key store.TypeKey) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.types[key]
+}
+
+func (h *holding) set(key store.TypeKey, holds bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if holds {
+		h.types[key] = true
+	} else {
+		delete(h.types, key)
+	}
 }

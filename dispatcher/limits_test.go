@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -101,19 +103,135 @@ func TestOthersGoOn(t *testing.T) {
 		}
 		return done
 	})
-	_, _, err := n.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: "other", Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
-	require.NoError(t, err)
-	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000008", Type: "other", Stage: "only", URL: "http://worker/other", Weight: 1})
-	require.NoError(t, err)
+	n.addType(t, "other", 8)
 	hanging := n.submit(t, 100)
 	require.Eventually(t, func() bool { return firsts.Load() == 100 }, 20*time.Second, time.Millisecond, "the stage before goes on")
-	quick := make([]asyncflow.NewTask, 50)
-	for i := range quick {
-		quick[i] = asyncflow.NewTask{Type: "other", Context: fmt.Append(nil, i)}
-	}
-	n.await(t, n.Submit(t.Context(), tenant, quick), asyncflow.StatusSucceeded)
+	n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 	release()
 	n.await(t, hanging, asyncflow.StatusSucceeded)
+}
+
+// Six types that have begun to hang one after the other, with more tasks each than the node
+// has slots, don't keep those of a seventh: neither one at a time nor many.
+func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
+	const slots, types = 128, 6
+	b := setup(t)
+	hang := make(chan struct{})
+	defer close(hang)
+	begun := make(chan string, types*slots)
+	n := b.start("a", dispatcher.Config{Concurrency: slots}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		if d.Lease.ID.Type != "quick" {
+			begun <- d.Lease.ID.Type
+			<-hang
+		}
+		return done
+	})
+	n.addType(t, "quick", 9)
+	hanging := map[string]bool{}
+	for i := range types {
+		name := fmt.Sprint("hanging", i)
+		n.addType(t, name, 10+i)
+		n.submitTo(t, name, slots)
+		for !hanging[name] {
+			select {
+			case other := <-begun:
+				hanging[other] = true
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "a type never had its turn", "%s, beside %v", name, hanging)
+			}
+		}
+	}
+	require.Eventually(t, func() bool { return n.inFlight() >= slots*4/5 }, 20*time.Second, time.Millisecond, "they have what they can have")
+	for range 10 {
+		n.await(t, n.submitTo(t, "quick", 1), asyncflow.StatusSucceeded)
+	}
+	n.await(t, n.submitTo(t, "quick", 500), asyncflow.StatusSucceeded)
+	assert.GreaterOrEqual(t, n.inFlight(), slots*4/5, "all of them still hang")
+}
+
+// What is asked of a type without limits because others have some costs no allocation. Not
+// parallel, as the allocations of the whole process are counted.
+func TestTypesWithoutLimitsAllocateNothing(t *testing.T) {
+	b := &bundle{t, pgtest.Database(t, prepare)}
+	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "a"})
+	require.NoError(t, err)
+	defer s.Close()
+	n, d := &node{Store: s}, dispatcher.New(s, nil, dispatcher.Config{})
+	for i, name := range []string{"free", "limited"} {
+		n.addType(t, name, 20+i)
+	}
+	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`, `UPDATE asyncflow.tenants SET version = version + 1`)
+	require.NoError(t, s.Catalog.Refresh(t.Context()))
+	for _, name := range []string{"free", "limited"} {
+		known, err := s.Catalog.Type(tenant, name)
+		require.NoError(t, err)
+		require.Equal(t, name == "limited", d.AskLimits(known))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { d.AskLimits(known) }), name)
+	}
+}
+
+// Nor does it cost a statement: the tasks that are held back, at which a lease with limits
+// looks first of all, are not looked at.
+func TestTypesWithoutLimitsAskNothing(t *testing.T) {
+	const tasks = 200
+	b := setup(t)
+	var sent atomic.Int32
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		sent.Add(1)
+		return rejected
+	})
+	names := []string{"free", "limited", "idle"}
+	for i, name := range names {
+		n.addType(t, name, 20+i)
+	}
+	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`, `UPDATE asyncflow.tenants SET version = version + 1`)
+	require.NoError(t, n.Catalog.Refresh(t.Context()))
+	for _, name := range names[:2] {
+		n.submitTo(t, name, tasks)
+	}
+	require.Eventually(t, func() bool { return sent.Load() == 2*tasks && n.inFlight() == 0 }, 20*time.Second, time.Millisecond)
+	n.stop() // what its connections did is in the statistics when they are closed
+	for _, name := range names[:2] {
+		require.Eventually(t, func() bool { return b.statistic(`n_tup_del`, "lease_"+name) == tasks }, 20*time.Second, 20*time.Millisecond)
+	}
+	looks := map[string]int{}
+	for _, name := range names {
+		looks[name] = b.statistic(`seq_scan + coalesce(idx_scan, 0)`, "wait_"+name)
+	}
+	assert.Equal(t, looks["idle"], looks["free"], "no more than when it was made")
+	assert.Greater(t, looks["limited"], looks["idle"])
+}
+
+// statistic returns what the statistics of the database have about a table.
+func (b *bundle) statistic(what, table string) (n int) {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.url)
+	require.NoError(b.t, err)
+	defer conn.Close(context.WithoutCancel(b.t.Context()))
+	require.NoError(b.t, conn.QueryRow(b.t.Context(), `SELECT `+what+` FROM pg_stat_user_tables WHERE schemaname = 'tenant_acme' AND relname = $1`, table).Scan(&n))
+	return n
+}
+
+// addType adds a task type of one stage, with an endpoint of the number.
+func (n *node) addType(t *testing.T, name string, number int) {
+	t.Helper()
+	_, _, err := n.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+	require.NoError(t, err)
+	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", number), Type: name, Stage: "only", URL: "http://worker/" + name, Weight: 1})
+	require.NoError(t, err)
+}
+
+func (n *node) submitTo(t *testing.T, name string, count int) []store.Submitted {
+	t.Helper()
+	tasks := make([]asyncflow.NewTask, count)
+	for i := range tasks {
+		tasks[i] = asyncflow.NewTask{Type: name, Context: fmt.Append(nil, i)}
+	}
+	results := n.Submit(t.Context(), tenant, tasks)
+	for _, r := range results {
+		require.NoError(t, r.Err)
+	}
+	return results
 }
 
 // A node that is full goes on as soon as it is not: it would take a second for each task

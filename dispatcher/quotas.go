@@ -4,7 +4,7 @@ import "time"
 
 // tenantRoom returns how many more tasks the quotas of a tenant let this node lease, and,
 // should there be no room for whatever reason, when to look again. Each node has its share
-// of a quota, rounded up.
+// of a quota, rounded up; one that the others don't know of yet, none.
 func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again time.Time) {
 	room, again = d.cfg.Concurrency, now.Add(fullLook)
 	t, ok := d.store.Catalog.Tenant(tenant)
@@ -13,7 +13,11 @@ func (d *Dispatcher) tenantRoom(tenant string, now time.Time) (room int, again t
 	}
 	if most := t.Quotas.Concurrency; most > 0 {
 		nodes := int64(d.store.Dispatchers())
-		room = min(room, int((most+nodes-1)/nodes)-d.held.ofTenant(tenant))
+		share := int((most + nodes - 1) / nodes)
+		if d.store.Joining() {
+			share = 0
+		}
+		room = min(room, share-d.held.ofTenant(tenant))
 	}
 	if most := t.Quotas.DeliveriesPerSecond; most > 0 {
 		tokens, at := d.rates.look(rateKey{tenant, "tenant", ""}, most, now)

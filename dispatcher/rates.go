@@ -9,9 +9,11 @@ import (
 
 // rates are the token buckets of what has a rate, with this node's share of it: the rate
 // by the number of nodes. A bucket holds what comes in a tenth of a second, one at least,
-// so that no second has more than a tenth too many (and one for each node).
+// so that no second has more than a tenth too many (and one for each node). A node that the
+// others don't know of yet has no share.
 type rates struct {
-	nodes func() int
+	nodes   func() int
+	joining func() bool
 
 	mu      sync.Mutex
 	buckets map[rateKey]*bucket
@@ -32,14 +34,20 @@ const maxBuckets = 20_000
 
 const burstTime = 100 * time.Millisecond
 
-func newRates(nodes func() int) *rates {
-	return &rates{nodes: nodes, buckets: map[rateKey]*bucket{}, most: maxBuckets}
+// joiningPause is the time between two looks for tokens on a node that has no share yet.
+const joiningPause = 100 * time.Millisecond
+
+func newRates(nodes func() int, joining func() bool) *rates {
+	return &rates{nodes: nodes, joining: joining, buckets: map[rateKey]*bucket{}, most: maxBuckets}
 }
 
 // bucket returns the bucket of a key. r.mu is held.
 func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
 	share := perSecond / float64(r.nodes())
 	burst := max(1, int(share*burstTime.Seconds()))
+	if r.joining() {
+		share, burst = 0, 0
+	}
 	b := r.buckets[key]
 	switch {
 	case b == nil:
@@ -71,8 +79,11 @@ func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.T
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)
 	tokens := b.TokensAt(now)
-	if tokens >= 1 {
+	switch {
+	case tokens >= 1:
 		return int(tokens), now
+	case b.Limit() == 0:
+		return 0, now.Add(joiningPause)
 	}
 	return 0, now.Add(time.Duration((1 - tokens) / float64(b.Limit()) * float64(time.Second)))
 }
@@ -82,6 +93,9 @@ func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)
+	if b.Limit() == 0 {
+		return
+	}
 	for ; n > b.Burst(); n -= b.Burst() {
 		b.ReserveN(now, b.Burst())
 	}

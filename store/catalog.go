@@ -52,6 +52,19 @@ func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
 	return all
 }
 
+// ServesSeveral tells whether more than one of the type's endpoints gets deliveries.
+func (t *Type) ServesSeveral() bool {
+	n := 0
+	for _, endpoints := range t.endpoints {
+		for i := range endpoints {
+			if endpoints[i].Serves() {
+				n++
+			}
+		}
+	}
+	return n > 1
+}
+
 // OtherEndpoint tells whether the type has another endpoint than one that gets deliveries.
 func (t *Type) OtherEndpoint(id string) bool {
 	for _, endpoints := range t.endpoints {

@@ -39,6 +39,17 @@ func (s *Store) APINodes() int { return max(int(s.apis.Load()), 1) }
 // Dispatchers returns how many of them lease tasks, at least 1.
 func (s *Store) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
 
+// joinTime is how long a new node has no part of what is divided among the nodes that lease
+// tasks: until then the others may not know of it.
+const joinTime = nodeEvery + time.Second
+
+// Joining tells whether this node has no part yet of what is divided among the nodes that
+// lease tasks. One that finds no other has all of it at once.
+func (s *Store) Joining() bool {
+	at := s.joined.Load()
+	return at == nil || time.Now().Before(*at)
+}
+
 // beat writes this node's row and counts the nodes.
 func (s *Store) beat(ctx context.Context) error {
 	now := s.Clock.Now()
@@ -58,6 +69,13 @@ func (s *Store) beat(ctx context.Context) error {
 	s.nodes.Store(n)
 	s.apis.Store(apis)
 	s.dispatchers.Store(dispatchers)
+	if s.joined.Load() == nil {
+		at := time.Now()
+		if dispatchers > 1 {
+			at = at.Add(joinTime)
+		}
+		s.joined.Store(&at)
+	}
 	return nil
 }
 

@@ -61,7 +61,8 @@ type Store struct {
 	nodes atomic.Int32 // how many nodes there are, as last seen
 	apis  atomic.Int32 // how many of them take requests
 
-	dispatchers atomic.Int32 // how many of them lease tasks
+	dispatchers atomic.Int32              // how many of them lease tasks
+	joined      atomic.Pointer[time.Time] // when all others know of this node; nil: nobody does
 	numbers     *numbers
 	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched     *watchers

@@ -2299,7 +2299,7 @@ type ClientInterface interface {
 
 	// TriggerSchedule Submit a task of a schedule now
 	//
-	// Beside its ticks, which stay as they are, and also while it is paused.
+	// Beside its ticks, which stay as they are, and also while it is paused. For quotas it is a submit.
 	//
 	// Corresponds with POST /v1/schedules/{name}/trigger (the `TriggerSchedule` operationId).
 	TriggerSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2412,7 +2412,8 @@ type ClientInterface interface {
 	// SubmitTaskWithBody Submit a task
 	//
 	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
+	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
+	// context_bytes: 403, quota_exceeded.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2422,7 +2423,8 @@ type ClientInterface interface {
 	// SubmitTask Submit a task
 	//
 	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
+	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
+	// context_bytes: 403, quota_exceeded.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2433,7 +2435,7 @@ type ClientInterface interface {
 	//
 	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
 	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-	// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+	// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2444,7 +2446,7 @@ type ClientInterface interface {
 	//
 	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
 	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-	// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+	// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3397,7 +3399,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name ScheduleName, reqEdito
 
 // TriggerSchedule Submit a task of a schedule now
 //
-// Beside its ticks, which stay as they are, and also while it is paused.
+// Beside its ticks, which stay as they are, and also while it is paused. For quotas it is a submit.
 //
 // Corresponds with POST /v1/schedules/{name}/trigger (the `TriggerSchedule` operationId).
 func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3650,7 +3652,8 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 // SubmitTaskWithBody Submit a task
 //
 // The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
+// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
+// context_bytes: 403, quota_exceeded.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3670,7 +3673,8 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 // SubmitTask Submit a task
 //
 // The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
+// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
+// context_bytes: 403, quota_exceeded.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3691,7 +3695,7 @@ func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body 
 //
 // Each task has its own result, in the order of the request: what was submitted, or the problem with it.
 // A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3712,7 +3716,7 @@ func (c *Client) SubmitTasksWithBody(ctx context.Context, contentType string, bo
 //
 // Each task has its own result, in the order of the request: what was submitted, or the problem with it.
 // A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-// for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -88,20 +88,25 @@ func TestQuotaOfContexts(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	b.quota(`{"context_bytes":20}`)
-	big := strings.Repeat("x", 30)
-	for _, c := range []struct{ method, path, body, field string }{
-		{"POST", "/v1/tasks", `{"type":"pipe","context":"` + big + `"}`, "context"},
-		{"PUT", "/v1/schedules/nightly", `{"type":"pipe","context":"` + big + `","cron":"@daily"}`, "context"},
+	big := `"` + strings.Repeat("x", 30) + `"`
+	failed := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
+	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+failed.Id+"/cancel", "").status)
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", "/v1/tasks", `{"type":"pipe","context":` + big + `}`},
+		{"PUT", "/v1/schedules/nightly", `{"type":"pipe","context":` + big + `,"cron":"@daily"}`},
+		{"POST", "/v1/tasks/" + failed.Id + "/redrive", `{"context":` + big + `}`},
 	} {
 		a := b.call(c.method, c.path, c.body)
-		assert.Equal(t, 413, a.status, "%s: %s", c.path, a.body)
-		assert.Equal(t, []asyncflow.FieldError{{Field: c.field, Message: "is 32 bytes; the limit is 20"}}, a.problem.Errors)
+		assert.Equal(t, []any{403, "quota_exceeded", "the tenant's quota context_bytes is 20, and the context is 32 bytes"}, []any{a.status, a.problem.Code, a.problem.Detail}, c.path)
+		assert.Equal(t, api.ExceededQuota{Name: "context_bytes", Limit: 20, Used: 32}, a.problem.Quota, c.path)
+		assert.Equal(t, []asyncflow.FieldError{{Field: "context", Message: "is 32 bytes; the tenant's quota is 20"}}, a.problem.Errors, c.path)
+		assert.Empty(t, a.header.Get("Retry-After"), "to wait doesn't help")
 	}
-	batch := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,{"type":"pipe","context":"`+big+`"}]}`))
-	assert.Equal(t, []int{0, 413}, []int{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status})
+	batch := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,{"type":"pipe","context":`+big+`}]}`))
+	assert.Equal(t, []any{0, 403, asyncflow.QuotaName("context_bytes")}, []any{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status, batch.Tasks[1].Error.Quota.Name})
 	b.quota(`{"context_bytes":60000000}`)
 	a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+strings.Repeat("x", maxContext)+`"}`)
-	assert.Equal(t, 413, a.status, "the node's own limit stays")
+	assert.Equal(t, []any{413, "too_large"}, []any{a.status, a.problem.Code}, "the node's own limit stays")
 }
 
 func TestQuotaOfPendingTasks(t *testing.T) {
@@ -264,6 +269,43 @@ func TestQuotaOfSubmits(t *testing.T) {
 	assert.Equal(t, 200, b.call("GET", "/v1/task-types", "").status, "only submits count")
 	time.Sleep(time.Duration(wait) * time.Second)
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", oneTask).status, "as it was told")
+}
+
+// A schedule that is triggered is a submit, and is answered as one.
+func TestQuotasOfTriggeredSchedules(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	require.Equal(t, 201, b.call("PUT", "/v1/schedules/nightly", `{"type":"pipe","context":1,"cron":"@yearly"}`).status)
+	b.quota(`{"submits_per_second":0.01,"pending_tasks":1}`)
+	a := b.call("POST", "/v1/schedules/nightly/trigger", "")
+	assert.Equal(t, []any{201, `"submits";q=1;w=100`}, []any{a.status, a.header.Get("RateLimit-Policy")})
+	a = b.call("POST", "/v1/schedules/nightly/trigger", "")
+	assert.Equal(t, []any{429, "rate_limited", `"submits";q=1;w=100`}, []any{a.status, a.problem.Code, a.header.Get("RateLimit-Policy")})
+	assert.Contains(t, a.header.Get("RateLimit"), `"submits";r=0;t=`)
+	wait, err := strconv.Atoi(a.header.Get("Retry-After"))
+	require.NoError(t, err)
+	assert.InDelta(t, 90, wait, 10)
+	b.quota(`{"submits_per_second":0}`)
+	a = b.call("POST", "/v1/schedules/nightly/trigger", "")
+	assert.Equal(t, []any{403, "quota_exceeded", asyncflow.QuotaName("pending_tasks")}, []any{a.status, a.problem.Code, a.problem.Quota.Name})
+}
+
+// What is over a quota of deliveries is accepted, and says what it waits for.
+func TestQuotasOfDeliveries(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	require.Equal(t, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`).status)
+	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
+	b.lease()
+	for quotas, reason := range map[string]string{
+		`{"concurrency":1,"deliveries_per_second":0}`:    "quota_concurrency",
+		`{"concurrency":0,"deliveries_per_second":0.01}`: "quota_deliveries_per_second",
+		`{"concurrency":0,"deliveries_per_second":0}`:    "capacity",
+	} {
+		b.quota(quotas)
+		task := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
+		assert.Equal(t, reason, string(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+task.Id, "")).WaitsFor), quotas)
+	}
 }
 
 // Two nodes together let through what the quota says.

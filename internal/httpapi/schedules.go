@@ -40,7 +40,10 @@ func (s *Server) GetSchedule(ctx context.Context, r GetScheduleRequestObject) (G
 // PutSchedule creates a schedule or makes a new version of it.
 func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (PutScheduleResponseObject, error) {
 	schedule := scheduleIn(r.Name, *r.Body).WithDefaults()
-	if err := schedule.Validate(s.maxContext(ctx)); err != nil {
+	if err := schedule.Validate(s.cfg.MaxContext); err != nil {
+		return nil, err
+	}
+	if err := checkContext(schedule.Context, s.contextQuota(ctx)); err != nil {
 		return nil, err
 	}
 	put := s.cfg.Store.PutSchedule

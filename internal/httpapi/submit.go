@@ -21,7 +21,10 @@ func (s *Server) SubmitTask(ctx context.Context, r SubmitTaskRequestObject) (Sub
 	case header != "":
 		task.Options.Key = header
 	}
-	if err := task.Validate(s.cfg.Store.Clock.Now(), s.maxContext(ctx)); err != nil {
+	if err := task.Validate(s.cfg.Store.Clock.Now(), s.cfg.MaxContext); err != nil {
+		return nil, err
+	}
+	if err := checkContext(task.Context, s.contextQuota(ctx)); err != nil {
 		return nil, err
 	}
 	if err := s.throttle(ctx, 1); err != nil {
@@ -46,11 +49,14 @@ func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (S
 	results := make([]BatchResult, len(items))
 	good := make([]asyncflow.NewTask, 0, len(items))
 	at := make([]int, 0, len(items)) // where the good ones stand in the request
-	now, maxContext := s.cfg.Store.Clock.Now(), s.maxContext(ctx)
+	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
 	for i, item := range items {
 		task, err := s.itemIn(item)
 		if err == nil {
-			err = task.Validate(now, maxContext)
+			err = task.Validate(now, s.cfg.MaxContext)
+		}
+		if err == nil {
+			err = checkContext(task.Context, quota)
 		}
 		if err != nil {
 			results[i].Error = itemProblem(i, err)

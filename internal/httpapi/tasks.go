@@ -168,7 +168,10 @@ func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (R
 		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context}
 	}
 	if redrive.Context != nil {
-		if err := asyncflow.CheckDocument("context", redrive.Context, s.maxContext(ctx)); err != nil {
+		if err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext); err != nil {
+			return nil, err
+		}
+		if err := checkContext(redrive.Context, s.contextQuota(ctx)); err != nil {
 			return nil, err
 		}
 	}

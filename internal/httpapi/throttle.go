@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"sync"
@@ -79,12 +80,22 @@ func (s *Server) throttle(ctx context.Context, n int) error {
 // wholeSeconds rounds up.
 func wholeSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
-// maxContext returns the limit of a context of the caller's tenant in bytes.
-func (s *Server) maxContext(ctx context.Context) int {
-	if t, ok := s.cfg.Store.Catalog.Tenant(principalOf(ctx).Tenant); ok && t.Quotas.ContextBytes > 0 {
-		return int(min(int64(s.cfg.MaxContext), t.Quotas.ContextBytes))
+// contextQuota returns the quota of contexts of the caller's tenant in bytes; 0: there is
+// none below what the node takes of anybody.
+func (s *Server) contextQuota(ctx context.Context) int {
+	t, ok := s.cfg.Store.Catalog.Tenant(principalOf(ctx).Tenant)
+	if !ok || t.Quotas.ContextBytes >= int64(s.cfg.MaxContext) {
+		return 0
 	}
-	return s.cfg.MaxContext
+	return int(t.Quotas.ContextBytes)
+}
+
+// checkContext tells that a context is over a quota.
+func checkContext(doc json.RawMessage, quota int) error {
+	if quota > 0 && len(doc) > quota {
+		return asyncflow.ContextOverQuota(quota, len(doc))
+	}
+	return nil
 }
 
 // answerHeaders are what a handler adds to its answer, whatever that is.

@@ -264,7 +264,8 @@ export interface paths {
         /**
          * Submit a task
          * @description The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-         *     RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks: 403, quota_exceeded.
+         *     RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
+         *     context_bytes: 403, quota_exceeded.
          */
         post: operations["submitTask"];
         delete?: never;
@@ -286,7 +287,7 @@ export interface paths {
          * Submit up to 1,000 tasks
          * @description Each task has its own result, in the order of the request: what was submitted, or the problem with it.
          *     A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-         *     for. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+         *     for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
          */
         post: operations["submitTasks"];
         delete?: never;
@@ -565,7 +566,7 @@ export interface paths {
         put?: never;
         /**
          * Submit a task of a schedule now
-         * @description Beside its ticks, which stay as they are, and also while it is paused.
+         * @description Beside its ticks, which stay as they are, and also while it is paused. For quotas it is a submit.
          */
         post: operations["triggerSchedule"];
         delete?: never;
@@ -4201,6 +4202,8 @@ export interface operations {
             /** @description The task was accepted and will not be lost. */
             201: {
                 headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4211,6 +4214,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

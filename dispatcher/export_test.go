@@ -1,0 +1,15 @@
+package dispatcher
+
+import "github.com/asyncflow/asyncflow/store"
+
+// AskLimits asks all that a lease of a task, its delivery and its end ask because somebody
+// may have limits, and tells whether the lease is to be a guarded one.
+func (d *Dispatcher) AskLimits(t *store.Type) (guarded bool) {
+	now := d.store.Clock.Now()
+	room, _ := d.roomOf(t, now, 0)
+	guarded = room == 0 || d.endpointRoom(t, d.slots.rest(), 0) == 0 || d.holding.has(t.Key()) || t.Guarded(now)
+	d.charge(t.Tenant, 1)
+	d.held.ended(t.Key(), 0, now)
+	d.charge(t.Tenant, -1)
+	return guarded
+}
