@@ -21,7 +21,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
-// documented is a worker in docs/workers.md.
+// documented is a worker in a page of docs.
 type documented struct {
 	language string // of its block
 	code     string
@@ -34,8 +34,8 @@ var (
 )
 
 // documentedWorkers returns the whole programs of the page.
-func documentedWorkers(t *testing.T) (all []documented) {
-	page, err := os.ReadFile("../../docs/workers.md")
+func documentedWorkers(t *testing.T, name string) (all []documented) {
+	page, err := os.ReadFile("../../docs/" + name)
 	require.NoError(t, err)
 	tools := map[string][]string{"go": {"go"}, "python": {"python3"}, "js": {"node"}, "sh": {"bash", "socat", "openssl", "jq", "curl"}}
 	for _, m := range workerBlocks.FindAllStringSubmatch(string(page), -1) {
@@ -90,11 +90,11 @@ func (d documented) run(t *testing.T) string {
 	return "http://" + address
 }
 
-// Every worker in the documents does a task of a real server, and gets right what asyncflow
+// Every worker in docs/workers.md does a task of a real server, and gets right what asyncflow
 // verify looks at.
 func TestDocumentedWorkers(t *testing.T) {
 	t.Parallel()
-	workers := documentedWorkers(t)
+	workers := documentedWorkers(t, "workers.md")
 	languages := map[string]int{}
 	for _, w := range workers {
 		languages[w.language]++
@@ -132,6 +132,26 @@ func TestDocumentedWorkers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The worker in docs/go.md takes a task through its two stages, and fails one for good.
+func TestDocumentedGoWorker(t *testing.T) {
+	t.Parallel()
+	workers := documentedWorkers(t, "go.md")
+	require.Len(t, workers, 1)
+	url, c := workers[0].run(t), startNode(t, database(t)).client()
+	_, err := c.PutTaskType(t.Context(), "images", client.TaskTypeSpec{Stages: []client.Stage{stage("inspect"), stage("resize")}})
+	require.NoError(t, err)
+	for _, name := range []string{"inspect", "resize"} {
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "images", Stage: name, Url: url, Secret: testWebhook})
+		require.NoError(t, err)
+	}
+	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done", `{}`: "inspect rejected"} {
+		submitted, err := c.Submit(t.Context(), client.NewTask{Type: "images", Context: client.JSON(doc)})
+		require.NoError(t, err)
+		task, outcomes := ended(t, c, submitted.Id)
+		require.Equal(t, want, outcomes, task.Error)
 	}
 }
 
