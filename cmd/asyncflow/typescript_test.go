@@ -36,7 +36,8 @@ func TestTypeScript(t *testing.T) {
 	f := readDevFile(t, dir)
 	binary, err := os.Executable()
 	require.NoError(t, err)
-	env := []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token, "ASYNCFLOW_BINARY=" + binary, beAsyncflow + "=1"}
+	env := []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token, "ASYNCFLOW_BINARY=" + binary, beAsyncflow + "=1",
+		"ASYNCFLOW_NODE_ENV=" + strings.Join(nodeEnv(database(t)), "\n"), "ASYNCFLOW_NODE_TOKEN=" + testToken(t)} // of what the tests start
 	out := runNPM(t, env, "test", "--silent")
 	require.Contains(t, out, "\n# fail 0\n")
 	require.Contains(t, out, "\n# skipped 0\n")

@@ -38,9 +38,15 @@ type Status struct {
 	Status    int
 }
 
-// Watch ends the process when one of its servers gives an answer that the contract
-// doesn't have: nothing in a test can overlook that.
+// Watch ends the process when one of its servers gives an answer, or sends an event, that
+// the contract doesn't have: nothing in a test can overlook that.
 func Watch() {
+	httpapi.InspectEvent = func(event []byte) {
+		if err := CheckEvent(event); err != nil {
+			fmt.Fprintf(os.Stderr, "an event is against openapi.yaml: %v\n%.2000s\n", err, event)
+			os.Exit(1)
+		}
+	}
 	httpapi.Inspect = func(a httpapi.Answer) {
 		if err := Check(a); err != nil {
 			fmt.Fprintf(os.Stderr, "%s %s is answered with %d, against openapi.yaml: %v\n%.2000s\n", a.Method, a.Path, a.Status, err, a.Body)

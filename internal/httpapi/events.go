@@ -203,5 +203,9 @@ func (e *eventStream) look(ctx context.Context) error {
 
 // add adds an event. doc is one line, with its end.
 func (e *eventStream) add(head string, doc []byte) {
+	begin := len(e.pending)
 	e.pending = append(append(append(e.pending, head...), doc...), '\n')
+	if InspectEvent != nil {
+		InspectEvent(e.pending[begin:])
+	}
 }

@@ -12,13 +12,16 @@ import (
 // before the first server is made.
 var Inspect func(Answer)
 
+// InspectEvent is the same for each event of a stream, with the blank line that ends it.
+var InspectEvent func(event []byte)
+
 // Answer is an answer to a request.
 type Answer struct {
 	Method, Path string
 	Route        *routers.Route // nil for what is no call of the API
 	Status       int
 	Header       http.Header
-	Body         []byte // of a stream nil
+	Body         []byte // of a stream nil: its events come to InspectEvent
 }
 
 func (s *Server) inspect(c *fasthttp.RequestCtx) {

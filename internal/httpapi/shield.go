@@ -31,6 +31,9 @@ func (s *Server) harden(server *fasthttp.Server) {
 	server.ErrorHandler = func(c *fasthttp.RequestCtx, err error) {
 		defer s.shield(c)
 		failed(c, err)
+		if Inspect != nil {
+			s.inspect(c)
+		}
 	}
 }
 

@@ -3973,6 +3973,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example event: attempt
+                     *     id: 1
+                     *     data: {"seq":1,"at":"2026-11-21T10:46:40.240142Z","stage":"inspect","attempt":1,"outcome":"done"}
+                     *
+                     *     event: task
+                     *     data: {"id":"thumbnails.1.42","type":"thumbnails","stage":"resize","attempt":1,"status":"pending","created_at":"2026-11-21T10:46:40.1Z"}
+                     */
                     "text/event-stream": string;
                 };
             };

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { AbortedError, ProblemError, Reporter, Retry } from "asyncflow";
+import { AbortedError, ProblemError, Reporter, Retry, Worker } from "asyncflow";
 
-import { aborted, Bench, deferred, signed } from "./setup.js";
+import { aborted, Bench, deferred, secret, signed } from "./setup.js";
 
 const why = (reason: unknown) => (reason instanceof AbortedError ? reason.why : reason);
 
@@ -166,4 +166,42 @@ test("a reporter's errors", async (t) => {
   };
   await assert.rejects(reporter.complete(callback, 1, enough.signal));
   assert.equal(tries, 3);
+});
+
+test("while asyncflow is away the report is sent until the deadline and a minute beyond", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
+  const tries: number[] = [];
+  const away: typeof fetch = async (url) => {
+    if (String(url).endsWith("/complete")) tries.push(Date.now());
+    throw new TypeError("connection refused");
+  };
+  const worker = new Worker({ keys: [secret], log: () => {}, maxInFlight: 1, reporter: new Reporter({ fetch: away }) });
+  worker.handle("images", "inspect", () => 1, { answerWithinMs: -1 });
+  const deadline = Date.now() + 600_000;
+  const deliver = () => worker.fetch(new Request("http://worker/", signed({
+    task_id: "images.1.42", type: "images", stage: "inspect", attempt: 1, max_attempts: 20, seq: 1, context: {},
+    deadline: new Date(deadline).toISOString(), callback: { url: "http://tasks.example.com/v1/callbacks/images.1.42", token: "a-token" },
+  })));
+  assert.equal((await deliver()).status, 202);
+  assert.equal((await deliver()).status, 503);
+  const until = async (time: number) => {
+    while (Date.now() < time) {
+      await new Promise((resolve) => setImmediate(resolve)); // what is due is done
+      t.mock.timers.tick(250);
+    }
+  };
+  await until(deadline + 59_000);
+  assert.equal(worker.inFlight, 1);
+  await until(deadline + 61_000);
+  assert.equal(worker.inFlight, 0); // it gave up, and has room again
+  assert.ok(tries.length > 20, String(tries.length));
+  const pauses = tries.slice(1).map((at, i) => at - (tries[i] ?? NaN));
+  for (const [i, pause] of pauses.entries()) {
+    const most = Math.min(500 * 2 ** i, 30_000);
+    assert.ok(pause >= most / 2 && pause <= most + 500, `pause ${i} is ${pause} ms`); // as the clock has steps
+  }
+  assert.ok(deadline + 60_000 - (tries.at(-1) ?? 0) <= 30_500);
+  const seen = tries.length;
+  await until(deadline + 200_000);
+  assert.equal(tries.length, seen);
 });
