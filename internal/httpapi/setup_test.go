@@ -96,7 +96,7 @@ func setupOn(t *testing.T, configureStore func(*store.Config), configure func(*h
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	stop := sync.OnceFunc(func() {
-		require.NoError(t, server.Shutdown(5*time.Second))
+		require.NoError(t, server.Shutdown(30*time.Second))
 		require.NoError(t, <-served)
 	})
 	t.Cleanup(func() {
