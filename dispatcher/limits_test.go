@@ -29,7 +29,7 @@ func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*no
 		require.Eventually(t, func() bool {
 			pipe, err := other.Catalog.Type(tenant, "pipe")
 			return err == nil && pipe.Version == stored.Version
-		}, 10*time.Second, time.Millisecond)
+		}, patience, time.Millisecond)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestOthersGoOn(t *testing.T) {
 	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000008", Type: "other", Stage: "only", URL: "http://worker/other", Weight: 1})
 	require.NoError(t, err)
 	hanging := n.submit(t, 100)
-	require.Eventually(t, func() bool { return firsts.Load() == 100 }, 20*time.Second, time.Millisecond, "the stage before goes on")
+	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, time.Millisecond, "the stage before goes on")
 	quick := make([]asyncflow.NewTask, 50)
 	for i := range quick {
 		quick[i] = asyncflow.NewTask{Type: "other", Context: fmt.Append(nil, i)}
@@ -148,7 +148,7 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	var tasks []store.Submitted
 	for i := range 40 {
 		node := []*node{one, two}[i%2]
