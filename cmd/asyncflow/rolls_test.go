@@ -70,8 +70,8 @@ func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client, enough
 	}
 }
 
-// Tables roll every 2,000 tasks while two nodes submit and dispatch at full speed and one
-// of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
+// Tables roll every 2,000 tasks while two nodes dispatch at full speed, and submit so much
+// that they always have some (with -rolls, at full speed too), and one of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
 // old roll.
 func TestRollsUnderLoad(t *testing.T) {
 	t.Parallel()
