@@ -22,6 +22,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// patience bounds the wait for what comes by itself. It is long, since a slow machine is
+// no fault, and costs nothing where the wait ends with what it is for.
+const patience = 2 * time.Minute
+
 var (
 	testNow    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	testSecret = bytes.Repeat([]byte("s3cret!."), 4)

@@ -270,10 +270,10 @@ func TestReadyNamesTheIssuer(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- v.Run(ctx, slog.New(slog.DiscardHandler)) }()
 	s.publish(200, setOf(named(t, key, "a")))
-	require.Eventually(t, func() bool { return v.Ready() == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return v.Ready() == nil }, patience, 10*time.Millisecond)
 	require.NoError(t, verify(v, token))
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "b")))
-	require.Eventually(t, func() bool { return verify(v, token) != nil }, 10*time.Second, 10*time.Millisecond, "Run fetches again")
+	require.Eventually(t, func() bool { return verify(v, token) != nil }, patience, 10*time.Millisecond, "Run fetches again")
 	stop()
 	require.NoError(t, <-ran)
 }
@@ -404,7 +404,7 @@ func TestFollowSaysWhatMatters(t *testing.T) {
 		return string(text[:n])
 	}
 	require.Contains(t, line(), `was answered with 503`)
-	require.Eventually(t, func() bool { return s.fetches.Load() > 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.fetches.Load() > 3 }, patience, time.Millisecond)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "a")))
 	require.Contains(t, line(), `loaded" issuer=asyncflow from=`)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "b")))

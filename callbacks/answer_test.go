@@ -233,7 +233,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"body never ends":         {func(c net.Conn) { write(head + "\r\n{}")(c); waitForClose(c) }, short, 0, timeUp},
 		"a byte at a time":        {dribble(head+"\r\n", "x"), short, 0, timeUp},
 		"headers byte by byte":    {dribble(head+"X: ", "x"), short, 0, timeUp},
-		"500, then nothing":       {func(c net.Conn) { write("HTTP/1.1 500 No\r\n\r\nboom")(c); waitForClose(c) }, short, 500, "500 Internal Server Error: boom"},
+		"500, then nothing":       {func(c net.Conn) { write("HTTP/1.1 500 No\r\n\r\nboom")(c); waitForClose(c) }, 20 * short, 500, "500 Internal Server Error: boom"},
 		"huge header":             {write(head + "X: " + strings.Repeat("x", 100_000) + "\r\n\r\n"), ample, 0, "server response headers exceeded"},
 		"endless headers":         {writeForEver(head, "X: x\r\n"), ample, 0, "server response headers exceeded"},
 		"endless header":          {writeForEver(head+"X: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), ample, 0, "server response headers exceeded"},
@@ -278,7 +278,7 @@ func TestAcceptedWithABrokenBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := setup(t)
-			o := sendOnce(t, r, newRawWorker(t, answer), 10*short)
+			o := sendOnce(t, r, newRawWorker(t, answer), 20*short)
 			requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}, o)
 			require.Less(t, r.read.Load(), int64(1<<20))
 		})

@@ -54,7 +54,6 @@ func TestGuardConnectsToNothing(t *testing.T) {
 		name := fmt.Sprintf("n%d.example.com", i)
 		names.set(name, address)
 		d := deliveryTo("http://" + name + ":" + birds.port)
-		d.Timeout = 2 * time.Second
 		o := r.Send(t.Context(), d)
 		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 		require.Contains(t, o.Error, refusedNetwork, address)
@@ -95,7 +94,9 @@ func TestRebinding(t *testing.T) {
 			names.set("rebind.example.com", c.turns...)
 			for i, want := range c.passed {
 				d := deliveryTo("http://rebind.example.com:" + birds.port)
-				d.Timeout = 2 * time.Second // the canary doesn't answer
+				if want != "" {
+					d.Timeout = 2 * time.Second // the canary doesn't answer
+				}
 				o := sender.Send(t.Context(), []asyncflow.Delivery{d})[0]
 				require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 				require.Equal(t, i+1, names.asked("rebind.example.com"), "it is resolved once for each delivery")

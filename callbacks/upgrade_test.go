@@ -36,7 +36,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	case o := <-done:
 		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 		require.Contains(t, o.Error, "101")
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * ample):
 		t.Fatal("the attempt hangs")
 	}
 }

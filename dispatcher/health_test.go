@@ -32,7 +32,7 @@ func (n *node) waitsFor(t *testing.T, id asyncflow.TaskID, reason asyncflow.Wait
 		task, err := n.Task(t.Context(), tenant, id)
 		require.NoError(t, err)
 		return task.WaitsFor == reason
-	}, 20*time.Second, 5*time.Millisecond, "%s waits for %s", id, reason)
+	}, patience, 5*time.Millisecond, "%s waits for %s", id, reason)
 }
 
 // exec changes the database behind the nodes' backs, and has them read their
@@ -62,7 +62,7 @@ func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == most
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 }
 
 // An endpoint that is down gets nothing for a while: its tasks wait, and lose no
@@ -70,13 +70,12 @@ func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 func TestEndpointDown(t *testing.T) {
 	b := setup(t)
 	var well atomic.Bool
-	var sent, now, mostTries atomic.Int32
+	var sent, tries, mostTries atomic.Int32
 	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		sent.Add(1)
-		at := now.Add(1)
-		defer now.Add(-1)
 		if d.Endpoint.Health.State == asyncflow.HealthOpen {
-			mostTries.Store(max(mostTries.Load(), at))
+			mostTries.Store(max(mostTries.Load(), tries.Add(1)))
+			defer tries.Add(-1)
 		}
 		if !well.Load() {
 			return refused
@@ -89,9 +88,9 @@ func TestEndpointDown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 20
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	tasks := one.submit(t, 300)
-	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen }, patience, time.Millisecond)
 	one.waitsFor(t, tasks[299].ID, asyncflow.WaitUnhealthy)
 	tried := sent.Load()
 	assert.Less(t, tried, int32(150), "nearly all of them were never sent")

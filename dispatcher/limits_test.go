@@ -31,7 +31,7 @@ func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*no
 		require.Eventually(t, func() bool {
 			pipe, err := other.Catalog.Type(tenant, "pipe")
 			return err == nil && pipe.Version == stored.Version
-		}, 10*time.Second, time.Millisecond)
+		}, patience, time.Millisecond)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestOthersGoOn(t *testing.T) {
 	})
 	n.addType(t, "other", 8)
 	hanging := n.submit(t, 100)
-	require.Eventually(t, func() bool { return firsts.Load() == 100 }, 20*time.Second, time.Millisecond, "the stage before goes on")
+	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, time.Millisecond, "the stage before goes on")
 	n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 	release()
 	n.await(t, hanging, asyncflow.StatusSucceeded)
@@ -266,7 +266,7 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	var tasks []store.Submitted
 	for i := range 40 {
 		node := []*node{one, two}[i%2]

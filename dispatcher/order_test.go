@@ -47,7 +47,7 @@ func TestOrderOverTwoNodes(t *testing.T) {
 			select {
 			case a := <-arrivals:
 				round, got = append(round, a), append(got, a.id)
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				require.Fail(t, "a round was not filled", "%d of %d", len(round), nodes*held)
 			}
 		}
@@ -116,7 +116,7 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	last := all[len(all)-1].OrderTime
-	require.Eventually(t, func() bool { return n.Clock.Now().After(last) }, 10*time.Second, time.Millisecond, "all of them are due")
+	require.Eventually(t, func() bool { return n.Clock.Now().After(last) }, patience, time.Millisecond, "all of them are due")
 	ids := make([]asyncflow.TaskID, len(all))
 	for i, task := range all {
 		ids[i] = task.ID

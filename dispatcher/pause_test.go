@@ -32,13 +32,13 @@ func TestPause(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
-	}, 10*time.Second, time.Millisecond, "the other node hears of it")
+	}, patience, time.Millisecond, "the other node hears of it")
 	waiting := append(one.submit(t, 5), two.submit(t, 5)...)
 	close(finish)
 	require.Eventually(t, func() bool { // its first stage is done, the second one waits
 		task, err := one.Task(t.Context(), tenant, running[0].ID)
 		return err == nil && task.Status == asyncflow.StatusPending && task.WaitsFor == asyncflow.WaitPaused && task.Stage == "second"
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	select { // every wake-up of the submits has been worked off: a paused type is looked at and left
 	case <-arrived:
 		require.Fail(t, "something was leased while the type was paused")

@@ -61,13 +61,13 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 	go func() { ran <- d.Run(running) }()
 
 	id := s.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].ID
-	_, err = s.AwaitFinal(t.Context(), tenant, id, 20*time.Second)
+	_, err = s.AwaitFinal(t.Context(), tenant, id, patience)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		var waiting int
 		require.NoError(t, lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting > 0
-	}, 20*time.Second, time.Millisecond, "the health waits for the lock")
+	}, patience, time.Millisecond, "the health waits for the lock")
 	stop()
 	select {
 	case <-ran:

@@ -169,7 +169,7 @@ func TestAlertTurns(t *testing.T) {
 		var waiting int
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
 		return waiting == 4
-	}, 10*time.Second, 5*time.Millisecond, "all of them are at it")
+	}, patience, 5*time.Millisecond, "all of them are at it")
 	require.NoError(t, barrier.Rollback(t.Context()))
 	wg.Wait()
 	episodes, err = a.Episodes(t.Context(), tenant)

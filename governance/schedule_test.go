@@ -76,7 +76,7 @@ func TestStatus(t *testing.T) {
 	require.Len(t, before.Jobs, len(b.gov.Jobs()))
 	assert.Equal(t, "@every 3s", before.Jobs[0].Spec, "its own, while no node has announced another")
 	b.start(t, b.gov.Jobs()...)
-	require.Eventually(t, func() bool { return !b.recorded(t, "promote").Started.IsZero() }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !b.recorded(t, "promote").Started.IsZero() }, patience, 10*time.Millisecond)
 	status, err := governance.ReadStatus(t.Context(), b.Store)
 	require.NoError(t, err)
 	for i, job := range status.Jobs {

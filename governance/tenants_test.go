@@ -67,7 +67,7 @@ func TestTicksAtTheQuota(t *testing.T) {
 	require.Eventually(t, func() bool {
 		n, err := b.jobs["schedules"].Run(t.Context())
 		return err == nil && n == 1
-	}, 20*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // A tenant is dropped in steps that may be broken off at any of them: whoever comes next

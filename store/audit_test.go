@@ -42,7 +42,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	require.Len(t, all, 1)
 	assert.Equal(t, []any{"ada", "task_type.put", asyncflow.AuditDone, 201, map[string]any{"version": 1.0}},
 		[]any{all[0].Subject, all[0].Action, all[0].Outcome, all[0].Status, all[0].Detail})
-	assert.WithinDuration(t, time.Now(), all[0].At, 5*time.Second)
+	assert.WithinDuration(t, time.Now(), all[0].At, time.Minute)
 
 	// A change that fails has no entry of a change.
 	ctx, a = b.act("task_type.delete")

@@ -156,7 +156,7 @@ func TestWakeupsReachOtherNodes(t *testing.T) {
 	select {
 	case k := <-woken:
 		assert.Equal(t, store.TypeKey{Tenant: tenant, Type: "pipe"}, k)
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no wake-up came")
 	}
 }

@@ -547,7 +547,7 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 		more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
 		require.NoError(t, err)
 		return more
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	again := b.admitAll()
 	require.Equal(t, []string{"0"}, contexts(again), "it, and none of the others")
 	b.settle(b.known(), again[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})

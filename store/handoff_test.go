@@ -60,14 +60,14 @@ func TestCrashAfterAHandoff(t *testing.T) {
 		n, err := b.Rescue(t.Context(), pipe)
 		require.NoError(t, err)
 		return n > 0
-	}, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	require.Eventually(t, func() bool { // some of the others' may have run out too
 		_, err := b.Rescue(t.Context(), pipe)
 		require.NoError(t, err)
 		attempts, err := b.Attempts(t.Context(), tenant, all[0].ID)
 		require.NoError(t, err)
 		return len(attempts) == 1 && attempts[0].Outcome == asyncflow.OutcomeLost
-	}, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	b.checkTokens("pipe")
 }
 

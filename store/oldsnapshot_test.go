@@ -92,14 +92,14 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	require.Eventually(t, func() bool {
 		leases, _ = look(b)
 		return len(leases) > 0
-	}, 20*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	assert.Equal(t, hidden, leases[0].ID.Number)
 
 	over()
 	require.Eventually(t, func() bool {
 		_, next := look(b)
 		return next.IsZero()
-	}, 20*time.Second, 20*time.Millisecond, "no mark any more")
+	}, patience, 20*time.Millisecond, "no mark any more")
 	hidden, _ = b.hide(3)
 	leases, _ = look(b)
 	require.Len(t, leases, 1)

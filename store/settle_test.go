@@ -38,7 +38,7 @@ func TestReportsAtOnce(t *testing.T) {
 		}
 	}
 	told.Wait()
-	assert.Less(t, time.Since(start), 20*time.Second)
+	assert.Less(t, time.Since(start), time.Minute)
 	assert.Equal(t, tallied{Submitted: 20, Attempts: 40, Failures: 40, Failed: 20}, first(b.tallies(tenant, "pipe")))
 	b.checkTokens("pipe")
 }

@@ -16,6 +16,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// patience bounds the wait for what comes by itself. It is long, since a slow machine is
+// no fault, and costs nothing where the wait ends with what it is for.
+const patience = 2 * time.Minute
+
 const tenant = "acme"
 
 // bundle is a store over a database of the test's own, and a way to look at it
@@ -126,7 +130,7 @@ func (b *bundle) conclude(l asyncflow.Lease, o asyncflow.Outcome, v asyncflow.Ve
 // eventually waits for something that another goroutine or the clock brings about.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	require.Eventually(t, done, 10*time.Second, 2*time.Millisecond, what)
+	require.Eventually(t, done, patience, 2*time.Millisecond, what)
 }
 
 // checkTokens asserts the rule that a live task has exactly one token row and a

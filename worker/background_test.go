@@ -163,7 +163,7 @@ func TestDeadline(t *testing.T) {
 				b.asyncflow.answers(c.answer)
 			}
 			e := b.envelope(`{}`)
-			deadline := time.Now().Add(200 * time.Millisecond)
+			deadline := time.Now().Add(2 * time.Second)
 			e["deadline"] = deadline.Format(time.RFC3339Nano)
 			b.inspects(func(ctx context.Context, _ Task[photo]) (picture, error) {
 				select {

@@ -66,16 +66,16 @@ func TestAlertsAreSent(t *testing.T) {
 		require.NoError(t, err)
 		return alerts.Episodes
 	}
-	require.Eventually(t, func() bool { e := episodes(); return len(e) == 1 && len(e[0].Tasks) == 1 }, 40*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { e := episodes(); return len(e) == 1 && len(e[0].Tasks) == 1 }, patience, 20*time.Millisecond)
 	a.kill()
 	startNode(t, url, often)
-	awaitAll(t, b.client(), append(ids, episodes()[0].Tasks...), 40*time.Second)
+	awaitAll(t, b.client(), append(ids, episodes()[0].Tasks...))
 	assert.Regexp(t, `(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +asyncflow-alerts\.1\.\d+$`, runCLI(t, env, "alerts", "list").stdout)
 	require.Eventually(t, func() bool {
 		execSQL(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 		return len(episodes()[0].Tasks) == 2
-	}, 60*time.Second, 100*time.Millisecond)
-	awaitAll(t, b.client(), episodes()[0].Tasks, 40*time.Second)
+	}, patience, 100*time.Millisecond)
+	awaitAll(t, b.client(), episodes()[0].Tasks)
 
 	e, told := episodes()[0], ops.notices(t)
 	require.Len(t, told, 2)
@@ -103,13 +103,13 @@ func TestOperatorIsTold(t *testing.T) {
 		r := runCLI(t, map[string]string{"DATABASE_URL": url}, "governance", "status")
 		victim = b.node(t)
 		return strings.Contains(r.stdout, a.node(t)) && strings.Contains(r.stdout, victim) && strings.Contains(r.stdout, stopped.node(t))
-	}, 20*time.Second, 100*time.Millisecond, "all have written their rows")
+	}, patience, 100*time.Millisecond, "all have written their rows")
 	stopped.signal(syscall.SIGTERM)
 	require.Zero(t, stopped.wait())
 	b.kill()
 	execSQL(t, url, `UPDATE asyncflow.nodes SET seen_at = seen_at - interval '1 min' WHERE id = '`+victim+`'`)
 	var told map[string]noticed
-	require.Eventually(t, func() bool { told = ops.notices(t); return len(told) > 0 }, 40*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { told = ops.notices(t); return len(told) > 0 }, patience, 20*time.Millisecond)
 	require.Len(t, told, 1)
 	for _, n := range told {
 		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim, Episode: n.Episode}, n)

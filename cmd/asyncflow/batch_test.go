@@ -127,7 +127,7 @@ func TestBatchDelivery(t *testing.T) {
 	ids := submitMany(t, c, 5)
 	accepted := <-later
 	final := func(i int, status asyncflow.Status) (client.Task, []client.Attempt) {
-		task, err := c.Wait(t.Context(), ids[i], 20*time.Second)
+		task, err := c.Wait(t.Context(), ids[i], patience)
 		require.NoError(t, err)
 		require.Equal(t, status, task.Status, "task %d", i)
 		attempts, err := c.Attempts(t.Context(), ids[i])
@@ -182,7 +182,7 @@ func TestBatchAnsweredAsAWhole(t *testing.T) {
 	c := p.client()
 	w.pipe(t, c, oneStage(), client.EndpointBatch{MaxTasks: 5, MaxWait: asyncflow.Duration(300 * time.Millisecond)})
 	ids := submitMany(t, c, 5)
-	awaitAll(t, c, ids, 30*time.Second)
+	awaitAll(t, c, ids)
 	for _, id := range ids {
 		attempts, err := c.Attempts(t.Context(), id)
 		require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestBatchWithoutAnswer(t *testing.T) {
 		}
 		answerEach(rw, all, func(delivery) map[string]any { return map[string]any{} })
 	})
-	spec := oneStage()
+	spec := briefStage()
 	w.pipe(t, a.client(), spec, client.EndpointBatch{MaxTasks: 5, MaxWait: asyncflow.Duration(time.Second)})
 	ids := submitMany(t, a.client(), 7) // two of them wait for others
 	<-hang
@@ -219,7 +219,7 @@ func TestBatchWithoutAnswer(t *testing.T) {
 		}
 	}()
 	defer close(hang)
-	awaitAll(t, b.client(), ids, 60*time.Second)
+	awaitAll(t, b.client(), ids)
 	for n, id := range ids {
 		attempts, err := b.client().Attempts(t.Context(), id)
 		require.NoError(t, err)

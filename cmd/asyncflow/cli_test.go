@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -51,10 +50,7 @@ func answerProblem(w http.ResponseWriter, status int, code string) {
 
 // closedURL returns a URL where nobody listens.
 func closedURL(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return "http://" + l.Addr().String()
+	return "http://" + freeAddress(t)
 }
 
 func TestHelp(t *testing.T) {

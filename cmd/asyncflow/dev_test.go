@@ -54,7 +54,7 @@ func TestDev(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	p := startDev(t, dir)
-	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=") }, 60*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=") }, patience, 20*time.Millisecond)
 	assert.Contains(t, p.said(), "samples tasks=8 succeeded=8 thumbnails=16")
 	thumbnails, err := filepath.Glob(filepath.Join(dir, "thumbnails", "*.png"))
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestDev(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "dev.json"))
 
 	p = startDev(t, dir)
-	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") }, 60*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") }, patience, 20*time.Millisecond)
 	c, err = client.New(p.url, f.Token)
 	require.NoError(t, err)
 	list, err = c.List(t.Context(), client.ListParams{Type: "thumbnails"})
@@ -87,7 +87,7 @@ func TestDev(t *testing.T) {
 	assert.Len(t, endpoints, 2, "endpoints of the last run are gone")
 	postgres = postgresPID(t, dir)
 	p.kill()
-	require.Eventually(t, func() bool { return !isAlive(postgres) }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
 }
 
 // The lines that dev prints must work when pasted.

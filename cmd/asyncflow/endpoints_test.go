@@ -93,7 +93,7 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	}
 	ids := submitMany(t, c, 12)
 	for _, id := range ids {
-		task, err := c.Wait(t.Context(), id, 30*time.Second)
+		task, err := c.Wait(t.Context(), id, patience)
 		require.NoError(t, err)
 		require.Equal(t, asyncflow.StatusFailed, task.Status)
 	}
@@ -208,7 +208,7 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	assert.Contains(t, out, `"resealed": 3`)
 	submit(makes)
 	held(makes, 140)
-	awaitAll(t, makes.client(), ids, 60*time.Second)
+	awaitAll(t, makes.client(), ids)
 	makes.signal(syscall.SIGTERM)
 	require.Equal(t, 0, makes.wait())
 	assert.Zero(t, refused.Load())
@@ -217,7 +217,7 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	ids = nil
 	submit(last)
 	held(last, 40)
-	awaitAll(t, last.client(), ids, 60*time.Second)
+	awaitAll(t, last.client(), ids)
 	code, _, errs = keys("reseal", testSecret, "")
 	assert.Equal(t, 1, code, "with the old secret alone nothing can be opened")
 	assert.Contains(t, errs, "ASYNCFLOW_OLD_SECRETS")
@@ -343,7 +343,7 @@ func TestHealthOfEndpoints(t *testing.T) {
 		assert.True(t, e.Health.Until.After(e.Health.Since))
 		assert.Equal(t, e.Health.Attempts, e.Health.Failures)
 		return true
-	}, 30*time.Second, 20*time.Millisecond, p.said())
+	}, patience, 20*time.Millisecond, p.said())
 	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.Id)
 	require.Equal(t, 0, code, errs)
 	assert.Contains(t, out, "connection refused")
@@ -354,15 +354,17 @@ func TestHealthOfEndpoints(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e, err := c.Endpoint(t.Context(), gone.Id)
 		require.NoError(t, err)
-		return e.Health.State == asyncflow.HealthDisabled && waits()
-	}, 30*time.Second, 20*time.Millisecond, p.said())
+		stats, err := c.Stats(t.Context(), "pipe")
+		require.NoError(t, err)
+		return e.Health.State == asyncflow.HealthDisabled && waits() && stats[0].Running == 0
+	}, patience, 20*time.Millisecond, p.said())
 	n := len(w.deliveries())
 	back.Store(true)
 	require.Never(t, func() bool { return len(w.deliveries()) > n }, 2*asyncflow.RampStep, 100*time.Millisecond)
 	enabled, err := c.EnableEndpoint(t.Context(), gone.Id)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.HealthClosed, enabled.Health.State)
-	awaitAll(t, c, ids, 60*time.Second)
+	awaitAll(t, c, ids)
 }
 
 // A document may have all that the API takes of an endpoint.

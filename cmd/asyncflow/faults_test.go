@@ -33,7 +33,7 @@ func TestTwoNodesWithoutNotify(t *testing.T) {
 	startNode(t, url, "--no-notify", "--poll=50ms", "--roles=api,dispatcher,governance")
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	w.pipe(t, api.client(), oneStage())
-	awaitAll(t, api.client(), submitMany(t, api.client(), 50), 30*time.Second)
+	awaitAll(t, api.client(), submitMany(t, api.client(), 50))
 	assert.Len(t, w.deliveries(), 50)
 }
 
@@ -57,7 +57,7 @@ func TestHungPostgres(t *testing.T) {
 	p := startNode(t, url, "--grace=1s")
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	w.pipe(t, p.client(), oneStage())
-	awaitAll(t, p.client(), submitMany(t, p.client(), 10), 30*time.Second)
+	awaitAll(t, p.client(), submitMany(t, p.client(), 10))
 	all := processes(t, pg.PID())
 	signal := func(s syscall.Signal) {
 		for _, pid := range all {

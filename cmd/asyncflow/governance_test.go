@@ -82,7 +82,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 		require.NoError(t, err)
 		leased += len(leases)
 		return leased == 5
-	}, 10*time.Second, 10*time.Millisecond, "all are due, by this node's clock too")
+	}, patience, 10*time.Millisecond, "all are due, by this node's clock too")
 	execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	execSQL(t, url, `INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0', now() - interval '1 h', now() - interval '1 min')`)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_URL": closedURL(t)}
@@ -104,10 +104,14 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.stderr, `job is "nope"; the jobs are rescue`)
 
-	r = runCLI(t, env, "governance", "status", "-o", "json")
-	require.Zero(t, r.code, r.stderr)
 	var status client.Governance
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &status))
+	require.Eventually(t, func() bool { // the node says that it is there when it gets to it
+		r = runCLI(t, env, "governance", "status", "-o", "json")
+		require.Zero(t, r.code, r.stderr)
+		status = client.Governance{}
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &status))
+		return len(status.Nodes) > 1 && status.Nodes[1].State == "alive"
+	}, patience, 20*time.Millisecond)
 	rescue := status.Jobs[0]
 	assert.Equal(t, []any{"rescue", "off", "ok", int64(5)}, []any{rescue.Name, rescue.Schedule, string(rescue.Outcome), rescue.Rows})
 	assert.True(t, rescue.NextAt.IsZero())
@@ -155,7 +159,7 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 					WHERE a.locktype = 'advisory' AND a.granted AND NOT w.granted)`).Scan(&held))
 				return held
 			}
-			require.Eventually(t, held, 20*time.Second, 5*time.Millisecond, "the node is in the middle of it")
+			require.Eventually(t, held, patience, 5*time.Millisecond, "the node is in the middle of it")
 			a.halt(end)
 			require.NoError(t, barrier.Rollback(t.Context()))
 
@@ -164,14 +168,14 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 				require.Eventually(t, func() bool {
 					attempts, err := b.client().Attempts(t.Context(), id)
 					return err == nil && len(attempts) == 1 && attempts[0].Outcome == "lost"
-				}, 30*time.Second, 20*time.Millisecond)
+				}, patience, 20*time.Millisecond)
 				task, err := b.client().Get(t.Context(), id)
 				require.NoError(t, err)
 				assert.Equal(t, asyncflow.StatusPending, task.Status)
 				assert.Equal(t, 2, task.Attempt)
 			}
 			assert.NotContains(t, a.said(), "level=INFO msg=job job=rescue")
-			require.Eventually(t, func() bool { return slices.Contains(rescuers(t, url), b.node(t)) }, 15*time.Second, 20*time.Millisecond, "it says so")
+			require.Eventually(t, func() bool { return slices.Contains(rescuers(t, url), b.node(t)) }, patience, 20*time.Millisecond, "it says so")
 		})
 	}
 }

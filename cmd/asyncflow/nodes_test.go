@@ -23,12 +23,21 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
 )
 
-// oneStage is a pipeline of one stage with a short timeout and quick retries.
+// oneStage is a pipeline of one stage with quick retries.
 func oneStage() client.TaskTypeSpec {
-	return client.TaskTypeSpec{Stages: []client.Stage{{Name: "only", Timeout: asyncflow.Duration(time.Second),
+	return client.TaskTypeSpec{Stages: []client.Stage{{Name: "only",
 		Retry: asyncflow.RetryPolicy{MaxAttempts: 10, Interval: asyncflow.Seconds(-0.1)}}}}
+}
+
+// briefStage is one whose attempts are lost soon. On a slow machine some are lost that
+// nobody meant to be: how many there are says nothing.
+func briefStage() client.TaskTypeSpec {
+	spec := oneStage()
+	spec.Stages[0].Timeout, spec.Stages[0].Retry.MaxAttempts = asyncflow.Duration(time.Second), 100
+	return spec
 }
 
 // submitMany submits n tasks whose contexts are their numbers, and returns their ids.
@@ -49,29 +58,47 @@ func submitMany(t *testing.T, c *client.Client, n int) []string {
 }
 
 // awaitAll waits until every task has succeeded.
-func awaitAll(t *testing.T, c *client.Client, ids []string, within time.Duration) {
+func awaitAll(t *testing.T, c *client.Client, ids []string) {
 	t.Helper()
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(patience)
 	for _, id := range ids {
 		task, err := c.Wait(t.Context(), id, max(time.Until(deadline), time.Millisecond))
 		require.NoError(t, err)
-		require.Equal(t, asyncflow.StatusSucceeded, task.Status, "%s within %s: %+v", id, within, task)
+		require.Equal(t, asyncflow.StatusSucceeded, task.Status, "%s: %+v", id, task)
 	}
 }
 
 // Two processes on one database share the work, and nothing is delivered twice.
 func TestTwoNodesShareTheWork(t *testing.T) {
 	t.Parallel()
+	const most = 20 // that a node has under way: four fifths of its slots are for one endpoint
 	url := database(t)
-	a, b := startNode(t, url, "--concurrency=20"), startNode(t, url, "--concurrency=20")
-	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) { time.Sleep(2 * time.Millisecond) })
+	a, b := startNode(t, url, "--concurrency=25"), startNode(t, url, "--concurrency=25")
+	var mu sync.Mutex
+	nodes := map[string]int{}
+	busy := make(chan struct{}) // closed once both have all under way that they may
+	w := startWorker(t, func(_ http.ResponseWriter, r *http.Request, d delivery) {
+		mu.Lock()
+		nodes[d.Callback.URL[:strings.Index(d.Callback.URL, "/v1/")]]++
+		total := 0
+		for _, n := range nodes {
+			total += n
+		}
+		if total == 2*most {
+			close(busy)
+		}
+		mu.Unlock()
+		select {
+		case <-busy:
+		case <-r.Context().Done():
+		}
+	})
 	w.pipe(t, a.client(), oneStage())
 	ids := submitMany(t, a.client(), 2000)
-	awaitAll(t, b.client(), ids, 60*time.Second)
-	times, nodes := map[string]int{}, map[string]int{}
+	awaitAll(t, b.client(), ids)
+	times := map[string]int{}
 	for _, d := range w.deliveries() {
 		times[d.ID]++
-		nodes[d.Callback.URL[:strings.Index(d.Callback.URL, "/v1/")]]++
 	}
 	assert.Len(t, times, 2000)
 	for id, n := range times {
@@ -79,7 +106,7 @@ func TestTwoNodesShareTheWork(t *testing.T) {
 	}
 	assert.Len(t, nodes, 2)
 	for node, n := range nodes {
-		assert.Greater(t, n, 200, "%s had its share", node)
+		assert.GreaterOrEqual(t, n, most, "%s had its share", node)
 	}
 }
 
@@ -98,7 +125,7 @@ func TestStoppedNode(t *testing.T) {
 		inFlight <- struct{}{}
 		<-r.Context().Done() // no answer
 	})
-	w.pipe(t, a.client(), oneStage())
+	w.pipe(t, a.client(), briefStage())
 	ids := submitMany(t, a.client(), 100)
 	for range 20 {
 		<-inFlight
@@ -106,10 +133,11 @@ func TestStoppedNode(t *testing.T) {
 	a.halt(syscall.SIGSTOP)
 	stopped.Store(true)
 	b := startNode(t, url)
-	lease := time.Second + 5*time.Second // timeout and margin
-	awaitAll(t, b.client(), ids, lease+10*time.Second)
+	begun, lease := time.Now(), time.Second+store.LeaseMargin
+	awaitAll(t, b.client(), ids)
+	assert.Less(t, time.Since(begun), lease+10*time.Second+30*time.Second, "and some, for a slow machine")
 	a.signal(syscall.SIGCONT)
-	awaitAll(t, a.client(), ids, 10*time.Second)
+	awaitAll(t, a.client(), ids)
 	for _, id := range ids[:30] {
 		attempts, err := b.client().Attempts(t.Context(), id)
 		require.NoError(t, err)
@@ -130,8 +158,7 @@ func TestKilledProcess(t *testing.T) {
 	url := database(t)
 	p := startNode(t, url)
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
-	spec := oneStage()
-	w.pipe(t, p.client(), spec)
+	w.pipe(t, p.client(), briefStage())
 	acknowledged := &ledger{contexts: map[string]string{}}
 	for range 5 {
 		submitUntilKilled(t, p, acknowledged)
@@ -174,7 +201,7 @@ func (l *ledger) check(t *testing.T, c *client.Client, least int) {
 	t.Helper()
 	require.Greater(t, len(l.contexts), least, "too few to mean anything")
 	require.Empty(t, l.twice)
-	awaitAll(t, c, slices.Collect(maps.Keys(l.contexts)), 60*time.Second)
+	awaitAll(t, c, slices.Collect(maps.Keys(l.contexts)))
 	for id, want := range l.contexts {
 		task, err := c.Get(t.Context(), id)
 		require.NoError(t, err)
@@ -216,7 +243,7 @@ func TestKilledPostgres(t *testing.T) {
 	p := startNode(t, url)
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	api := p.client()
-	w.pipe(t, api, oneStage())
+	w.pipe(t, api, briefStage())
 	acknowledged := &ledger{contexts: map[string]string{}}
 	var count atomic.Int64
 	enough := make(chan struct{})
@@ -246,7 +273,7 @@ func TestKilledPostgres(t *testing.T) {
 	require.NoError(t, pg.Kill())
 	pgtest.Server(t, pg.Config())
 	before := count.Load()
-	require.Eventually(t, func() bool { return count.Load() > before+50 }, 30*time.Second, 10*time.Millisecond, "the node goes on by itself")
+	require.Eventually(t, func() bool { return count.Load() > before+50 }, patience, 10*time.Millisecond, "the node goes on by itself")
 	close(stop)
 	wg.Wait()
 	acknowledged.check(t, api, 100)
@@ -257,13 +284,25 @@ func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	a := startNode(t, url, "--concurrency=50")
-	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) { time.Sleep(5 * time.Millisecond) })
+	underWay, stopping := make(chan struct{}, 1000), make(chan struct{})
+	w := startWorker(t, func(_ http.ResponseWriter, r *http.Request, _ delivery) {
+		underWay <- struct{}{}
+		select {
+		case <-stopping:
+		case <-r.Context().Done():
+		}
+	})
 	w.pipe(t, a.client(), oneStage())
 	ids := submitMany(t, a.client(), 1000)
+	for range 40 { // four fifths of its slots are for one endpoint
+		<-underWay
+	}
 	a.signal(syscall.SIGTERM)
+	require.Eventually(t, func() bool { return strings.Contains(a.said(), "msg=stopping") }, patience, time.Millisecond)
+	close(stopping)
 	assert.Equal(t, 0, a.wait(), a.said())
 	b := startNode(t, url)
-	awaitAll(t, b.client(), ids, 30*time.Second)
+	awaitAll(t, b.client(), ids)
 	assert.Len(t, w.deliveries(), 1000, "each was delivered once")
 }
 
@@ -293,7 +332,7 @@ func TestAsyncCompletion(t *testing.T) {
 	})
 	w.pipe(t, p.client(), oneStage())
 	ids := submitMany(t, p.client(), 50)
-	awaitAll(t, p.client(), ids, 30*time.Second)
+	awaitAll(t, p.client(), ids)
 	task, err := p.client().Get(t.Context(), ids[0])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"by":"webhook"}`, string(task.Result))
@@ -315,7 +354,7 @@ func TestCompletionThatNeverComes(t *testing.T) {
 	spec.Stages[0].MaxProcessingTime = asyncflow.Duration(time.Second)
 	w.pipe(t, p.client(), spec)
 	ids := submitMany(t, p.client(), 1)
-	awaitAll(t, p.client(), ids, 30*time.Second)
+	awaitAll(t, p.client(), ids)
 	attempts, err := p.client().Attempts(t.Context(), ids[0])
 	require.NoError(t, err)
 	require.Len(t, attempts, 2)

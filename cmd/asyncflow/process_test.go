@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/auth"
@@ -33,15 +36,25 @@ import (
 // tests below start real processes and kill them.
 const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
 
+// testsAtOnce is how many tests run side by side, on a machine of fewer cores too.
+const testsAtOnce = 4
+
 func TestMain(m *testing.M) {
 	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
+		if runtime.GOMAXPROCS(0) < testsAtOnce { // what they do is to wait, mostly
+			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel sets it again
+		}
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(realMain(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
 }
+
+// patience bounds the wait for what comes by itself. It is long, since a slow machine is
+// no fault, and costs nothing where the wait ends with what it is for.
+const patience = 2 * time.Minute
 
 const (
 	testTenant    = "acme"
@@ -73,6 +86,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	t.Cleanup(func() {
 		p.cmd.Process.Signal(syscall.SIGCONT)
 		p.kill()
+		assert.NotContains(t, p.said(), "WARNING: DATA RACE")
 		if t.Failed() {
 			t.Logf("process %d said:\n%s", p.cmd.Process.Pid, p.said())
 		}
@@ -80,7 +94,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	select {
 	case p.url = <-ready:
 	case <-p.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("asyncflow is not ready: %s", p.said())
 	}
 	return p
@@ -124,7 +138,7 @@ func (p *process) halt(s syscall.Signal) {
 			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
 		}
 		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)), func(state string) bool { return state[0] != 'T' })
-	}, 10*time.Second, time.Millisecond, "it stops")
+	}, patience, time.Millisecond, "it stops")
 }
 
 // kill ends it at once, as a crash.
@@ -138,7 +152,7 @@ func (p *process) wait() int {
 	p.t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatalf("asyncflow did not end: %s", p.said())
 	}
 	return p.cmd.ProcessState.ExitCode()

@@ -18,9 +18,12 @@ import (
 )
 
 var (
-	rollsFor  = flag.Duration("rolls", 15*time.Second, "how long TestRollsUnderLoad submits")
+	rollsFor  = flag.Duration("rolls", 0, "how long TestRollsUnderLoad submits; 0: until its tables have rolled twice")
 	rollsRows = flag.Int("roll-rows", 2000, "tasks of a roll in TestRollsUnderLoad; many: no rolls, to compare")
 )
+
+// rollsBacklog is how many tasks are plenty to have waiting.
+const rollsBacklog = 1000
 
 // acknowledged are the ids of tasks whose submit was answered.
 type acknowledged struct {
@@ -35,10 +38,15 @@ func (a *acknowledged) percentile(share float64) time.Duration {
 	return a.took[min(len(a.took)-1, int(share*float64(len(a.took))))]
 }
 
-// submitUntil submits batches to a node until ctx ends, and keeps what was answered.
-// A node that is gone is left alone.
-func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client) {
-	for ctx.Err() == nil {
+// submitUntil submits batches to a node until it is enough, and keeps what was answered.
+// A node that is gone is left alone. While there is plenty it waits: what is left at the
+// end takes longer than all the rest.
+func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client, enough, plenty func() bool) {
+	for !enough() {
+		if plenty() {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
 		tasks := make([]client.NewTask, 100)
 		for i := range tasks {
 			tasks[i] = client.NewTask{Type: "pipe", Context: fmt.Append(nil, i)}
@@ -62,37 +70,50 @@ func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client) {
 	}
 }
 
-// Tables roll every 2,000 tasks while two nodes submit and dispatch at full speed and one
-// of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
+// Tables roll every 2,000 tasks while two nodes dispatch at full speed, and submit so much
+// that they always have some (with -rolls, at full speed too), and one of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
 // old roll.
 func TestRollsUnderLoad(t *testing.T) {
+	t.Parallel()
 	url := database(t)
 	often := "--job=roll=@every 1s"
 	a, b := startNode(t, url, often), startNode(t, url, often)
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
-	spec := oneStage()
+	spec := briefStage()
 	spec.RollRows = *rollsRows
 	w.pipe(t, b.client(), spec)
 	acked := &acknowledged{ids: map[string]bool{}}
-	ctx, stop := context.WithTimeout(t.Context(), *rollsFor)
-	defer stop()
-	var submitting sync.WaitGroup
-	for _, node := range []*process{a, b} {
-		submitting.Go(func() { acked.submitUntil(ctx, node.client()) })
-	}
-	killed := time.AfterFunc(*rollsFor/2, a.kill)
-	defer killed.Stop()
-	submitting.Wait()
-
 	stats := func() client.Stats {
 		all, err := b.client().Stats(t.Context(), "pipe")
-		require.NoError(t, err)
+		if !assert.NoError(t, err) {
+			return client.Stats{}
+		}
 		return all[0]
 	}
+	begun := time.Now()
+	past := func(share float64) bool { // of all that is submitted
+		if *rollsFor > 0 {
+			return time.Since(begun).Seconds() >= share*rollsFor.Seconds()
+		}
+		return float64(stats().Rolls) >= share*3
+	}
+	var submitting sync.WaitGroup
+	var half sync.Once
+	for _, node := range []*process{a, b} {
+		submitting.Go(func() {
+			acked.submitUntil(t.Context(), node.client(), func() bool {
+				if past(0.5) {
+					half.Do(a.kill)
+				}
+				return past(1)
+			}, func() bool { return *rollsFor == 0 && stats().Pending > rollsBacklog })
+		})
+	}
+	submitting.Wait()
 	require.Eventually(t, func() bool {
 		s := stats()
 		return s.Waiting+s.Pending+s.Running == 0
-	}, 3*time.Minute, 200*time.Millisecond, "everything drains")
+	}, patience, 200*time.Millisecond, "everything drains")
 	final := stats()
 	assert.True(t, final.Rolls >= 2 || *rollsRows > 2000, "it has rolled")
 	assert.GreaterOrEqual(t, final.Succeeded, int64(len(acked.ids)))

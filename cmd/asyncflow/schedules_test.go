@@ -99,7 +99,7 @@ func TestCLISchedules(t *testing.T) {
 		s = client.Schedule{}
 		require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "get", "often", "-o", "json")), &s))
 		return s.LastTaskId != ""
-	}, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	require.Contains(t, run(0, "tasks", "get", s.LastTaskId), "schedule/often/"+s.LastRunAt.UTC().Format(time.RFC3339))
 	require.Equal(t, "often deleted\n", run(0, "schedules", "delete", "often"))
 	run(exitNotFound, "schedules", "get", "often")
@@ -126,7 +126,7 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 	}
 	for i := range 6 {
 		before := last(nodes[0], "a")
-		require.Eventually(t, func() bool { return last(nodes[0], "a").After(before) }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return last(nodes[0], "a").After(before) }, patience, time.Millisecond)
 		nodes[i%2].kill()
 		nodes[i%2] = startNode(t, url)
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -36,7 +38,7 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 	require.NoError(t, err)
 	server := httptest.NewServer(w)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		assert.NoError(t, w.Close(ctx))
 		server.CloseClientConnections()
@@ -73,7 +75,7 @@ func submit(t *testing.T, c *client.Client, doc string) string {
 // ended waits for the end of a task, and returns it with the outcomes of its attempts.
 func ended(t *testing.T, c *client.Client, id string) (client.Task, string) {
 	t.Helper()
-	task, err := c.Wait(t.Context(), id, 40*time.Second)
+	task, err := c.Wait(t.Context(), id, patience)
 	require.NoError(t, err)
 	require.True(t, task.Status.Final(), "%+v", task)
 	attempts, err := c.Attempts(t.Context(), id)
@@ -164,13 +166,24 @@ func TestSDKServe(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// freeAddress returns an address on this machine that nobody listens on.
+// freePort counts up from a random one, so that no two tests of this machine get the same.
+var freePort atomic.Int32
+
+func init() { freePort.Store(10_000 + rand.Int32N(20_000)) }
+
+// freeAddress returns an address on this machine that nobody listens on, and nobody will:
+// its port is below those that the system gives away.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", freePort.Add(1)))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // asyncflow is killed while a handler runs, before and after its delivery was accepted, and
@@ -296,15 +309,14 @@ func TestSDKHeartbeats(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
 	c := p.client()
-	brief := func(s *client.Stage) {
-		s.Timeout, s.MaxProcessingTime = asyncflow.Duration(time.Second), asyncflow.Duration(time.Second)
-	}
+	const brief = 3 * time.Second
+	hasBrief := func(s *client.Stage) { s.MaxProcessingTime = asyncflow.Duration(brief) }
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1})
 	sdk.Handle(w.Worker, "pipe", "kept", func(ctx context.Context, task sdk.Task[counted]) (counted, error) {
 		select {
 		case <-ctx.Done():
 			return counted{}, context.Cause(ctx)
-		case <-time.After(3 * time.Second):
+		case <-time.After(2 * brief):
 			return counted{1}, nil
 		}
 	})
@@ -317,7 +329,7 @@ func TestSDKHeartbeats(t *testing.T) {
 		}
 		return counted{task.Attempt}, ctx.Err()
 	})
-	w.pipe(t, c, stage("kept", brief), stage("silent", brief))
+	w.pipe(t, c, stage("kept", hasBrief), stage("silent", hasBrief))
 	require.NoError(t, silent.Register(t.Context(), sdk.Registration{Client: c, URL: silent.url}))
 	task, outcomes := ended(t, c, submit(t, c, `{}`))
 	require.ErrorIs(t, <-causes, sdk.ErrLost)

@@ -43,7 +43,7 @@ func TestTrustChangesUnderARunningNode(t *testing.T) {
 	const path = "/v1/task-types"
 	becomes := func(status int, token string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return p.status(token, path) == status }, 20*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return p.status(token, path) == status }, patience, 50*time.Millisecond)
 	}
 	stale := func(series string) bool {
 		_, text := get(t, p.url+"/metrics")
@@ -71,7 +71,7 @@ func TestTrustChangesUnderARunningNode(t *testing.T) {
 	require.NoError(t, os.Remove(theirs))
 	require.Eventually(t, func() bool {
 		return stale("asyncflow_issuers_file_stale") && stale(`asyncflow_token_keys_stale{issuer="other"}`)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	require.False(t, stale(`asyncflow_token_keys_stale{issuer="asyncflow"}`))
 	require.Equal(t, 200, p.status(third, path))
 	require.Equal(t, 200, p.status("", "/readyz"))

@@ -62,7 +62,7 @@ func reportsWell(t *testing.T) {
 	url, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	report, err := workercheck.Run(t.Context(), workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
-		ReportTime: 3 * time.Second, Quiet: 300 * time.Millisecond, Egress: asyncflow.Anywhere}, nil)
+		ReportTime: 6 * time.Second, Quiet: 300 * time.Millisecond, Egress: asyncflow.Anywhere}, nil)
 	require.NoError(t, err)
 	for _, check := range report.Checks {
 		if check.Name != "batch" { // not asked for

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net/http"
 	"regexp"
@@ -43,14 +44,16 @@ func TestTasksWatch(t *testing.T) {
 	})
 	c := node.client()
 	w.pipe(t, c, client.TaskTypeSpec{Stages: []client.Stage{{Name: "one"}, {Name: "two"}}})
-	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON("1"), Delay: client.Duration(time.Second)})
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON("1"), Delay: client.Duration(time.Hour)})
 	require.NoError(t, err)
 
 	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": testToken(t)}
 	out, into := io.Pipe()
 	code := make(chan int, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	go func() {
-		code <- realMain(t.Context(), []string{"tasks", "watch", task.Id}, into, io.Discard, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		code <- realMain(ctx, []string{"tasks", "watch", task.Id}, into, io.Discard, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 		into.Close()
 	}()
 	lines := bufio.NewScanner(out)
@@ -58,14 +61,16 @@ func TestTasksWatch(t *testing.T) {
 	shows := func(pattern string) {
 		t.Helper()
 		for lines.Scan() {
-			require.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3}  \S`, lines.Text())
+			require.Regexp(t, `^(\S+ )?\d\d:\d\d:\d\d\.\d{3}  \S`, lines.Text())
 			if regexp.MustCompile(pattern).MatchString(lines.Text()) {
 				return
 			}
 		}
 		t.Fatalf("no line is like %s", pattern)
 	}
-	shows(`(waiting|pending) one #1`)
+	shows(`waiting one #1`)
+	_, err = c.Change(t.Context(), task.Id, client.TaskPatch{Delay: new(client.Duration)})
+	require.NoError(t, err)
 	shows(`running one #1 until \d\d:\d\d:\d\d`)
 	d := <-accepted
 	callback(t, d, "progress", `{"percent": 40, "note": "page\u001b[31m 12"}`)
@@ -79,8 +84,8 @@ func TestTasksWatch(t *testing.T) {
 
 	attempts, err := c.Attempts(t.Context(), task.Id)
 	require.NoError(t, err)
-	require.Len(t, attempts, 2)
-	for _, a := range attempts {
+	require.Len(t, attempts, 3, "the change of its time is one")
+	for _, a := range attempts[1:] {
 		require.Equal(t, w.URL, a.Endpoint, a.Stage)
 	}
 	failed := serveAPI(t, func(rw http.ResponseWriter, _ *http.Request) {
@@ -102,7 +107,7 @@ func TestWatchTexts(t *testing.T) {
 	} {
 		require.Equal(t, want, attemptText(a))
 	}
-	soon := now().Add(24 * time.Hour).UTC()
+	soon := now().Add(48 * time.Hour).UTC()
 	at := soon.Format("2006-01-02 15:04:05.000")
 	for want, task := range map[string]client.Task{
 		"pending a #1":                         {Status: "pending", Stage: "a", Attempt: 1, OrderTime: now().Add(-time.Hour)},

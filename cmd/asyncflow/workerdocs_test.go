@@ -86,7 +86,7 @@ func (d documented) run(t *testing.T) string {
 			c.Close()
 		}
 		return err == nil
-	}, 30*time.Second, 20*time.Millisecond, "it listens")
+	}, patience, 20*time.Millisecond, "it listens")
 	return "http://" + address
 }
 
@@ -123,7 +123,7 @@ func TestDocumentedWorkers(t *testing.T) {
 			require.NoError(t, c.DeleteEndpoint(t.Context(), e.Id))
 
 			report, err := workercheck.Run(t.Context(), workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
-				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 300 * time.Millisecond, ReportTime: 5 * time.Second}, nil)
+				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 300 * time.Millisecond, ReportTime: 8 * time.Second}, nil)
 			require.NoError(t, err)
 			for _, check := range report.Checks {
 				assert.NotEqual(t, workercheck.Failed, check.Result, "%+v", check)

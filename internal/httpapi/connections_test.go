@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ func dribble(c net.Conn, text string) {
 		if _, err := c.Write([]byte{text[i]}); err != nil {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -63,7 +64,7 @@ func TestSlowRequests(t *testing.T) {
 				if kind[1] != "" {
 					go dribble(c, strings.Repeat(kind[1], 1000))
 				}
-				answers, _ := answersOn(t, c, 15*time.Second)
+				answers, _ := answersOn(t, c, 10*limit)
 				cuts <- cut{name, time.Since(start), answers}
 			}()
 		}
@@ -71,11 +72,11 @@ func TestSlowRequests(t *testing.T) {
 	for range 10 {
 		require.Equal(t, 200, b.callAs("", "GET", "/healthz", "").status)
 	}
-	require.Empty(t, cuts, "others are served while those are waited for")
+	require.Less(t, len(cuts), cap(cuts), "others are served while those are waited for")
 	for range cap(cuts) {
 		c := <-cuts
 		assert.GreaterOrEqual(t, c.after, limit, c.name)
-		assert.Less(t, c.after, 3*limit, c.name)
+		assert.Less(t, c.after, 5*limit, c.name)
 		for _, a := range c.last {
 			assert.Contains(t, []int{100, 408, 400}, a.status, "%s: %s", c.name, a.body)
 		}
@@ -89,7 +90,7 @@ func TestIdleConnections(t *testing.T) {
 	c := b.dial()
 	_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
 	require.NoError(t, err)
-	answers, closed := answersOn(t, c, 10*time.Second)
+	answers, closed := answersOn(t, c, patience)
 	require.Len(t, answers, 1)
 	require.True(t, closed)
 }
@@ -99,17 +100,24 @@ func requireServed(t *testing.T, c net.Conn) {
 	t.Helper()
 	_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
 	require.NoError(t, err)
-	answers, closed := answersOn(t, c, 300*time.Millisecond)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	r := bufio.NewReader(c)
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	answers, closed := answersOn(t, c, 50*time.Millisecond)
 	require.False(t, closed)
-	require.Len(t, answers, 1)
-	require.Equal(t, 200, answers[0].status)
+	require.Empty(t, answers)
+	require.Zero(t, r.Buffered())
 }
 
 // requireTurnedAway checks that a connection is told of the limit and closed.
 func requireTurnedAway(t *testing.T, c net.Conn, says string) {
 	t.Helper()
 	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
-	answers, closed := answersOn(t, c, 10*time.Second)
+	answers, closed := answersOn(t, c, patience)
 	require.True(t, closed)
 	require.Len(t, answers, 1)
 	require.Equal(t, 503, answers[0].status)
@@ -126,9 +134,9 @@ func eventually(t *testing.T, dial func() net.Conn) {
 		c := dial()
 		defer c.Close()
 		io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-		answers, _ := answersOn(t, c, 5*time.Second)
+		answers, _ := answersOn(t, c, patience)
 		return len(answers) == 1 && answers[0].status == 200
-	}, 10*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 }
 
 // More connections than the limit are told so; those that are open go on.
@@ -201,11 +209,11 @@ func TestBodiesOfStrangers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn := b.dial()
 			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.token, c.length)
-			patience := 10 * time.Second
+			within := patience
 			if c.waits {
-				patience = 300 * time.Millisecond
+				within = 300 * time.Millisecond
 			}
-			answers, closed := answersOn(t, conn, patience)
+			answers, closed := answersOn(t, conn, within)
 			require.Equal(t, !c.waits, closed)
 			if !c.waits {
 				require.Len(t, answers, 1)

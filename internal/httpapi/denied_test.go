@@ -28,7 +28,7 @@ func (b *bundle) denied(tenant string, n int) []asyncflow.AuditEntry {
 			}
 		}
 		return len(all) >= n
-	}, 10*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.Len(b.t, all, n)
 	return all
 }

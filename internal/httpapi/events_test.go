@@ -251,7 +251,7 @@ func TestEventsOutliveTheWriteTimeout(t *testing.T) {
 // A stream has its end: the longest time, or that of the token.
 func TestEventsEnd(t *testing.T) {
 	short := func(b *bundle) string {
-		token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Second, time.Now())
+		token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, 3*time.Second, time.Now())
 		require.NoError(t, err)
 		return token
 	}
@@ -287,12 +287,12 @@ func TestEventsAreBounded(t *testing.T) {
 		e, a = b.follow(t.Context(), b.token, id, "")
 		return a.status == 200
 	}
-	require.Eventually(t, opens, 10*time.Second, time.Millisecond)
+	require.Eventually(t, opens, patience, time.Millisecond)
 	e.task()
 	_, a := b.follow(t.Context(), b.token, id, "")
 	assert.Equal(t, []any{503, "unavailable", "5"}, []any{a.status, a.problem.Code, a.header.Get("Retry-After")})
 	require.NoError(t, e.body.Close())
-	require.Eventually(t, opens, 10*time.Second, 10*time.Millisecond, "the keep-alive finds out that it is gone")
+	require.Eventually(t, opens, patience, 10*time.Millisecond, "the keep-alive finds out that it is gone")
 	e.task()
 }
 

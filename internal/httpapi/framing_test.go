@@ -29,9 +29,9 @@ func (b *bundle) dial() net.Conn {
 
 // answersOn reads answers until the server closes the connection. closed is false when
 // it leaves it open for a while instead.
-func answersOn(t *testing.T, c net.Conn, patience time.Duration) (all []answer, closed bool) {
+func answersOn(t *testing.T, c net.Conn, within time.Duration) (all []answer, closed bool) {
 	t.Helper()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(within)))
 	for r := bufio.NewReader(c); ; {
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
@@ -54,7 +54,7 @@ func (b *bundle) exchange(text string) ([]answer, bool) {
 	b.t.Helper()
 	c := b.dial()
 	go io.WriteString(c, text) // the server may close before it has all of it
-	return answersOn(b.t, c, 2*time.Second)
+	return answersOn(b.t, c, patience)
 }
 
 // What can be read in two ways is refused with one answer, and nothing after it on the

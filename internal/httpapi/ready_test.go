@@ -55,6 +55,6 @@ func TestReadyWaitsForKeys(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(set) })}
 	go func() { _ = server.Serve(again) }()
 	t.Cleanup(func() { _ = server.Close() })
-	require.Eventually(t, func() bool { return b.callAs(token, http.MethodGet, "/v1/task-types", "").status == 200 }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return b.callAs(token, http.MethodGet, "/v1/task-types", "").status == 200 }, patience, 100*time.Millisecond)
 	assert.Equal(t, 200, b.callAs("", http.MethodGet, "/readyz", "").status)
 }

@@ -23,6 +23,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// patience bounds the wait for what comes by itself. It is long, since a slow machine is
+// no fault, and costs nothing where the wait ends with what it is for.
+const patience = 2 * time.Minute
+
 // bundle is an API server on a port of its own, over a database of its own.
 type bundle struct {
 	t      *testing.T

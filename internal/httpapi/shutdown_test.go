@@ -23,7 +23,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 	select {
 	case err := <-served:
 		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "it serves")
 	}
 	_, err = net.Dial("tcp", l.Addr().String())

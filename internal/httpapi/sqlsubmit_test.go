@@ -37,7 +37,7 @@ func (b *bundle) limited(how string) {
 	require.Eventually(b.t, func() (so bool) {
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT `+how+` FROM tenant_acme.submit_limits`).Scan(&so))
 		return so
-	}, 20*time.Second, 5*time.Millisecond, how)
+	}, patience, 5*time.Millisecond, how)
 }
 
 // bySQL submits a task by SQL.

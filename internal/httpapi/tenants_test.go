@@ -160,7 +160,7 @@ func TestStreamOfASuspendedTenant(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	id, _ := b.submitOne()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	events, _ := b.follow(ctx, b.token, id, "")
 	read[api.Tenant](b, 200, b.admin("PATCH", "/v1/tenants/acme", `{"suspended":true}`))

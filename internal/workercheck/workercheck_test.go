@@ -66,7 +66,7 @@ func sdkWorker(t *testing.T, secret string, within time.Duration, work func(cont
 	w, err := worker.New(worker.Config{Keys: []string{key}, AnswerWithin: within, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		assert.NoError(t, w.Close(ctx))
 	})
@@ -82,11 +82,11 @@ func TestPackageWorkerPasses(t *testing.T) {
 	ed25519, err := signing.NewSecretOf(asyncflow.SecretEd25519)
 	require.NoError(t, err)
 	slow := func(ctx context.Context, task worker.Task[person]) (person, error) {
-		if time.Until(task.Deadline) > 2*time.Second {
+		if time.Until(task.Deadline) > 3*time.Second {
 			return task.Context, nil
 		}
 		select {
-		case <-time.After(1200 * time.Millisecond):
+		case <-time.After(1800 * time.Millisecond):
 			return task.Context, nil
 		case <-ctx.Done():
 			return person{}, context.Cause(ctx)
@@ -107,7 +107,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 5 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
+			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second, ReportTime: 8 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
 			require.Empty(t, named(report, Failed), "%+v", report)
 			require.Equal(t, c.other, named(report, NotApplicable), "%+v", report)
 		})
@@ -127,7 +127,7 @@ func TestBadWorkers(t *testing.T) {
 		workers.Go(func() { // they mostly wait: more at once than there are cores
 			b := c.worker
 			b.t, b.secret = t, signing.NewSecret()
-			report := tryOut(t, Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: time.Second, ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
+			report := tryOut(t, Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
 			assert.Equal(t, c.fails, named(report, Failed), "%s: %+v", name, report)
 		})
 	}

@@ -26,7 +26,7 @@ test("the programs of docs/typescript.md", options, async (t) => {
   const ended = new Promise<number | null>((resolve) => worker.once("exit", resolve));
   t.after(() => worker.kill("SIGKILL"));
   await registered(worker.stdout, 2);
-  const out = execFileSync(process.execPath, [program("submit")], { env, encoding: "utf8", timeout: 60_000 });
+  const out = execFileSync(process.execPath, [program("submit")], { env, encoding: "utf8", timeout: 180_000 });
   assert.match(out, /^images\.\d+\.\d+\nsucceeded \{ width: 800, height: 500 \}\n/);
   worker.kill("SIGTERM");
   assert.equal(await ended, 0);

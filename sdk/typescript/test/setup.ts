@@ -145,11 +145,13 @@ export function aborted(signal: AbortSignal): Promise<unknown> {
   });
 }
 
-/** Returns a port that nobody listens at. */
+/** Returns a port that nobody listens at, below those that the system gives away. */
 export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const [server, port] = [createServer(), 10_000 + Math.floor(Math.random() * 20_000)];
+    const free = await new Promise<boolean>((resolve) => server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
+    if (!free) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
 }
