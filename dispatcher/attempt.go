@@ -11,6 +11,7 @@ import (
 // start takes over tasks of a type that were leased, for which room was reserved: it has
 // their attempts begun. The room is given back when the tasks are settled.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
+	d.load.begin(t.Key(), leases)
 	t = d.latest(t, leases)
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
@@ -131,6 +132,8 @@ func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e *as
 // accept keeps the lease of a task that was answered with 202 until its
 // completion is due. It needs no slot meanwhile.
 func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
+	d.load.end(t.Key(), len(v.Lease.Context))
+	v.Lease.Context = nil // no longer needed
 	d.store.Extend(t.Tenant, v.Lease, v.Deadline, func(_ bool, err error) {
 		if err != nil {
 			d.log.Error("can't keep the lease of an accepted task; it will be tried again",
@@ -177,9 +180,12 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 
 // finish has settlements written, and gives up the tasks.
 func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
+	bytes := 0
 	for i := range settlements {
+		bytes += len(settlements[i].Lease.Context)
 		settlements[i].Lease.Context = nil // no longer needed
 	}
+	d.load.end(t.Key(), bytes)
 	d.store.SettleAll(t.Tenant, settlements, func(s *asyncflow.Settlement, r store.Settled) {
 		switch {
 		case r.Err != nil:

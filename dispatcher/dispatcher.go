@@ -21,8 +21,10 @@ type Sender interface {
 
 // Config holds the limits of a node.
 type Config struct {
-	// Concurrency is the most tasks that the node holds at once; 0: 512.
+	// Concurrency is the most tasks that the node holds at once; 0: 1024.
 	Concurrency int
+	// ContextBytes bounds the memory for the contexts of these tasks; 0: 64 MiB. See load.
+	ContextBytes int
 	// Grace is how long attempts under way may take to end after a stop; 0: 20 s.
 	Grace time.Duration
 	// Poll is the mean interval, for the whole cluster, at which an idle type is
@@ -49,6 +51,7 @@ type Dispatcher struct {
 
 	attempts  sync.WaitGroup // leased tasks that are not settled yet
 	held      *held          // how many they are, by type
+	load      *load
 	chores    chores
 	crew      *crew
 	crowd     crowd
@@ -62,7 +65,10 @@ type Dispatcher struct {
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
 func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 512
+		cfg.Concurrency = 1024
+	}
+	if cfg.ContextBytes == 0 {
+		cfg.ContextBytes = 64 << 20
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = 20 * time.Second
@@ -71,7 +77,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), held: newHeld(), holding: holding{types: map[store.TypeKey]bool{}},
+		agenda: newAgenda(s.Clock.Now), held: newHeld(), load: newLoad(cfg.ContextBytes), holding: holding{types: map[store.TypeKey]bool{}},
 		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers, s.Joining), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
@@ -246,6 +252,7 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	if err != nil {
 		d.agenda.forget(key)
 		d.held.forget(key)
+		d.load.forget(key)
 		return nil, 0
 	}
 	gives := d.slots.given()
@@ -271,6 +278,7 @@ func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, 
 		room = max(0, room-ofType)
 	}
 	ofTenant, again := d.tenantRoom(t.Tenant, now)
+	room = min(room, d.load.room(t.Key()))
 	if room == 0 {
 		again = now.Add(contendedPause)
 	}

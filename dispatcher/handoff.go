@@ -24,6 +24,7 @@ func (o *door) set(isOpen bool) {
 func (d *Dispatcher) reserve(t *store.Type, n int) {
 	d.attempts.Add(n)
 	d.held.add(t.Key(), n)
+	d.load.expect(t.Key(), n)
 	d.charge(t.Tenant, n)
 }
 
@@ -31,6 +32,7 @@ func (d *Dispatcher) reserve(t *store.Type, n int) {
 func (d *Dispatcher) unreserve(t *store.Type, n int) {
 	d.charge(t.Tenant, -n)
 	d.held.add(t.Key(), -n)
+	d.load.expect(t.Key(), -n)
 	d.slots.give(n)
 	d.attempts.Add(-n)
 }

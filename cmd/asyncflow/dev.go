@@ -33,7 +33,7 @@ type devCmd struct {
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
 	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
 
-	Concurrency int        `default:"512" help:"The most tasks that are under way at once."`
+	Concurrency int        `default:"1024" help:"The most tasks that are under way at once."`
 	Jobs        jobFlags   `embed:""`
 	LogLevel    slog.Level `default:"info" help:"debug, info (a line for each attempt), warn (those that failed) or error."`
 }

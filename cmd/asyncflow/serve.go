@@ -40,7 +40,8 @@ type serveCmd struct {
 
 	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Quotas of tenants that have none of their own, such as pending_tasks=1000000. Several by commas."`
 
-	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"512" help:"The most tasks that this node has under way at once."`
+	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"1024" help:"The most tasks that this node has under way at once."`
+	ContextBytes int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864" help:"About the most bytes of contexts that this node has under way at once."`
 	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
 	Pool         int           `env:"ASYNCFLOW_POOL" default:"10" help:"Connections for requests and governance."`
 	HotPool      int           `env:"ASYNCFLOW_HOT_POOL" default:"8" help:"Connections that submit, lease and settle."`
@@ -191,7 +192,7 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 			Pool: c.Pool, HotPool: c.HotPool, Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas,
 			MaxContext: c.MaxContext, Log: log},
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, Egress: egress},
-		dispatcher: dispatcher.Config{Concurrency: c.Concurrency},
+		dispatcher: dispatcher.Config{Concurrency: c.Concurrency, ContextBytes: c.ContextBytes},
 		governance: governance.Config{Schedules: schedules, AuditRetention: c.Audit.AuditRetention}, alerts: c.Alerts, metrics: c.Metrics,
 		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, Egress: egress, Connections: c.Limits.connections(),
 			VerifyEndpoints: c.Verify, TrustedProxies: proxies},
@@ -219,6 +220,7 @@ func (c *serveCmd) checkNumbers() error {
 		least, most int
 	}{
 		{"--concurrency", c.Concurrency, 1, 100_000},
+		{"--context-bytes", c.ContextBytes, 1 << 20, 1 << 40},
 		{"--pool", c.Pool, 2, 10_000},
 		{"--hot-pool", c.HotPool, 2, 10_000},
 		{"--max-context", c.MaxContext, 1, 64 << 20},

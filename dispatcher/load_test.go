@@ -1,0 +1,80 @@
+package dispatcher_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+)
+
+// Of tasks with large contexts so many are under way as there is memory for; tasks of
+// another type find room beside them, and all are delivered in the end.
+func TestContextsUnderWayAreBounded(t *testing.T) {
+	const bound, size, tasks = 400 << 10, 20 << 10, 60
+	for name, answer := range map[string]asyncflow.Outcome{
+		"done":     {Kind: asyncflow.OutcomeDone, Status: 200},
+		"accepted": {Kind: asyncflow.OutcomeAccepted, Status: 202},
+		"rejected": {Kind: asyncflow.OutcomeRejected, Status: 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			hang := make(chan struct{})
+			release := sync.OnceFunc(func() { close(hang) })
+			defer release()
+			var underWay, most, sent atomic.Int64
+			n := b.start("a", dispatcher.Config{ContextBytes: bound}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+				if d.Lease.ID.Type == "other" {
+					return done
+				}
+				most.Store(max(most.Load(), underWay.Add(1)))
+				defer underWay.Add(-1)
+				sent.Add(1)
+				<-hang
+				return answer
+			})
+			n.addType(t, "other", 8)
+			large := make([]asyncflow.NewTask, tasks)
+			for i := range large {
+				large[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`"` + strings.Repeat("x", size-2) + `"`)}
+			}
+			all := n.Submit(t.Context(), tenant, large)
+			// Four fifths of 20, which is what the bound has room for.
+			require.Eventually(t, func() bool { return underWay.Load() >= 13 }, patience, time.Millisecond)
+			n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
+			assert.LessOrEqual(t, most.Load(), int64(16))
+			release()
+			require.Eventually(t, func() bool { return sent.Load() >= tasks }, patience, time.Millisecond)
+			switch answer.Kind {
+			case asyncflow.OutcomeDone:
+				n.await(t, all, asyncflow.StatusSucceeded)
+			case asyncflow.OutcomeRejected:
+				n.await(t, all, asyncflow.StatusFailed)
+			}
+		})
+	}
+}
+
+// A context that is larger than the bound goes alone.
+func TestAContextAboveTheBound(t *testing.T) {
+	b := setup(t)
+	var underWay, most atomic.Int64
+	n := b.start("a", dispatcher.Config{ContextBytes: 1000}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		most.Store(max(most.Load(), underWay.Add(1)))
+		defer underWay.Add(-1)
+		return done
+	})
+	large := make([]asyncflow.NewTask, 20)
+	for i := range large {
+		large[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
+	}
+	n.await(t, n.Submit(t.Context(), tenant, large), asyncflow.StatusSucceeded)
+	assert.Equal(t, int64(1), most.Load())
+}
