@@ -109,10 +109,3 @@ func (l *load) forget(key store.TypeKey) {
 	defer l.mu.Unlock()
 	delete(l.mean, key)
 }
-
-// held returns the bytes of all contexts.
-func (l *load) held() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bytes
-}

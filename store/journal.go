@@ -11,7 +11,7 @@ import (
 // journal collects journal rows by the roll that their tasks live in, and what they have
 // in common.
 type journal struct {
-	groups[journalKey, journalRows]
+	all groups[journalKey, journalRows]
 }
 
 type journalKey struct {
@@ -38,7 +38,7 @@ func (j *journal) add(s *asyncflow.Settlement) {
 	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
 	key := journalKey{l.ID.Position(), spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, o.Kind, final, o.Endpoint, int16(o.Status),
 		o.Error != "" || len(o.Output) > 0}
-	r := j.of(key)
+	r := j.all.of(key)
 	r.ids = append(r.ids, l.ID.Number)
 	r.durations = append(r.durations, orNull(float32(o.Duration.Seconds())))
 	if final == "" {
@@ -54,8 +54,8 @@ func (j *journal) add(s *asyncflow.Settlement) {
 
 // queue adds the inserts to a batch.
 func (j *journal) queue(b *pgx.Batch, t *Type, now time.Time) {
-	for i, k := range j.keys {
-		r := j.rows[i]
+	for i, k := range j.all.keys {
+		r := j.all.rows[i]
 		sql, args := insertJournalSQL, []any{r.ids, r.durations, r.nexts, now, k.seq, k.stage, k.attempt, string(k.outcome),
 			orNull(string(k.final)), orNull(k.endpoint), orNull(k.status)}
 		if k.told {
