@@ -97,7 +97,7 @@ func (b *bench) awaitFinal(ctx context.Context, p *pipe, deliveries int) error {
 	if err != nil {
 		return errors.Join(err, fmt.Errorf("%d of %d deliveries have come", c.Deliveries, deliveries))
 	}
-	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	return poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		live, err := b.db.live(ctx, p.name)
 		return !live, err
 	})
