@@ -129,19 +129,19 @@ func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e *as
 	return e, ""
 }
 
-// accept keeps the lease of a task that was answered with 202 until its
-// completion is due. It needs no slot meanwhile.
+// accept keeps the lease of a task that was answered with 202 until its completion is
+// due. It needs no slot from now on.
 func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
 	d.load.end(t.Key(), len(v.Lease.Context))
 	v.Lease.Context = nil // no longer needed
-	d.store.Extend(t.Tenant, v.Lease, v.Deadline, func(_ bool, err error) {
+	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o, Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
+	d.store.Accept(t.Tenant, v.Lease, v.Deadline, func(err error) {
 		if err != nil {
 			d.log.Error("can't keep the lease of an accepted task; it will be tried again",
 				"tenant", t.Tenant, "task", v.Lease.ID.String(), "error", err)
 		}
-		asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o, Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
-		d.release(t)
 	})
+	d.release(t)
 }
 
 // conclude settles the outcomes of deliveries.

@@ -167,7 +167,7 @@ func TestRampAfterARecovery(t *testing.T) {
 		return rejected
 	}
 	one := b.start("a", dispatcher.Config{}, send)
-	b.start("b", dispatcher.Config{}, send)
+	two := b.start("b", dispatcher.Config{}, send)
 	endpoints, err := one.Endpoints(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
 	now := one.Clock.Now()
@@ -175,11 +175,13 @@ func TestRampAfterARecovery(t *testing.T) {
 		asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-2 * asyncflow.FirstOpen), Until: now, Pause: asyncflow.FirstOpen})
 	require.NoError(t, err)
 	require.True(t, set)
-	require.Eventually(t, func() bool { return one.health(t, "first").State == asyncflow.HealthOpen }, 10*time.Second, time.Millisecond)
+	for _, n := range []*node{one, two} {
+		require.Eventually(t, func() bool { return n.health(t, "first").State == asyncflow.HealthOpen }, patience, time.Millisecond)
+	}
 	all := one.submit(t, tasks)
 	<-tried
 	close(try)
-	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(underWay)+len(tried)+1 == tasks }, 20*time.Second, 10*time.Millisecond, "all of them in the end")
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(underWay)+len(tried)+1 == tasks }, patience, 10*time.Millisecond, "all of them in the end")
 	recovered := one.health(t, "first")
 	assert.Equal(t, asyncflow.HealthClosed, recovered.State)
 	mu.Lock()

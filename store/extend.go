@@ -20,8 +20,9 @@ type extendItem struct {
 }
 
 // Extend moves the time of a lease, if it still stands, and calls done with
-// whether it does. A lease is extended when its delivery was answered with 202.
+// whether it does.
 func (s *Store) Extend(tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error)) {
+	s.accepted.forget(acceptedKeyOf(tenant, l.ID, l.Seq)) // until is later
 	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, done})
 }
 

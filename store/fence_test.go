@@ -50,7 +50,7 @@ type calls struct {
 }
 
 // withoutSQL are the methods that run no statement of a tenant.
-var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
+var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside", "Accepted",
 	"VacuumType",                                                                                                    // Postgres skips what is another's, with a warning
 	"ForgetAudit",                                                                                                   // it is done under the base role
 	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant", "Tenant", "TenantPage"} // the operator's, of the schema asyncflow

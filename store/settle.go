@@ -39,6 +39,7 @@ type settleItem struct {
 // and what follows from the verdict are written, in one transaction with others.
 // done is called with the result, once; it must not block.
 func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func(Settled)) {
+	s.accepted.forget(acceptedKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq))
 	s.SettleAll(tenant, []asyncflow.Settlement{settlement}, func(_ *asyncflow.Settlement, r Settled) { done(r) })
 }
 

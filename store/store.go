@@ -74,6 +74,7 @@ type Store struct {
 	keyed       *gatherer[submitItem]
 	settles     *gatherer[settleItem]
 	extends     *gatherer[extendItem]
+	accepted    accepted
 	leasesOf    *gatherer[leaseOfItem]
 	unholds     *gatherer[string] // flow keys
 }
@@ -119,6 +120,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
+	s.accepted.leases = map[acceptedKey]*acceptedLease{}
 	s.marks = newMarks()
 	s.pendings = newPendings()
 	s.minutes = newEndpointMinutes()
@@ -142,6 +144,7 @@ func (s *Store) Close() {
 	s.submits.drain()
 	s.keyed.drain()
 	s.settles.drain()
+	s.extendAllAccepted()
 	s.extends.drain()
 	s.leasesOf.drain()
 	s.unholds.drain()

@@ -47,9 +47,11 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return "", err
 	}
 	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
-	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
-	if err != nil {
-		return "", err
+	l, stands := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq)
+	if !stands {
+		if l, stands, err = s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq); err != nil {
+			return "", err
+		}
 	}
 	if !stands {
 		return s.reportEnded(ctx, a, o)

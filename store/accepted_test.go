@@ -1,0 +1,102 @@
+package store_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// accepting is a store of its own with a lease, of which nothing is written down yet.
+func (b *bundle) accepting() (*store.Store, asyncflow.Lease) {
+	b.t.Helper()
+	pipe := b.put(twoStages())
+	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: "accepting", Pool: 2, HotPool: 2, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(b.t, err)
+	b.submit(newTask(`1`))
+	return s, b.lease(pipe, 1)[0]
+}
+
+// until returns when a lease ends.
+func (b *bundle) until() (at time.Time) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT until FROM tenant_acme.lease_pipe`).Scan(&at))
+	return at
+}
+
+// That a delivery was answered with 202 is written a little later.
+func TestAcceptIsWritten(t *testing.T) {
+	b := setup(t)
+	s, l := b.accepting()
+	defer s.Close()
+	deadline := l.Until.Add(time.Hour)
+	written := make(chan error, 1)
+	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	known, ok := s.Accepted(tenant, l.ID, l.Seq)
+	require.True(t, ok)
+	assert.Equal(t, [4]any{l.ID, l.Stage, l.Attempt, l.LeasedAt}, [4]any{known.ID, known.Stage, known.Attempt, known.LeasedAt})
+	assert.Nil(t, known.Context)
+	assert.True(t, l.Until.Equal(b.until()))
+	require.NoError(t, <-written)
+	assert.True(t, deadline.Equal(b.until()))
+	_, ok = s.Accepted(tenant, l.ID, l.Seq)
+	assert.False(t, ok)
+}
+
+// Whatever was not written yet is when the store closes.
+func TestAcceptIsWrittenAtClose(t *testing.T) {
+	b := setup(t)
+	s, l := b.accepting()
+	deadline := l.Until.Add(time.Hour)
+	written := make(chan error, 1)
+	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	s.Close()
+	require.NoError(t, <-written)
+	assert.True(t, deadline.Equal(b.until()))
+}
+
+// A report in time makes it needless.
+func TestAcceptIsSparedByAReport(t *testing.T) {
+	b := setup(t)
+	s, l := b.accepting()
+	written := make(chan error, 1)
+	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
+	settled := make(chan store.Settled, 1)
+	s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
+	assert.Equal(t, store.Settled{}, <-settled)
+	_, ok := s.Accepted(tenant, l.ID, l.Seq)
+	assert.False(t, ok)
+	s.Close() // which would write it
+	assert.Empty(t, written)
+}
+
+// A heartbeat counts, not what was said before it.
+func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
+	b := setup(t)
+	s, l := b.accepting()
+	s.Accept(tenant, l, l.Until.Add(time.Minute), func(error) {})
+	extended := make(chan bool, 1)
+	s.Extend(tenant, l, l.Until.Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+	require.True(t, <-extended)
+	s.Close()
+	assert.True(t, l.Until.Add(time.Hour).Equal(b.until()))
+}
+
+// With a lease that is about to run out there is no time to wait.
+func TestAcceptAtTheLastMoment(t *testing.T) {
+	b := setup(t)
+	s, l := b.accepting()
+	defer s.Close()
+	l.Until = s.Clock.Now().Add(2 * time.Second)
+	written := make(chan error, 1)
+	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
+	_, ok := s.Accepted(tenant, l.ID, l.Seq)
+	assert.False(t, ok)
+	require.NoError(t, <-written)
+}
