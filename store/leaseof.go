@@ -12,7 +12,7 @@ import (
 
 const (
 	// leaseOfLinger bounds how long a look at a lease waits for others.
-	leaseOfLinger = 2 * time.Millisecond
+	leaseOfLinger = 500 * time.Microsecond
 	// leaseOfPatience bounds a look against a database that doesn't answer.
 	leaseOfPatience = 10 * time.Second
 )

@@ -14,6 +14,8 @@ import (
 const (
 	settleBatch  = 500
 	settleLinger = 3 * time.Millisecond
+	// reportLinger is that of workers' reports: somebody waits for those.
+	reportLinger = 1500 * time.Microsecond
 	// settlePatience bounds the tries to write a batch; after it the leases run
 	// out and are rescued.
 	settlePatience = time.Minute
@@ -35,16 +37,16 @@ type settleItem struct {
 	done func(*asyncflow.Settlement, Settled)
 }
 
-// Settle ends a lease: its row is deleted if it still stands, and the journal row
-// and what follows from the verdict are written, in one transaction with others.
-// done is called with the result, once; it must not block.
+// Settle ends a lease as its worker reports: its row is deleted if it still stands, and the
+// journal row and what follows from the verdict are written, in one transaction with
+// others. done is called with the result, once; it must not block.
 func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func(Settled)) {
 	s.accepted.forget(acceptedKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq))
-	s.SettleAll(tenant, []asyncflow.Settlement{settlement}, func(_ *asyncflow.Settlement, r Settled) { done(r) })
+	s.reports.add(TypeKey{tenant, settlement.Lease.ID.Type}, settleItem{&settlement, func(_ *asyncflow.Settlement, r Settled) { done(r) }})
 }
 
-// SettleAll is Settle for tasks of one type: done is called for each of them. The
-// settlements are left to the store.
+// SettleAll is Settle for tasks of one type whose attempts have ended: done is called for
+// each of them. The settlements are left to the store.
 func (s *Store) SettleAll(tenant string, settlements []asyncflow.Settlement, done func(*asyncflow.Settlement, Settled)) {
 	if len(settlements) == 0 {
 		return

@@ -73,6 +73,7 @@ type Store struct {
 	submits     *gatherer[submitItem]
 	keyed       *gatherer[submitItem]
 	settles     *gatherer[settleItem]
+	reports     *gatherer[settleItem]
 	extends     *gatherer[extendItem]
 	accepted    accepted
 	leasesOf    *gatherer[leaseOfItem]
@@ -129,6 +130,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)
 	s.keyed = newGatherer(writing, submitBatch, submitLinger, s.writeKeyed)
 	s.settles = newGatherer(writing, settleBatch, settleLinger, s.writeSettlements)
+	s.reports = newGatherer(writing, settleBatch, reportLinger, s.writeSettlements)
 	s.extends = newGatherer(writing, settleBatch, settleLinger, s.writeExtends)
 	s.leasesOf = newGatherer(writing, settleBatch, leaseOfLinger, s.readLeases)
 	s.unholds = newGatherer(writing, settleBatch, settleLinger, s.writeUnholds)
@@ -144,6 +146,7 @@ func (s *Store) Close() {
 	s.submits.drain()
 	s.keyed.drain()
 	s.settles.drain()
+	s.reports.drain()
 	s.extendAllAccepted()
 	s.extends.drain()
 	s.leasesOf.drain()

@@ -14,7 +14,7 @@ import (
 
 const (
 	submitBatch  = 500
-	submitLinger = 2 * time.Millisecond
+	submitLinger = time.Millisecond
 	// submitPatience bounds the tries to find out whether a commit happened.
 	submitPatience = 10 * time.Second
 )
