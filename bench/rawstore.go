@@ -184,7 +184,7 @@ func (s *rawStore) leaseAll(ctx context.Context, tasks int) error {
 func (s *rawStore) settle(l asyncflow.Lease, slots *semaphore.Weighted, failed *atomic.Pointer[error]) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Duration: time.Millisecond, Endpoint: "http://127.0.0.1:12345" + deliveryPath}
 	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(s.taskType.TaskType, l, o, s.Clock.Now())}
-	s.Settle(tenant, settlement, func(r store.Settled) {
+	s.SettleAll(tenant, []asyncflow.Settlement{settlement}, func(_ *asyncflow.Settlement, r store.Settled) {
 		if r.Err != nil || r.Stale {
 			err := fmt.Errorf("broken: settling %s: stale %t: %w", l.ID, r.Stale, r.Err)
 			failed.Store(&err)

@@ -137,7 +137,7 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o, Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
 	d.store.Accept(t.Tenant, v.Lease, v.Deadline, func(err error) {
 		if err != nil {
-			d.log.Error("can't keep the lease of an accepted task; it will be tried again",
+			d.log.Error("can't keep the lease of an accepted task: it may be delivered again",
 				"tenant", t.Tenant, "task", v.Lease.ID.String(), "error", err)
 		}
 	})

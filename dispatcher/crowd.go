@@ -13,7 +13,7 @@ import (
 // type of it nine tenths of what its tenant gets, and one of several endpoints of a type two
 // thirds: so there are always some for those who come, and those who all want many get the
 // same. A type alone gets four fifths; six of a tenant get a seventh each, and leave some
-// 1.6 % for another one of it, and an eighth for other tenants. (Network switches share their
+// 1.5 % for another one of it, and an eighth for other tenants. (Network switches share their
 // buffers so: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
 // switches", 1998.)
 //
@@ -36,7 +36,7 @@ func typeRoom(ofType, ofTenant, free int) int {
 	return max(0, roundUp(tenantShare*free-ofTenant-ofType, typeShare+1))
 }
 
-// roundUp divides.
+// roundUp divides, and rounds up.
 func roundUp(n, by int) int {
 	if n <= 0 {
 		return n / by

@@ -9,8 +9,8 @@ import (
 
 // load bounds the memory for the contexts of the tasks that the node has under way. How
 // long a context is shows once its task is leased: before, it is taken to be like those of
-// its type lately. So a type whose contexts grow may once be over the bound by what was
-// leased.
+// its type lately. So what is under way may be over the bound by what a lease has above that
+// average.
 type load struct {
 	most int
 
@@ -63,6 +63,11 @@ func (l *load) room(key store.TypeKey) int {
 func (l *load) expect(key store.TypeKey, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.reserve(key, n)
+}
+
+// reserve is expect with l.mu held.
+func (l *load) reserve(key store.TypeKey, n int) {
 	if l.coming[key] += n; l.coming[key] == 0 {
 		delete(l.coming, key)
 	}
@@ -77,9 +82,9 @@ func (l *load) begin(key store.TypeKey, leases []asyncflow.Lease) {
 	for i := range leases {
 		sum += len(leases[i].Context)
 	}
-	l.expect(key, -len(leases))
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.reserve(key, -len(leases))
 	l.add(key, sum)
 	mean := max(1, float64(sum)/float64(len(leases)))
 	if before, ok := l.mean[key]; ok && before > mean { // one that falls may rise again

@@ -20,6 +20,8 @@ type accepted struct {
 	leases map[acceptedKey]*acceptedLease
 }
 
+func newAccepted() *accepted { return &accepted{leases: map[acceptedKey]*acceptedLease{}} }
+
 type acceptedKey struct {
 	TypeKey
 	leaseKey
@@ -36,12 +38,12 @@ type acceptedLease struct {
 }
 
 // Accept takes in that the delivery of a lease was answered with 202: the lease is
-// extended until deadline, unless a report or a heartbeat comes within a second. written is
-// called with how that went.
+// extended until deadline, unless a report or a heartbeat comes within a second. If it is,
+// written is called with how that went.
 func (s *Store) Accept(tenant string, l asyncflow.Lease, deadline time.Time, written func(error)) {
 	l.Context = nil // it would stay in memory
 	key := acceptedKeyOf(tenant, l.ID, l.Seq)
-	item := extendItem{l.ID.Number, l.Seq, deadline, func(_ bool, err error) { written(err) }}
+	item := extendItem{l.ID.Number, l.Seq, deadline, &l.Until, func(_ bool, err error) { written(err) }}
 	if l.Until.Sub(s.Clock.Now()) < 3*acceptedWait { // the node was held up
 		s.extends.add(key.TypeKey, item)
 		return
@@ -84,12 +86,14 @@ func (s *Store) extendAllAccepted() {
 	clear(s.accepted.leases)
 }
 
-// forget drops a lease whose change is on its way.
-func (a *accepted) forget(key acceptedKey) {
+// forget drops a lease whose change is on its way, and returns it; nil if it isn't there.
+func (a *accepted) forget(key acceptedKey) *acceptedLease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if found := a.leases[key]; found != nil {
+	found := a.leases[key]
+	if found != nil {
 		found.timer.Stop()
 		delete(a.leases, key)
 	}
+	return found
 }

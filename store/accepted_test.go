@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -76,16 +77,50 @@ func TestAcceptIsSparedByAReport(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// A heartbeat counts, not what was said before it.
+// A heartbeat counts, not what was said before it, on whichever node it comes.
 func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
+	for name, early := range map[string]bool{"before": true, "after": false} {
+		for _, other := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, on another node: %t", name, other), func(t *testing.T) {
+				b := setup(t)
+				s, l := b.accepting()
+				at := s
+				if other {
+					at = b.Store
+				}
+				heartbeat := func() {
+					extended := make(chan bool, 1)
+					at.Extend(tenant, l, l.Until.Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+					require.True(t, <-extended)
+				}
+				if early {
+					heartbeat()
+				}
+				s.Accept(tenant, l, l.Until.Add(time.Minute), func(error) {})
+				if !early {
+					heartbeat()
+				}
+				s.Close()
+				assert.True(t, l.Until.Add(time.Hour).Equal(b.until()))
+			})
+		}
+	}
+}
+
+// With a report that can't be written it is as if none had come.
+func TestAcceptOutlivesABadReport(t *testing.T) {
 	b := setup(t)
 	s, l := b.accepting()
-	s.Accept(tenant, l, l.Until.Add(time.Minute), func(error) {})
-	extended := make(chan bool, 1)
-	s.Extend(tenant, l, l.Until.Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
-	require.True(t, <-extended)
+	deadline := l.Until.Add(time.Hour)
+	written := make(chan error, 1)
+	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	settled := make(chan store.Settled, 1)
+	s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte(`{`)},
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
+	require.Error(t, (<-settled).Err)
 	s.Close()
-	assert.True(t, l.Until.Add(time.Hour).Equal(b.until()))
+	require.NoError(t, <-written)
+	assert.True(t, deadline.Equal(b.until()))
 }
 
 // With a lease that is about to run out there is no time to wait.

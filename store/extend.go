@@ -16,25 +16,36 @@ type extendItem struct {
 	id    int64
 	seq   int
 	until time.Time
+	had   *time.Time // only if the lease still has this end; nil: whichever
 	done  func(stands bool, err error)
 }
 
 // Extend moves the time of a lease, if it still stands, and calls done with
 // whether it does.
 func (s *Store) Extend(tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error)) {
-	s.accepted.forget(acceptedKeyOf(tenant, l.ID, l.Seq)) // until is later
-	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, done})
+	s.accepted.forget(acceptedKeyOf(tenant, l.ID, l.Seq)) // a heartbeat is newer
+	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, nil, done})
 }
 
 func (s *Store) writeExtends(ctx context.Context, key TypeKey, items []extendItem) {
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
-	slices.SortFunc(items, func(a, b extendItem) int { return cmp.Compare(a.id, b.id) }) // one order of locks for all batches
+	slices.SortFunc(items, func(a, b extendItem) int { // one order of locks for all batches
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.seq, b.seq), a.rank()-b.rank(), a.until.Compare(b.until))
+	})
 	standing, err := s.extendLeases(ctx, key, items)
 	for _, item := range items {
 		s.watched.tell(key, item.id)
 		item.done(standing[leaseKey{item.id, int16(item.seq)}], err)
 	}
+}
+
+// rank orders the items of a lease: one with a condition gives way to those without.
+func (i extendItem) rank() int {
+	if i.had != nil {
+		return 0
+	}
+	return 1
 }
 
 // leaseKey names one lease of a task.
@@ -43,21 +54,26 @@ type leaseKey struct {
 	seq int16
 }
 
-// extendLeases tries until the database answers: repeating it changes nothing.
+// extendLeases tries until the database answers: repeating it changes nothing. Of several
+// items of a lease the last counts.
 func (s *Store) extendLeases(ctx context.Context, key TypeKey, items []extendItem) (map[leaseKey]bool, error) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]int64, len(items))
-	seqs := make([]int16, len(items))
-	untils := make([]time.Time, len(items))
+	var ids []int64
+	var seqs []int16
+	var untils []time.Time
+	var had []*time.Time
 	for i, item := range items {
-		ids[i], seqs[i], untils[i] = item.id, int16(item.seq), item.until
+		if i+1 < len(items) && items[i+1].id == item.id && items[i+1].seq == item.seq {
+			continue
+		}
+		ids, seqs, untils, had = append(ids, item.id), append(seqs, int16(item.seq)), append(untils, item.until), append(had, item.had)
 	}
 	standing := map[leaseKey]bool{}
 	err = s.persist(ctx, "extend", key, func() error {
-		rows, err := s.hot(key.Tenant).Query(ctx, t.tables.at(0, extendLeaseSQL), ids, seqs, untils)
+		rows, err := s.hot(key.Tenant).Query(ctx, t.tables.at(0, extendLeaseSQL), ids, seqs, untils, had)
 		if err != nil {
 			return err
 		}

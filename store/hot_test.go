@@ -105,7 +105,7 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	db := b.hotPool()
 	for what, sql := range map[string]string{"take": store.TakeLeaseSQL, "extend": store.ExtendLeaseSQL} {
 		plan := explain(t, db, strings.NewReplacer("$1", "(SELECT array_agg(n) FROM generate_series(1, 100) n)", "$2", "(SELECT array_agg(1) FROM generate_series(1, 100))",
-			"$3", "(SELECT array_agg(now()) FROM generate_series(1, 100))").Replace(pipe.Fill(sql)))
+			"$3", "(SELECT array_agg(now()) FROM generate_series(1, 100))", "$4", "array_fill(NULL::timestamptz, ARRAY[100])").Replace(pipe.Fill(sql)))
 		assert.Contains(t, plan, "Index Cond: (id = ANY", "%s: %s", what, plan)
 		assert.NotContains(t, plan, "Join Filter", "%s: %s", what, plan)
 	}

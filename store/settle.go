@@ -41,8 +41,14 @@ type settleItem struct {
 // journal row and what follows from the verdict are written, in one transaction with
 // others. done is called with the result, once; it must not block.
 func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func(Settled)) {
-	s.accepted.forget(acceptedKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq))
-	s.reports.add(TypeKey{tenant, settlement.Lease.ID.Type}, settleItem{&settlement, func(_ *asyncflow.Settlement, r Settled) { done(r) }})
+	key := acceptedKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq)
+	accepted := s.accepted.forget(key)
+	s.reports.add(key.TypeKey, settleItem{&settlement, func(_ *asyncflow.Settlement, r Settled) {
+		if r.Err != nil && accepted != nil { // the worker may report again
+			s.extends.add(key.TypeKey, accepted.extend)
+		}
+		done(r)
+	}})
 }
 
 // SettleAll is Settle for tasks of one type whose attempts have ended: done is called for

@@ -79,11 +79,12 @@ USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
 WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
 RETURNING l.id`
 
-// extendLeaseSQL is no transition: it moves the time of leases that still stand.
+// extendLeaseSQL is no transition: it moves the time of leases that still stand, and, where
+// there is one, still have the end that they had.
 const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
-FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until)
-WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[]) AS u (id, seq, until, had)
+WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq AND (u.had IS NULL OR l.until = u.had)
 RETURNING l.id, l.seq`
 
 const insertJournalSQL = `

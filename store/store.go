@@ -75,7 +75,7 @@ type Store struct {
 	settles     *gatherer[settleItem]
 	reports     *gatherer[settleItem]
 	extends     *gatherer[extendItem]
-	accepted    accepted
+	accepted    *accepted
 	leasesOf    *gatherer[leaseOfItem]
 	unholds     *gatherer[string] // flow keys
 }
@@ -121,7 +121,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
-	s.accepted.leases = map[acceptedKey]*acceptedLease{}
+	s.accepted = newAccepted()
 	s.marks = newMarks()
 	s.pendings = newPendings()
 	s.minutes = newEndpointMinutes()
