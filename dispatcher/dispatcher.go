@@ -59,7 +59,7 @@ type Dispatcher struct {
 	door      door
 	rates     *rates
 	patients  patients
-	holding   holding
+	holding   *holding
 }
 
 // New returns a dispatcher. It hears of new tasks from the store's wake-ups.
@@ -77,8 +77,10 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), held: newHeld(), load: newLoad(cfg.ContextBytes), holding: holding{types: map[store.TypeKey]bool{}},
-		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}}, rates: newRates(s.Dispatchers, s.Joining), patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
+		agenda: newAgenda(s.Clock.Now), held: newHeld(), load: newLoad(cfg.ContextBytes), holding: newHolding(),
+		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}},
+		rates:    newRates(s.Dispatchers, s.Joining),
+		patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })

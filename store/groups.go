@@ -19,11 +19,3 @@ func (g *groups[K, Rows]) of(key K) *Rows {
 	g.keys, g.rows = append(g.keys, key), append(g.rows, new(Rows))
 	return g.rows[len(g.rows)-1]
 }
-
-// spot is where a task stands on its way: the number of the attempt in all, its stage, and
-// its number there.
-type spot struct {
-	seq     int16
-	stage   string
-	attempt int16
-}

@@ -17,6 +17,14 @@ type tokens struct {
 	earliest time.Time // least order_time in ready
 }
 
+// spot is where a task stands on its way: the number of the attempt in all, its stage, and
+// its number there.
+type spot struct {
+	seq     int16
+	stage   string
+	attempt int16
+}
+
 // readyRows and waitRows are rows as columns.
 type readyRows struct {
 	orders []time.Time
