@@ -141,7 +141,7 @@ func TestShareOfARate(t *testing.T) {
 // After a try that went well an endpoint is ramped up, on all nodes together: it has two
 // tasks at once, then four, eight and so on, not all of them.
 func TestRampAfterARecovery(t *testing.T) {
-	const tasks = 24
+	const tasks, early = 24, 4 // some are leased while the recovery is written, and don't count for the ramp
 	b := setup(t)
 	try, finish, tried := make(chan struct{}), make(chan struct{}), make(chan struct{}, tasks)
 	release := sync.OnceFunc(func() { close(finish) })
@@ -187,7 +187,7 @@ func TestRampAfterARecovery(t *testing.T) {
 	mu.Lock()
 	for i, at := range underWay {
 		step := int(at.Sub(recovered.Since) / asyncflow.RampStep)
-		assert.LessOrEqual(t, i+1, 2<<step, "in step %d", step)
+		assert.LessOrEqual(t, i+1, early+(2<<step), "in step %d", step)
 	}
 	assert.Greater(t, len(underWay), 8, "tries that came before the first was taken in are few")
 	mu.Unlock()
