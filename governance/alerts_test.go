@@ -233,7 +233,7 @@ func TestOperatorAlerts(t *testing.T) {
 	b.putAlerts(t, asyncflow.OperatorTenant, asyncflow.AlertRules{})
 	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('a', 'governance', 'v1', now() - interval '9 min', now())`)
 	require.Zero(t, b.turn(t, url, asyncflow.OperatorTenant), "all is well")
-	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('b', 'dispatcher', 'v1', now() - interval '1 h', now() - interval '61 s'), ('c', 'api', 'v1', now(), now() - interval '59 s')`)
+	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('b', 'dispatcher', 'v1', now() - interval '1 h', now() - interval '61 s'), ('c', 'api', 'v1', now(), now() - interval '30 s')`)
 	require.NoError(t, b.ScheduleJobs(t.Context(), map[string]string{"vacuum": governance.Off, "fold": "@every 1h"}))
 	exec(t, url, `INSERT INTO asyncflow.jobs AS j (name, spec, succeeded_at) VALUES
 		('rescue', '@every 3s', now() - interval '11 min'), ('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'), ('fold', '@every 1h', now() - interval '65 min')

@@ -73,13 +73,13 @@ var places = map[string]func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asy
 	},
 	"wait": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 		id := b.submit(newTask(`1`))[0].ID
-		l := b.lease(pipe, 1)[0]
+		l := b.leaseOne(pipe)
 		b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 		return id, l
 	},
 	"lease": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 		id := b.submit(newTask(`1`))[0].ID
-		return id, b.lease(pipe, 1)[0]
+		return id, b.leaseOne(pipe)
 	},
 	"lease over": leaseOver,
 	"lost": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
@@ -89,15 +89,27 @@ var places = map[string]func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asy
 	},
 	"failed": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 		id := b.submit(newTask(`1`))[0].ID
-		l := b.lease(pipe, 1)[0]
+		l := b.leaseOne(pipe)
 		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 		return id, l
 	},
 }
 
+// leaseOne leases the one task that is due, or will be once the node's notion of the
+// database's time says so.
+func (b *bundle) leaseOne(pipe *store.Type) asyncflow.Lease {
+	b.t.Helper()
+	var leases []asyncflow.Lease
+	require.Eventually(b.t, func() bool {
+		leases = b.lease(pipe, 1)
+		return len(leases) == 1
+	}, patience, time.Millisecond)
+	return leases[0]
+}
+
 func leaseOver(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 	id := b.submit(newTask(`1`))[0].ID
-	l := b.lease(pipe, 1)[0]
+	l := b.leaseOne(pipe)
 	_, err := b.db.Exec(b.t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	return id, l
