@@ -2,6 +2,7 @@ package callbacks
 
 import (
 	"bufio"
+	"cmp"
 	"container/list"
 	"errors"
 	"fmt"
@@ -11,7 +12,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -100,12 +104,49 @@ func (c *conn) send(req *http.Request) error {
 	defer writers.Put(w)
 	w.Reset(c)
 	defer w.Reset(nil)
-	err := req.Write(w)
+	err := writeRequest(w, req)
 	if err == nil {
 		err = w.Flush()
 	}
 	if err != nil {
 		c.raw.SetReadDeadline(time.Now().Add(lastWords))
+	}
+	return err
+}
+
+// writeRequest writes a request as net/http would, but in one go: its own way sorts headers, and
+// asks what is known here. The length of the body must be known.
+func writeRequest(w *bufio.Writer, req *http.Request) error {
+	if req.Body != nil {
+		defer req.Body.Close()
+	}
+	host, err := httpguts.PunycodeHostPort(cmp.Or(req.Host, req.URL.Host))
+	switch {
+	case err != nil:
+		return err
+	case !httpguts.ValidHostHeader(host):
+		return errors.New("invalid host")
+	case req.ContentLength < 0:
+		return errors.New("a request's body has no known length")
+	}
+	b := append(append(append(w.AvailableBuffer(), req.Method...), ' '), req.URL.RequestURI()...)
+	b = append(append(append(b, " HTTP/1.1\r\nHost: "...), host...), "\r\n"...)
+	header := headerOf(req)
+	if header["User-Agent"] == nil { // some servers refuse requests without one
+		b = append(b, "User-Agent: asyncflow\r\n"...)
+	}
+	for name, values := range header {
+		for _, value := range values {
+			b = append(append(append(append(b, name...), ": "...), value...), "\r\n"...)
+		}
+	}
+	b = strconv.AppendInt(append(b, "Content-Length: "...), req.ContentLength, 10)
+	if _, err := w.Write(append(b, "\r\n\r\n"...)); err != nil || req.Body == nil {
+		return err
+	}
+	n, err := io.Copy(w, req.Body)
+	if err == nil && n != req.ContentLength {
+		err = fmt.Errorf("http: ContentLength=%d with Body length %d", req.ContentLength, n)
 	}
 	return err
 }

@@ -88,7 +88,10 @@ func (i *idle) add(c *conn) (over *conn) {
 func (i *idle) drop(c *conn) {
 	i.all.Remove(c.place)
 	kept := i.by[c.to]
-	at := slices.Index(kept, c)
+	at := len(kept) - 1 // mostly
+	for kept[at] != c {
+		at--
+	}
 	kept = slices.Delete(kept, at, at+1)
 	if len(kept) == 0 {
 		delete(i.by, c.to)

@@ -21,7 +21,10 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	if err = s.address(req, first.Endpoint, deliveryID(first.Lease), first.At, body); err == nil {
+	if req.Header, err = s.header(first.Endpoint, deliveryID(first.Lease), first.At, body); err == nil {
+		err = s.permits(req.URL)
+	}
+	if err == nil {
 		err = alter(req, body)
 	}
 	var resp *http.Response

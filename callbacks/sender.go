@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -42,6 +43,8 @@ type Sender struct {
 	settings *lru.Cache[string, *settings] // of endpoints that have any, by their seals
 	routes   *routes
 	tokens   *tokens
+
+	userAgent []string // the header
 }
 
 // NewSender returns a Sender.
@@ -57,7 +60,8 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	}
 	routes := newRoutes(cfg)
 	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
-		settings: newLRU[*settings](maxSettings, nil), routes: routes, tokens: newTokens(routes)}
+		settings: newLRU[*settings](maxSettings, nil), routes: routes, tokens: newTokens(routes),
+		userAgent: []string{"asyncflow/" + cfg.Version}}
 }
 
 // newClient returns a client that sends each request once: every attempt must be
@@ -159,22 +163,25 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 // post sends a signed body to an endpoint, with its settings; nil: it has none. One
 // that is answered with 401 has its next request log in anew.
 func (s *Sender) post(ctx context.Context, e *asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, e.URL, body)
+	header, err := s.header(e, id, at, body)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.address(req.Request, e, id, at, body); err != nil {
-		return nil, err
+	client := s.client
+	var login login
+	if set != nil {
+		if login, err = set.apply(ctx, header, s.tokens); err != nil {
+			return nil, err
+		}
+		if client, err = s.routes.to(set.tls); err != nil {
+			return nil, err
+		}
 	}
-	if set == nil {
-		return s.client.Do(req)
-	}
-	login, err := set.apply(ctx, req.Header, s.tokens)
+	req, err := retryablehttp.NewRequestWithContext(&headed{ctx, header}, http.MethodPost, e.URL, body)
 	if err != nil {
 		return nil, err
 	}
-	client, err := s.routes.to(set.tls)
-	if err != nil {
+	if err := s.permits(req.URL); err != nil {
 		return nil, err
 	}
 	resp, err := client.Do(req)
@@ -184,14 +191,19 @@ func (s *Sender) post(ctx context.Context, e *asyncflow.Endpoint, set *settings,
 	return resp, err
 }
 
-// address checks where a request goes, and sets the headers that each has.
-func (s *Sender) address(req *http.Request, e *asyncflow.Endpoint, id string, at time.Time, body []byte) error {
-	if why := s.cfg.Egress.Refuses(req.URL); why != "" { // the policy may be newer than the endpoint
+// permits checks where a request goes: the policy may be newer than the endpoint.
+func (s *Sender) permits(to *url.URL) error {
+	if why := s.cfg.Egress.Refuses(to); why != "" {
 		return errors.New("the endpoint's URL " + why)
 	}
-	req.Header["Content-Type"] = contentType
-	req.Header["User-Agent"] = []string{"asyncflow/" + s.cfg.Version}
-	return s.sign(req.Header, e, id, at, body)
+	return nil
+}
+
+// header returns the headers that each request to an endpoint has.
+func (s *Sender) header(e *asyncflow.Endpoint, id string, at time.Time, body []byte) (http.Header, error) {
+	h := make(http.Header, 8)
+	h["Content-Type"], h["User-Agent"] = contentType, s.userAgent
+	return h, s.sign(h, e, id, at, body)
 }
 
 // lateReports is how long after the deadline of an attempt its token still verifies,

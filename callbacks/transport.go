@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"time"
 
@@ -43,7 +44,7 @@ func newTransport(cfg Config, config *tls.Config) *transport {
 // answer is read.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	err := checkHeaders(req.Header)
+	err := checkHeaders(headerOf(req))
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -65,11 +66,39 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// headed is a context with headers for a request in it. There http.Client doesn't copy them
+// for redirects, which no request follows.
+type headed struct {
+	context.Context
+	header http.Header
+}
+
+type headerKey struct{}
+
+// Value returns the headers, or what is in the context.
+func (h *headed) Value(key any) any {
+	if _, ok := key.(headerKey); ok {
+		return h.header
+	}
+	return h.Context.Value(key)
+}
+
+// headerOf returns the headers of a request: those in its context, or its own.
+func headerOf(req *http.Request) http.Header {
+	if h, ok := req.Context().Value(headerKey{}).(http.Header); ok {
+		return h
+	}
+	return req.Header
+}
+
 // checkHeaders checks what may come from elsewhere, such as the token of a login.
 func checkHeaders(h http.Header) error {
 	for name, values := range h {
 		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("invalid header field name %q", name)
+		}
+		if framing(name) {
+			return fmt.Errorf("the header %s is not for callers to set", name)
 		}
 		for _, value := range values {
 			if !httpguts.ValidHeaderFieldValue(value) {
@@ -78,6 +107,16 @@ func checkHeaders(h http.Header) error {
 		}
 	}
 	return nil
+}
+
+// framing tells whether a header says where a request ends, or whose it is: those are
+// writeRequest's.
+func framing(name string) bool {
+	switch textproto.CanonicalMIMEHeaderKey(name) {
+	case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+		return true
+	}
+	return false
 }
 
 // connection returns a kept connection to where a URL leads, or a new one.

@@ -53,7 +53,7 @@ type Dispatcher struct {
 	held      *held          // how many they are, by type
 	load      *load
 	chores    chores
-	crew      *crew
+	crew      crew
 	crowd     crowd
 	gathering gathering
 	door      door
@@ -78,7 +78,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
 		agenda: newAgenda(s.Clock.Now), held: newHeld(), load: newLoad(cfg.ContextBytes), holding: newHolding(),
-		crew: newCrew(), crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}},
+		crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}},
 		rates:    newRates(s.Dispatchers, s.Joining),
 		patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
