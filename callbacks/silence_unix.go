@@ -20,13 +20,12 @@ func silence(c net.Conn) func() bool {
 	}
 	var silent bool
 	var one [1]byte
-	look := func(fd uintptr) bool {
+	look := func(fd uintptr) {
 		_, err := syscall.Read(int(fd), one[:])
 		silent = err == syscall.EAGAIN
-		return true
 	}
 	return func() bool {
 		silent = false
-		return socket.Read(look) == nil && silent
+		return socket.Control(look) == nil && silent
 	}
 }

@@ -1,0 +1,103 @@
+package callbacks
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What is written is what net/http would write, but for the order of headers.
+func TestWriteRequest(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"http://worker.test", "https://worker.test:8443/", "http://worker.test/a%2Fb/ü?x=1&y=%20", "http://worker.test?q", "http://[::1]:80/a b", "http://worker.test//a"} {
+		for _, body := range []string{"", "{}", strings.Repeat("long ", 10_000)} {
+			req, err := http.NewRequest(http.MethodPost, at, strings.NewReader(body))
+			require.NoError(t, err)
+			req.Header = http.Header{"User-Agent": {"asyncflow/1.2.3"}, "Content-Type": {"application/json"}, "X-Twice": {"one", "two"}, "X-Empty": {""}}
+			var theirs bytes.Buffer
+			require.NoError(t, req.Write(&theirs))
+			req.Body = io.NopCloser(strings.NewReader(body))
+			require.Equal(t, parsed(t, theirs.Bytes()), parsed(t, written(t, req)), at)
+		}
+	}
+}
+
+// written returns what is sent for a request.
+func written(t *testing.T, req *http.Request) []byte {
+	var ours bytes.Buffer
+	w := bufio.NewWriter(&ours)
+	require.NoError(t, writeRequest(w, req))
+	require.NoError(t, w.Flush())
+	return ours.Bytes()
+}
+
+// parsedRequest is what a server makes of a request.
+type parsedRequest struct {
+	method, uri, proto, host, body string
+	header                         http.Header
+	length                         int64
+}
+
+func parsed(t *testing.T, raw []byte) parsedRequest {
+	r := bufio.NewReader(bytes.NewReader(raw))
+	req, err := http.ReadRequest(r)
+	require.NoError(t, err)
+	body, err := io.ReadAll(req.Body)
+	require.NoError(t, err)
+	rest, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Empty(t, rest, "after the request")
+	return parsedRequest{req.Method, req.RequestURI, req.Proto, req.Host, string(body), req.Header, req.ContentLength}
+}
+
+// Headers in the context take the place of those of the request, and one that servers ask for
+// is never missing.
+func TestWriteRequestHeaders(t *testing.T) {
+	t.Parallel()
+	req, err := http.NewRequestWithContext(&headed{t.Context(), http.Header{"X-A": {"1"}}}, http.MethodPost, "http://worker.test", http.NoBody)
+	require.NoError(t, err)
+	require.Equal(t, http.Header{"X-A": {"1"}, "User-Agent": {"asyncflow"}, "Content-Length": {"0"}}, parsed(t, written(t, req)).header)
+}
+
+// Nothing that frames a request is taken from its headers, and nothing that can't be written
+// in a line.
+func TestHeadersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, reply(200, ""))
+	r := setup(t)
+	for header, why := range map[string]string{
+		"Host": "not for callers", "content-length": "not for callers", "Transfer-Encoding": "not for callers", "trailer": "not for callers",
+		"A\r\nB": "field name", "X-Value": "field value",
+	} {
+		for name, ctx := range map[string]func(http.Header) (context.Context, http.Header){
+			"its own":     func(h http.Header) (context.Context, http.Header) { return t.Context(), h },
+			"the context": func(h http.Header) (context.Context, http.Header) { return &headed{t.Context(), h}, http.Header{} },
+		} {
+			ctx, own := ctx(http.Header{header: {"a\nb"}})
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader("x"))
+			require.NoError(t, err)
+			req.Header = own
+			_, err = r.transport.RoundTrip(req)
+			require.ErrorContains(t, err, why, "%s in %s", header, name)
+		}
+	}
+	require.Empty(t, w.all())
+}
+
+// A request whose length nobody knows isn't sent.
+func TestUnknownLengthIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, reply(200, ""))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, io.MultiReader(strings.NewReader("x")))
+	require.NoError(t, err)
+	req.ContentLength = -1
+	_, err = setup(t).transport.RoundTrip(req)
+	require.ErrorContains(t, err, "no known length")
+	require.Empty(t, w.all())
+}
