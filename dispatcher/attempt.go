@@ -180,13 +180,17 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 
 // finish has settlements written, and gives up the tasks.
 func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
-	bytes := 0
+	bytes := 0 // that are no longer needed
 	for i := range settlements {
-		bytes += len(settlements[i].Lease.Context)
-		settlements[i].Lease.Context = nil // no longer needed
+		s := &settlements[i]
+		bytes += len(s.Lease.Context) - len(s.Outcome.Output) // which is kept until it is written
+		s.Lease.Context = nil
 	}
 	d.load.end(t.Key(), bytes)
 	d.store.SettleAll(t.Tenant, settlements, func(s *asyncflow.Settlement, r store.Settled) {
+		if written := len(s.Outcome.Output); written > 0 {
+			d.load.end(t.Key(), written)
+		}
 		switch {
 		case r.Err != nil:
 			d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task", s.Lease.ID.String(), "error", r.Err)

@@ -81,8 +81,9 @@ func prepare(ctx context.Context, url string) error {
 type node struct {
 	*store.Store
 	inFlight func() int
-	halt     func() // stop the dispatcher, and wait until it has
-	stop     func() // stop all of it
+	load     func() int // bytes
+	halt     func()     // stop the dispatcher, and wait until it has
+	stop     func()     // stop all of it
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
@@ -108,7 +109,7 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, halt: halt, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, halt: halt, stop: sync.OnceFunc(func() {
 		halt()
 		stopStore()
 		running.Wait()

@@ -13,3 +13,10 @@ func (d *Dispatcher) AskLimits(t *store.Type) (guarded bool) {
 	d.charge(t.Tenant, -1)
 	return guarded
 }
+
+// Load returns the bytes that are counted of contexts under way, and of outputs.
+func (d *Dispatcher) Load() int {
+	d.load.mu.Lock()
+	defer d.load.mu.Unlock()
+	return d.load.bytes
+}

@@ -7,15 +7,16 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// load bounds the memory for the contexts of the tasks that the node has under way. How
-// long a context is shows once its task is leased: before, it is taken to be like those of
-// its type lately. So what is under way may be over the bound by what a lease has above that
-// average.
+// load bounds the memory for the contexts of the tasks that the node has under way, and for
+// the outputs of those that have ended until they are written. How long a context is shows
+// once its task is leased: before, it is taken to be like those of its type lately. So what
+// is under way may be over the bound by what a lease has above that average, and by outputs
+// that are longer than their contexts.
 type load struct {
 	most int
 
 	mu     sync.Mutex
-	bytes  int                       // of all contexts
+	bytes  int                       // of all contexts and outputs
 	types  map[store.TypeKey]int     // of those of a type; without zeros
 	coming map[store.TypeKey]int     // tasks for which room is reserved; without zeros
 	mean   map[store.TypeKey]float64 // bytes of a context of a type lately
@@ -93,7 +94,8 @@ func (l *load) begin(key store.TypeKey, leases []asyncflow.Lease) {
 	l.mean[key] = mean
 }
 
-// end takes in that contexts of a type are no longer needed.
+// end takes in that so many bytes of a type are no longer needed, or (bytes < 0) that there
+// are more.
 func (l *load) end(key store.TypeKey, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // Of tasks with large contexts so many are under way as there is memory for; tasks of
@@ -77,4 +78,30 @@ func TestAContextAboveTheBound(t *testing.T) {
 	}
 	n.await(t, n.Submit(t.Context(), tenant, large), asyncflow.StatusSucceeded)
 	assert.Equal(t, int64(1), most.Load())
+}
+
+// Outputs count until they are written: while that can't be done, nothing more begins.
+func TestOutputsAreBounded(t *testing.T) {
+	const size, tasks = 20 << 10, 20
+	b := setup(t)
+	var sent atomic.Int64
+	n := b.start("a", dispatcher.Config{ContextBytes: tasks * size}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		sent.Add(1)
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Output: []byte(`"` + strings.Repeat("x", size-2) + `"`)}
+	})
+	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded) // so that it is known how short contexts are
+	before := sent.Load()
+	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_pipe_1"))
+	defer unlock()
+	var all []store.Submitted
+	const room = tasks * 4 / 5 // is what a type gets alone
+	for i := range room {
+		all = append(all, n.submit(t, 1)...)
+		require.Eventually(t, func() bool { return n.load() >= (i+1)*size }, patience, time.Millisecond)
+	}
+	all = append(all, n.submit(t, tasks)...)
+	require.Never(t, func() bool { return sent.Load() > before+room }, 200*time.Millisecond, 10*time.Millisecond)
+	unlock()
+	n.await(t, all, asyncflow.StatusSucceeded)
+	require.Eventually(t, func() bool { return n.load() == 0 }, patience, time.Millisecond)
 }
