@@ -24,6 +24,9 @@ const (
 	ExtendLeaseSQL = extendLeaseSQL
 )
 
+// MakeRoomy has arrays encoded with room made first.
+var MakeRoomy = makeRoomy
+
 // Fill returns a statement with the type's table names in it.
 func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
 
