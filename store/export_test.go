@@ -24,8 +24,13 @@ const (
 	ExtendLeaseSQL = extendLeaseSQL
 )
 
-// MakeRoomy has arrays encoded with room made first.
-var MakeRoomy = makeRoomy
+// How parameters are encoded.
+type Moments = moments
+
+var (
+	MakeRoomy = makeRoomy
+	MomentsOf = momentsOf
+)
 
 // Fill returns a statement with the type's table names in it.
 func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }

@@ -150,7 +150,10 @@ func isOurs(err error) bool {
 
 // tokensOf places those items that are not handed off.
 func tokensOf(items []*submitItem, h *handoff, now time.Time) *tokens {
-	ts := &tokens{}
+	ts := &tokens{most: len(items)}
+	if h != nil {
+		ts.most -= len(h.leases)
+	}
 	for _, item := range items {
 		if !h.has(item) {
 			ts.add(item.id, 1, item.flowKey, item.verdict, now)
@@ -166,12 +169,13 @@ func queueTasks(b *pgx.Batch, t *Type, items []*submitItem) {
 
 func taskInsert(t *Type, sql string, items []*submitItem) (string, []any) {
 	ids := make([]int64, len(items))
-	created := make([]time.Time, len(items))
-	orders := make([]time.Time, len(items))
-	options := make(pgtype.FlatArray[*string], len(items))
+	created := make(moments, len(items))
+	orders := make(moments, len(items))
+	options := make(texts, len(items))
 	contexts := make(pgtype.FlatArray[[]byte], len(items))
 	for i, item := range items {
-		ids[i], created[i], orders[i], options[i], contexts[i] = item.id, item.created, item.verdict.OrderTime, item.options, item.context
+		ids[i], created[i], orders[i] = item.id, (*moment)(&item.created), (*moment)(&item.verdict.OrderTime)
+		options[i], contexts[i] = item.options, item.context
 	}
 	return t.tables.at(items[0].position(), sql), []any{contexts, ids, created, orders, options}
 }

@@ -123,6 +123,9 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 
 // takeNumbers takes ids, trying again for a while when the database is away.
 func (s *Store) takeNumbers(ctx context.Context, t *Type, n int) (ids []int64, err error) {
+	if ids := s.numbers.atHand(t, n); ids != nil {
+		return ids, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -45,6 +46,29 @@ func (p roomyPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return p.EncodePlan.Encode(value, slices.Grow(buf, room(value)*5/4))
 }
 
+// moments and texts are arrays of times and texts, of which nil is NULL. pgx gets at their
+// values without a copy of each on the heap, and at those of other slices by reflection.
+type (
+	moments = pgtype.FlatArray[*moment]
+	texts   = pgtype.FlatArray[*string]
+)
+
+type moment time.Time
+
+// TimestamptzValue is for pgx.
+func (m *moment) TimestamptzValue() (pgtype.Timestamptz, error) {
+	return pgtype.Timestamptz{Time: time.Time(*m), Valid: true}, nil
+}
+
+// momentsOf returns times as a parameter, which must stay as they are.
+func momentsOf(times []time.Time) moments {
+	out := make(moments, len(times))
+	for i := range times {
+		out[i] = (*moment)(&times[i])
+	}
+	return out
+}
+
 // room returns how many bytes an array takes in Postgres' binary format, or a little more.
 func room(array any) int {
 	const header, length, widest = 20, 4, 8
@@ -58,7 +82,7 @@ func room(array any) int {
 		for _, v := range values {
 			n += length + len(v)
 		}
-	case pgtype.FlatArray[*string]:
+	case texts:
 		for _, v := range values {
 			if n += length; v != nil {
 				n += len(*v)

@@ -13,6 +13,18 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// Times are the same bytes, whichever way.
+func TestMoments(t *testing.T) {
+	t.Parallel()
+	types := pgtype.NewMap()
+	times := []time.Time{time.Now(), {}, time.Date(1999, 1, 1, 0, 0, 0, 1000, time.FixedZone("", 3600))}
+	want, err := types.Encode(pgtype.TimestamptzArrayOID, pgtype.BinaryFormatCode, append([]*time.Time{nil}, &times[0], &times[1], &times[2]), nil)
+	require.NoError(t, err)
+	got, err := types.Encode(pgtype.TimestamptzArrayOID, pgtype.BinaryFormatCode, append(store.Moments{nil}, store.MomentsOf(times)...), nil)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
 // Arrays with room made first are the same bytes, and take fewer buffers.
 func TestRoomyArrays(t *testing.T) { // not parallel: it counts allocations
 	plain, roomy := pgtype.NewMap(), pgtype.NewMap()
