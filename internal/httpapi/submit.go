@@ -17,15 +17,16 @@ import (
 
 // submitTask accepts one task.
 func (s *Server) submitTask(c *fiber.Ctx) error {
+	header, err := idempotencyKey(c)
+	if err != nil {
+		return err
+	}
 	var body NewTask
 	if err := readBody(c, &body); err != nil {
 		return err
 	}
 	ctx, task := c.UserContext(), taskIn(&body)
-	header, err := idempotencyKey(c)
 	switch {
-	case err != nil:
-		return err
 	case len(header) > asyncflow.MaxKeyLength:
 		return asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d", len(header), asyncflow.MaxKeyLength)
 	case header != "" && task.Options.Key != "" && header != task.Options.Key:
