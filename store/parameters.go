@@ -46,8 +46,8 @@ func (p roomyPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return p.EncodePlan.Encode(value, slices.Grow(buf, room(value)*5/4))
 }
 
-// moments and texts are arrays of times and texts, of which nil is NULL. pgx gets at their
-// values without a copy of each on the heap, and at those of other slices by reflection.
+// moments and texts are arrays of times and texts, of which nil is NULL. Of plain slices pgx
+// would put each time on the heap, twice, and read the pointers by reflection.
 type (
 	moments = pgtype.FlatArray[*moment]
 	texts   = pgtype.FlatArray[*string]
