@@ -69,7 +69,7 @@ const takeKeyedReadySQL = takeReadySQL + `, coalesce(r.key, '')`
 // queueJudged writes the leases of those candidates that nothing keeps, and files the
 // others under what does. back is the least order_time of those that go back into ready.
 func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (leases []asyncflow.Lease, back time.Time) {
-	var keys []*string
+	var keys texts
 	held := &tokens{}
 	for _, c := range found {
 		if c.held == "" && !c.back {

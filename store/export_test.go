@@ -24,6 +24,14 @@ const (
 	ExtendLeaseSQL = extendLeaseSQL
 )
 
+// How parameters are encoded.
+type Moments = moments
+
+var (
+	MakeRoomy = makeRoomy
+	MomentsOf = momentsOf
+)
+
 // Fill returns a statement with the type's table names in it.
 func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -199,6 +200,21 @@ func TestFlowKeyLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, []string{`"a4"`}, contexts(b.lease(b.known(), 10)))
+}
+
+// Tasks of one batch have their own keys, or none.
+func TestFlowKeysInABatch(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
+	b.put(spec)
+	b.submit(newTask(`"none"`), keyed("a", `"a"`), newTask(`"none"`), keyed("b", `"b"`))
+	rows, err := b.db.Query(t.Context(), `SELECT t.context || coalesce(' ' || r.key, '')
+		FROM tenant_acme.ready_pipe_1 r JOIN tenant_acme.task_pipe_1 t USING (id) ORDER BY id`)
+	require.NoError(t, err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{`"none"`, `"a" a`, `"none"`, `"b" b`}, got)
 }
 
 // The rate of a key keeps the rest waiting until it is looked at again.

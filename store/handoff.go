@@ -29,20 +29,20 @@ type handoff struct {
 	t      *Type
 	now    time.Time
 	room   int
-	last   submitItem // the last one in order that has a place
+	last   *submitItem // the last one in order that has a place
 	leases []asyncflow.Lease
 }
 
 // handOff asks the receiver for room for those of a batch that are due. end must be called
 // when it is known what became of the batch.
-func (s *Store) handOff(t *Type, items []submitItem) *handoff {
+func (s *Store) handOff(t *Type, items []*submitItem) *handoff {
 	if s.receiver == nil {
 		return nil
 	}
 	now := s.Clock.Now() // the batch may have been tried before, or waited for keys
 	n := 0
 	for i := range items {
-		if canHandOff(&items[i], now) {
+		if canHandOff(items[i], now) {
 			n++
 		}
 	}
@@ -53,7 +53,7 @@ func (s *Store) handOff(t *Type, items []submitItem) *handoff {
 	if h.room == 0 {
 		return nil
 	}
-	due := slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !canHandOff(&item, now) })
+	due := slices.DeleteFunc(slices.Clone(items), func(item *submitItem) bool { return !canHandOff(item, now) })
 	slices.SortFunc(due, inOrder)
 	due = due[:min(h.room, n)]
 	h.last = due[len(due)-1]
@@ -66,15 +66,15 @@ func canHandOff(item *submitItem, now time.Time) bool {
 	return item.verdict.Kind == asyncflow.Retry && item.flowKey == "" && !item.verdict.OrderTime.After(now)
 }
 
-func inOrder(a, b submitItem) int {
+func inOrder(a, b *submitItem) int {
 	return cmp.Or(a.verdict.OrderTime.Compare(b.verdict.OrderTime), cmp.Compare(a.id, b.id))
 }
 
-func (h *handoff) lease(items []submitItem) {
+func (h *handoff) lease(items []*submitItem) {
 	h.leases = make([]asyncflow.Lease, len(items))
 	for i, item := range items {
 		l := asyncflow.Lease{ID: asyncflow.TaskID{Type: h.t.Name, Number: item.id}, Seq: 1,
-			OrderTime: item.verdict.OrderTime, Context: json.RawMessage(item.context)}
+			OrderTime: item.verdict.OrderTime, Context: item.context}
 		l.Stage, l.Attempt = h.t.Place(item.verdict.Stage, item.verdict.Attempt)
 		if item.options != nil {
 			if err := json.Unmarshal([]byte(*item.options), &l.Options); err != nil {
@@ -87,8 +87,8 @@ func (h *handoff) lease(items []submitItem) {
 }
 
 // has tells whether an item of the batch is handed off.
-func (h *handoff) has(item submitItem) bool {
-	return h != nil && canHandOff(&item, h.now) && inOrder(item, h.last) <= 0
+func (h *handoff) has(item *submitItem) bool {
+	return h != nil && canHandOff(item, h.now) && inOrder(item, h.last) <= 0
 }
 
 // end hands the leases over, unless the batch failed. If it was committed after all, they

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
 )
 
 // insertTasks inserts a batch of one roll. When Postgres refuses its data, the batch is split
 // until only the offender fails.
-func (s *Store) insertTasks(ctx context.Context, key TypeKey, items []submitItem) {
+func (s *Store) insertTasks(ctx context.Context, key TypeKey, items []*submitItem) {
 	earliest, err := s.insertBatch(ctx, key, items)
 	switch {
 	case err == nil:
@@ -45,7 +46,7 @@ func uncertain(err error, key TypeKey) error {
 // were allotted before, so a commit whose answer was lost is found, not repeated.
 // When the roll was sealed meanwhile, the tasks go to the next one.
 // It returns the least order_time among the ready rows.
-func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem) (time.Time, error) {
+func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []*submitItem) (time.Time, error) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		return time.Time{}, err
@@ -71,7 +72,7 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []submitItem
 // insertNew inserts a batch that nobody has tried to insert before: without BEGIN it
 // is one transaction and one round trip. It returns the least order_time among the ready
 // rows.
-func (s *Store) insertNew(ctx context.Context, t *Type, items []submitItem, now time.Time) (time.Time, error) {
+func (s *Store) insertNew(ctx context.Context, t *Type, items []*submitItem, now time.Time) (time.Time, error) {
 	h := s.handOff(t, items)
 	b := &pgx.Batch{}
 	queueTasks(b, t, items)
@@ -84,7 +85,7 @@ func (s *Store) insertNew(ctx context.Context, t *Type, items []submitItem, now 
 // queueTokens adds to a batch what new tasks need beside their rows: leases for those that
 // are handed off, token rows for the others, and the count. It returns the least
 // order_time among the ready rows.
-func (s *Store) queueTokens(b *pgx.Batch, t *Type, items []submitItem, h *handoff, now time.Time) time.Time {
+func (s *Store) queueTokens(b *pgx.Batch, t *Type, items []*submitItem, h *handoff, now time.Time) time.Time {
 	ts := tokensOf(items, h, now)
 	ts.queue(b, t)
 	if h != nil {
@@ -97,7 +98,7 @@ func (s *Store) queueTokens(b *pgx.Batch, t *Type, items []submitItem, h *handof
 // rollOn gives the items of a batch new ids, those of the roll that is open by now, but
 // for those that an earlier try has inserted: their roll is sealed, so that it is known.
 // It returns the type as it is now, and the items that are still to be inserted.
-func (s *Store) rollOn(ctx context.Context, t *Type, items []submitItem) (*Type, []submitItem, error) {
+func (s *Store) rollOn(ctx context.Context, t *Type, items []*submitItem) (*Type, []*submitItem, error) {
 	fresh, err := s.refreshed(ctx, t)
 	if err != nil {
 		return t, items, err
@@ -118,12 +119,18 @@ func (s *Store) rollOn(ctx context.Context, t *Type, items []submitItem) (*Type,
 	if err != nil {
 		return t, items, err
 	}
-	items = slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return inserted[item.id] })
-	return fresh, items, s.renumber(ctx, fresh, items)
+	var again []*submitItem
+	for _, item := range items {
+		if !inserted[item.id] {
+			moved := *item
+			again = append(again, &moved)
+		}
+	}
+	return fresh, again, s.renumber(ctx, fresh, again)
 }
 
 // renumber gives items ids of the open roll.
-func (s *Store) renumber(ctx context.Context, t *Type, items []submitItem) error {
+func (s *Store) renumber(ctx context.Context, t *Type, items []*submitItem) error {
 	ids, err := s.numbers.take(ctx, t, len(items))
 	if err != nil {
 		return err
@@ -142,8 +149,11 @@ func isOurs(err error) bool {
 }
 
 // tokensOf places those items that are not handed off.
-func tokensOf(items []submitItem, h *handoff, now time.Time) *tokens {
-	ts := &tokens{}
+func tokensOf(items []*submitItem, h *handoff, now time.Time) *tokens {
+	ts := &tokens{most: len(items)}
+	if h != nil {
+		ts.most -= len(h.leases)
+	}
 	for _, item := range items {
 		if !h.has(item) {
 			ts.add(item.id, 1, item.flowKey, item.verdict, now)
@@ -152,25 +162,26 @@ func tokensOf(items []submitItem, h *handoff, now time.Time) *tokens {
 	return ts
 }
 
-func queueTasks(b *pgx.Batch, t *Type, items []submitItem) {
+func queueTasks(b *pgx.Batch, t *Type, items []*submitItem) {
 	sql, args := taskInsert(t, insertTaskSQL, items)
 	b.Queue(sql, args...)
 }
 
-func taskInsert(t *Type, sql string, items []submitItem) (string, []any) {
+func taskInsert(t *Type, sql string, items []*submitItem) (string, []any) {
 	ids := make([]int64, len(items))
-	created := make([]time.Time, len(items))
-	orders := make([]time.Time, len(items))
-	options := make([]*string, len(items))
-	contexts := make([]string, len(items))
+	created := make(moments, len(items))
+	orders := make(moments, len(items))
+	options := make(texts, len(items))
+	contexts := make(pgtype.FlatArray[[]byte], len(items))
 	for i, item := range items {
-		ids[i], created[i], orders[i], options[i], contexts[i] = item.id, item.created, item.verdict.OrderTime, item.options, item.context
+		ids[i], created[i], orders[i] = item.id, (*moment)(&item.created), (*moment)(&item.verdict.OrderTime)
+		options[i], contexts[i] = item.options, item.context
 	}
-	return t.tables.at(items[0].position(), sql), []any{ids, created, orders, options, contexts}
+	return t.tables.at(items[0].position(), sql), []any{contexts, ids, created, orders, options}
 }
 
 // insertAgain inserts those items of a batch that an earlier try has not.
-func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, now time.Time) error {
+func (s *Store) insertAgain(ctx context.Context, t *Type, items []*submitItem, now time.Time) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -186,7 +197,7 @@ func (s *Store) insertAgain(ctx context.Context, t *Type, items []submitItem, no
 // insertFresh inserts those items that are not there yet, and returns the least
 // order_time among their ready rows, and what is to be handed off once the transaction
 // has ended: also with an error.
-func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now time.Time) (time.Time, *handoff, error) {
+func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now time.Time) (time.Time, *handoff, error) {
 	sql, args := taskInsert(t, insertTaskAgainSQL, items)
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
@@ -199,7 +210,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []sub
 	if err := checkOwn(ctx, tx, t, items, inserted); err != nil || len(inserted) == 0 {
 		return time.Time{}, nil, err
 	}
-	items = slices.DeleteFunc(slices.Clone(items), func(item submitItem) bool { return !inserted[item.id] })
+	items = slices.DeleteFunc(slices.Clone(items), func(item *submitItem) bool { return !inserted[item.id] })
 	h := s.handOff(t, items)
 	b := &pgx.Batch{}
 	earliest := s.queueTokens(b, t, items, h, now)
@@ -208,7 +219,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []sub
 
 // checkOwn makes sure that the rows which were there already are those of these very
 // items: an id that named another task would lose this one.
-func checkOwn(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, inserted map[int64]bool) error {
+func checkOwn(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, inserted map[int64]bool) error {
 	var ids []int64
 	var created []time.Time
 	for _, item := range items {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -27,10 +28,10 @@ type journalKey struct {
 // journalRows are the rest, as columns.
 type journalRows struct {
 	ids       []int64
-	durations []*float32
-	nexts     []*time.Time
-	errors    []*string
-	outputs   []*string
+	durations pgtype.FlatArray[*float32]
+	nexts     moments
+	errors    texts
+	outputs   texts
 }
 
 // add adds the row of a settlement.
@@ -42,7 +43,7 @@ func (j *journal) add(s *asyncflow.Settlement) {
 	r.ids = append(r.ids, l.ID.Number)
 	r.durations = append(r.durations, orNull(float32(o.Duration.Seconds())))
 	if final == "" {
-		r.nexts = append(r.nexts, &s.Verdict.OrderTime)
+		r.nexts = append(r.nexts, (*moment)(&s.Verdict.OrderTime))
 	} else {
 		r.nexts = append(r.nexts, nil)
 	}

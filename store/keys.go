@@ -33,7 +33,7 @@ func keyOf(t asyncflow.NewTask, now time.Time, retention time.Duration) *submitK
 
 // splitKeyed divides items: those with keys form batches of their own, as they may
 // have to wait for another submit of the same key.
-func splitKeyed(items []submitItem) (plain, keyed []submitItem) {
+func splitKeyed(items []*submitItem) (plain, keyed []*submitItem) {
 	for _, item := range items {
 		if item.key != nil {
 			keyed = append(keyed, item)
@@ -42,7 +42,7 @@ func splitKeyed(items []submitItem) (plain, keyed []submitItem) {
 	if keyed == nil {
 		return items, nil
 	}
-	return slices.DeleteFunc(items, func(item submitItem) bool { return item.key != nil }), keyed
+	return slices.DeleteFunc(items, func(item *submitItem) bool { return item.key != nil }), keyed
 }
 
 // claimKeysSQL takes those keys that stand for no task, or for none any more. The
@@ -65,10 +65,10 @@ const (
 )
 
 // writeKeyed writes one batch of keyed tasks and tells each item its result.
-func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem) {
+func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []*submitItem) {
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
-	slices.SortFunc(items, func(a, b submitItem) int {
+	slices.SortFunc(items, func(a, b *submitItem) int {
 		return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
 	})
 	for part := range byRoll(items) {
@@ -83,7 +83,7 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []submitItem)
 // task that their key stands for. When Postgres refuses the data of one, the batch
 // is split until only the offender fails. The batch may be repeated: a key that
 // this very item has taken before is still its own.
-func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []submitItem, patience string) {
+func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []*submitItem, patience string) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	var earliest time.Time
 	if err == nil {
@@ -134,7 +134,7 @@ func keyedError(err error, key TypeKey) error {
 }
 
 // tryKeyed is one transaction. It sets each item's result.
-func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem, patience string) (earliest time.Time, err error) {
+func (s *Store) tryKeyed(ctx context.Context, t *Type, items []*submitItem, patience string) (earliest time.Time, err error) {
 	var h *handoff
 	err = pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		now := s.Clock.Now()
@@ -142,7 +142,7 @@ func (s *Store) tryKeyed(ctx context.Context, t *Type, items []submitItem, patie
 		if err != nil {
 			return err
 		}
-		var fresh []submitItem
+		var fresh []*submitItem
 		for _, item := range items {
 			if holder := holders[item.key.key]; holder.id == item.id {
 				fresh = append(fresh, item)
@@ -167,7 +167,7 @@ type holder struct {
 }
 
 // give tells an item that its key stands for another task.
-func (h holder) give(item submitItem, t *Type) {
+func (h holder) give(item *submitItem, t *Type) {
 	id := asyncflow.TaskID{Type: t.Name, Number: h.id}
 	if string(h.hash) != string(item.key.hash[:]) {
 		item.result.Err = &asyncflow.Error{Code: asyncflow.CodeKeyReused, Fields: []asyncflow.FieldError{
@@ -179,8 +179,8 @@ func (h holder) give(item submitItem, t *Type) {
 
 // claimKeys takes the keys that are free and returns which task each key stands for
 // then. Of several items with the same key, the first one counts.
-func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []submitItem, now time.Time, patience string) (map[string]holder, error) {
-	first := slices.CompactFunc(slices.Clone(items), func(a, b submitItem) bool { return a.key.key == b.key.key })
+func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now time.Time, patience string) (map[string]holder, error) {
+	first := slices.CompactFunc(slices.Clone(items), func(a, b *submitItem) bool { return a.key.key == b.key.key })
 	names := make([]string, len(first))
 	ids := make([]int64, len(first))
 	hashes := make([][]byte, len(first))

@@ -220,7 +220,7 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 }
 
 // queueLeases writes the lease rows. keys are their flow keys; nil: they have none.
-func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys []*string, now time.Time) {
+func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time) {
 	var all groups[leaseGroup, leaseRows]
 	for i, l := range leases {
 		r := all.of(leaseGroup{spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, l.Until, l.Endpoint})
@@ -248,5 +248,5 @@ type leaseGroup struct {
 
 type leaseRows struct {
 	ids  []int64
-	keys []*string
+	keys texts
 }

@@ -38,6 +38,7 @@ func newPool(ctx context.Context, url string, size int, more map[string]string, 
 	if !noRoles {
 		cfg.ConnConfig.AfterConnect = connectAsBase
 	}
+	cfg.AfterConnect = connectRoomy
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("newPool: %w", err)

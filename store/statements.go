@@ -5,10 +5,11 @@ package store
 // Postgres can route it to the node that keeps the tenant. tables.at fills in the
 // names in braces.
 
-// insertTaskSQL adds the immutable rows of new tasks.
+// insertTaskSQL adds the immutable rows of new tasks. What is longest comes first: pgx then
+// copies less while its buffers grow.
 const insertTaskSQL = `
-INSERT INTO {task} (id, created_at, order_time, options, context)
-SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::json[], $5::json[])`
+INSERT INTO {task} (context, id, created_at, order_time, options)
+SELECT * FROM unnest($1::json[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
 
 // insertTaskAgainSQL repeats an insert whose commit is unknown, and tells which
 // rows it had not put there.

@@ -70,8 +70,8 @@ type Store struct {
 	pendings    *pendings
 	minutes     *endpointMinutes
 	giveUp      context.CancelFunc // ends the batches under way
-	submits     *gatherer[submitItem]
-	keyed       *gatherer[submitItem]
+	submits     *gatherer[*submitItem]
+	keyed       *gatherer[*submitItem]
 	settles     *gatherer[settleItem]
 	reports     *gatherer[settleItem]
 	extends     *gatherer[extendItem]

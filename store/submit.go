@@ -29,13 +29,14 @@ type Submitted struct {
 	Err       error
 }
 
-// submitItem is a task on its way into a batch. The bytes in it are its own.
+// submitItem is a task on its way into a batch. The bytes in it are its own, or its
+// context's, which nobody changes.
 type submitItem struct {
 	id      int64
 	verdict asyncflow.Verdict // where its first token row goes
 	created time.Time
 	options *string
-	context string
+	context json.RawMessage
 	flowKey string
 	key     *submitKey // nil without a key
 	result  *Submitted
@@ -45,7 +46,8 @@ type submitItem struct {
 // Submit accepts tasks of a tenant, which must be valid. It returns when all of
 // them are durable or refused, with a result for each in the same order; one
 // task's fault is no fault of the others. Those that the tenant's quota of pending tasks
-// leaves no room for are CodeQuota. It keeps no reference to the tasks.
+// leaves no room for are CodeQuota. It keeps the contexts, which nobody may change from then
+// on, and nothing else of the tasks.
 func (s *Store) Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []Submitted {
 	results := make([]Submitted, len(tasks))
 	defer s.letIn(ctx, tenant, tasks, results)()
@@ -91,7 +93,7 @@ func (s *Store) submit(ctx context.Context, tenant string, tasks []asyncflow.New
 }
 
 // newItems gives the tasks of one type their ids and places.
-func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask, indexes []int, results []Submitted) ([]submitItem, error) {
+func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask, indexes []int, results []Submitted) ([]*submitItem, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, name)
 	if err != nil {
 		return nil, err
@@ -101,7 +103,8 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 		return nil, err
 	}
 	now := s.Clock.Now()
-	items := make([]submitItem, 0, len(indexes))
+	all := make([]submitItem, len(indexes))
+	items := make([]*submitItem, 0, len(indexes))
 	for n, i := range indexes {
 		if window := tasks[i].KeyWindow; window > t.Retention {
 			results[i].Err = asyncflow.InvalidField("key_window", "is %s; tasks of %s are kept for %s", window, name, t.Retention)
@@ -111,14 +114,18 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 		order := asyncflow.SubmitOrder(t.TaskType, tasks[i], now)
 		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order, Reason: asyncflow.WaitDelay}
 		results[i] = Submitted{ID: id, Stage: first.Stage, Status: first.Status(now), OrderTime: order}
-		items = append(items, submitItem{id: id.Number, verdict: first, created: now, options: optionsText(tasks[i].Options),
-			context: string(tasks[i].Context), flowKey: t.FlowKeyOf(tasks[i].Options), key: keyOf(tasks[i], now, t.Retention.Std()), result: &results[i]})
+		all[n] = submitItem{id: id.Number, verdict: first, created: now, options: optionsText(tasks[i].Options),
+			context: tasks[i].Context, flowKey: t.FlowKeyOf(tasks[i].Options), key: keyOf(tasks[i], now, t.Retention.Std()), result: &results[i]}
+		items = append(items, &all[n])
 	}
 	return items, nil
 }
 
 // takeNumbers takes ids, trying again for a while when the database is away.
 func (s *Store) takeNumbers(ctx context.Context, t *Type, n int) (ids []int64, err error) {
+	if ids := s.numbers.atHand(t, n); ids != nil {
+		return ids, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }
@@ -143,10 +150,10 @@ func optionsText(o asyncflow.Options) *string {
 }
 
 // writeSubmits writes one batch and tells each item its result.
-func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []submitItem) {
+func (s *Store) writeSubmits(ctx context.Context, key TypeKey, items []*submitItem) {
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
-	slices.SortFunc(items, func(a, b submitItem) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(items, func(a, b *submitItem) int { return cmp.Compare(a.id, b.id) })
 	for part := range byRoll(items) {
 		s.insertTasks(ctx, key, part)
 	}
@@ -160,10 +167,10 @@ func (item *submitItem) position() int { return asyncflow.TaskID{Number: item.id
 
 // byRoll divides items, sorted by roll, by it. All are of the same one, but for a moment
 // after it has opened.
-func byRoll(items []submitItem) iter.Seq[[]submitItem] {
-	return func(yield func([]submitItem) bool) {
+func byRoll(items []*submitItem) iter.Seq[[]*submitItem] {
+	return func(yield func([]*submitItem) bool) {
 		for len(items) > 0 {
-			n := slices.IndexFunc(items, func(item submitItem) bool { return item.position() != items[0].position() })
+			n := slices.IndexFunc(items, func(item *submitItem) bool { return item.position() != items[0].position() })
 			if n < 0 {
 				n = len(items)
 			}

@@ -15,6 +15,7 @@ type tokens struct {
 	ready    groups[spot, readyRows]
 	wait     waitRows
 	earliest time.Time // least order_time in ready
+	most     int       // how many there will be at most; 0: it isn't known
 }
 
 // spot is where a task stands on its way: the number of the attempt in all, its stage, and
@@ -29,8 +30,7 @@ type spot struct {
 type readyRows struct {
 	orders []time.Time
 	ids    []int64
-	keys   []*string // flow keys, as far as they matter
-	keyed  bool      // some are not nil
+	keys   texts // flow keys, as far as they matter; nil: none does
 }
 
 type waitRows struct {
@@ -39,7 +39,7 @@ type waitRows struct {
 	seqs     []int16
 	stages   []string
 	attempts []int16
-	keys     []*string
+	keys     texts
 	reasons  []string
 	untils   []pgtype.Timestamptz
 }
@@ -57,10 +57,17 @@ func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, now ti
 		ts.wait.add(id, seq, key, v, pgtype.Timestamptz{Time: v.OrderTime, Valid: true})
 	default:
 		r := ts.ready.of(spot{int16(seq), v.Stage, int16(v.Attempt)})
+		if r.ids == nil {
+			r.orders, r.ids = make([]time.Time, 0, ts.most), make([]int64, 0, ts.most)
+		}
+		if key != "" && r.keys == nil {
+			r.keys = make(texts, len(r.ids))
+		}
+		if r.keys != nil {
+			r.keys = append(r.keys, orNull(key))
+		}
 		r.orders = append(r.orders, v.OrderTime)
 		r.ids = append(r.ids, id)
-		r.keys = append(r.keys, orNull(key))
-		r.keyed = r.keyed || key != ""
 		if ts.earliest.IsZero() || v.OrderTime.Before(ts.earliest) {
 			ts.earliest = v.OrderTime
 		}
@@ -90,13 +97,13 @@ func (ts *tokens) readied() (n int) {
 func (ts *tokens) queue(b *pgx.Batch, t *Type) {
 	for i, k := range ts.ready.keys {
 		r := ts.ready.rows[i]
-		sql, args := insertReadySQL, []any{r.orders, r.ids, k.seq, k.stage, k.attempt}
-		if r.keyed {
+		sql, args := insertReadySQL, []any{momentsOf(r.orders), r.ids, k.seq, k.stage, k.attempt}
+		if r.keys != nil {
 			sql, args = insertKeyedReadySQL, append(args, r.keys)
 		}
 		b.Queue(t.tables.at(t.End, sql), args...)
 	}
 	if r := &ts.wait; len(r.ids) > 0 {
-		b.Queue(t.tables.at(0, insertWaitSQL), r.orders, r.ids, r.seqs, r.stages, r.attempts, r.reasons, r.untils, r.keys)
+		b.Queue(t.tables.at(0, insertWaitSQL), momentsOf(r.orders), r.ids, r.seqs, r.stages, r.attempts, r.reasons, r.untils, r.keys)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // pass: fields that the type doesn't know or that are spelled with other capitals, a
 // field that is given twice or is null, text that isn't UTF-8 or has a NUL, and
 // anything after the document. What is to be passed on unread (JSON) isn't looked
-// into. The error names the field, as stages[1].timeout, where there is one.
+// into. The error names the field, as stages[1].timeout, where there is one. Nothing of
+// doc is kept: it may be overwritten afterwards.
 func Decode(doc []byte, into any) error {
 	if !json.Valid(doc) {
 		return invalid(doc)
@@ -110,6 +111,9 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 	for err == nil && len(into.Tasks) <= asyncflow.MaxBatch && w.next(']') { // one too many is enough to refuse it
 		start := w.at
 		w.skip()
+		if cap(into.Tasks) == 0 { // tasks are mostly of one length
+			into.Tasks = make([]BatchItem, 0, min(1+(to-start)/(w.at-start+1), asyncflow.MaxBatch+1))
+		}
 		into.Tasks = append(into.Tasks, BatchItem{})
 		err = into.Tasks[len(into.Tasks)-1].UnmarshalJSON(doc[start:w.at])
 	}

@@ -95,7 +95,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		var whole, task NewTask
 		if json.Valid(doc) {
-			require.Equal(t, errorText(readAll(doc, &whole)), errorText(Decode(doc, &task)))
+			require.Equal(t, errorText(readAll(doc, &whole)), errorText(decodeGone(string(doc), &task)))
 			require.Equal(t, whole, task)
 		}
 	})
@@ -121,7 +121,7 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
 		var whole, cut NewTask
-		require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(Decode([]byte(task), &cut)), task)
+		require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(decodeGone(task, &cut)), task)
 		require.Equal(t, whole, cut, task)
 		for _, doc := range []string{
 			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `, `{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
@@ -129,7 +129,7 @@ func TestDecodeCutsOut(t *testing.T) {
 		} {
 			var whole, cut NewTaskBatch
 			err := readAll([]byte(doc), &whole)
-			require.Equal(t, errorText(err), errorText(Decode([]byte(doc), &cut)), doc)
+			require.Equal(t, errorText(err), errorText(decodeGone(doc, &cut)), doc)
 			if err != nil {
 				continue
 			}
@@ -137,9 +137,19 @@ func TestDecodeCutsOut(t *testing.T) {
 			for i := range whole.Tasks {
 				require.Equal(t, errorText(whole.Tasks[i].Err), errorText(cut.Tasks[i].Err), doc)
 				require.Equal(t, whole.Tasks[i].NewTask, cut.Tasks[i].NewTask, doc)
+				require.Equal(t, whole.Tasks[i].Raw, cut.Tasks[i].Raw, doc)
 			}
 		}
 	}
+}
+
+// decodeGone is Decode of a document that is overwritten before anybody looks at what was
+// read.
+func decodeGone(doc string, into any) error {
+	own := []byte(doc)
+	err := Decode(own, into)
+	clear(own)
+	return err
 }
 
 func errorText(err error) string {

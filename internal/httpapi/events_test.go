@@ -24,7 +24,7 @@ import (
 
 // events is an open stream, as a client without a library reads it.
 type events struct {
-	t     *testing.T
+	t     testing.TB
 	body  io.ReadCloser
 	lines *bufio.Reader
 }

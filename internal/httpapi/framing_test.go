@@ -29,7 +29,7 @@ func (b *bundle) dial() net.Conn {
 
 // answersOn reads answers until the server closes the connection. closed is false when
 // it leaves it open for a while instead.
-func answersOn(t *testing.T, c net.Conn, within time.Duration) (all []answer, closed bool) {
+func answersOn(t testing.TB, c net.Conn, within time.Duration) (all []answer, closed bool) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(within)))
 	for r := bufio.NewReader(c); ; {

@@ -50,20 +50,24 @@ func TestIdempotencyKey(t *testing.T) {
 func TestIdempotencyKeyHeader(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	submit := func(header, body string) answer {
+	submitWith := func(headers []string, body string) answer {
 		req, err := http.NewRequest("POST", b.url+"/v1/tasks", strings.NewReader(body))
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer "+b.token)
 		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Idempotency-Key", header)
+		req.Header["Idempotency-Key"] = headers
 		return b.do(req)
 	}
+	submit := func(header, body string) answer { return submitWith([]string{header}, body) }
 	first := read[api.SubmittedTask](b, 201, submit("h1", `{"type":"pipe","context":1}`))
 	assert.Equal(t, first.Id, read[api.SubmittedTask](b, 200, submit("h1", `{"type":"pipe","context":1}`)).Id)
 	assert.Equal(t, first.Id, read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"h1"}`)).Id, "it is the same thing as key")
 	a := submit("h1", `{"type":"pipe","context":1,"key":"h2"}`)
 	assert.Equal(t, 400, a.status)
 	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
+	a = submitWith([]string{"h1", "h2"}, `{"type":"pipe","context":1}`)
+	assert.Equal(t, 400, a.status)
+	assert.Contains(t, a.problem.Errors[0].Message, "Too many values for ParamName Idempotency-Key, 1 is required, but 2 found")
 }
 
 // Many submits with one key at once make one task, over batches and single calls.

@@ -151,12 +151,6 @@ type ServerInterface interface {
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
-	// SubmitTask Submit a task
-	// (POST /v1/tasks)
-	SubmitTask(c *fiber.Ctx, params SubmitTaskParams) error
-	// SubmitTasks Submit up to 1,000 tasks
-	// (POST /v1/tasks/batch)
-	SubmitTasks(c *fiber.Ctx) error
 	// CancelTasks Cancel all tasks that a filter finds
 	// (POST /v1/tasks/cancel)
 	CancelTasks(c *fiber.Ctx) error
@@ -1526,67 +1520,6 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 	return handler(c)
 }
 
-// SubmitTask operation middleware
-func (siw *ServerInterfaceWrapper) SubmitTask(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params SubmitTaskParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey string
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SubmitTask(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// SubmitTasks operation middleware
-func (siw *ServerInterfaceWrapper) SubmitTasks(c *fiber.Ctx) error {
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SubmitTasks(c)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
 // CancelTasks operation middleware
 func (siw *ServerInterfaceWrapper) CancelTasks(c *fiber.Ctx) error {
 
@@ -2147,8 +2080,6 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
 
-	router.Post(options.BaseURL+"/v1/tasks", wrapper.SubmitTask)
-
 	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
 
 	router.Patch(options.BaseURL+"/v1/tasks/:id", wrapper.PatchTask)
@@ -2160,8 +2091,6 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/tasks/:id/events", wrapper.TaskEvents)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
-
-	router.Post(options.BaseURL+"/v1/tasks/batch", wrapper.SubmitTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
 
@@ -3493,74 +3422,6 @@ func (response ListTasksdefaultApplicationProblemPlusJSONResponse) VisitListTask
 	return ctx.JSON(&response.Body)
 }
 
-type SubmitTaskRequestObject struct {
-	Params SubmitTaskParams
-	Body   *SubmitTaskJSONRequestBody
-}
-
-type SubmitTaskResponseObject interface {
-	VisitSubmitTaskResponse(ctx *fiber.Ctx) error
-}
-
-type SubmitTask200JSONResponse SubmittedTask
-
-func (response SubmitTask200JSONResponse) VisitSubmitTaskResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response)
-}
-
-type SubmitTask201JSONResponse SubmittedTask
-
-func (response SubmitTask201JSONResponse) VisitSubmitTaskResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response)
-}
-
-type SubmitTaskdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response SubmitTaskdefaultApplicationProblemPlusJSONResponse) VisitSubmitTaskResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
-type SubmitTasksRequestObject struct {
-	Body *SubmitTasksJSONRequestBody
-}
-
-type SubmitTasksResponseObject interface {
-	VisitSubmitTasksResponse(ctx *fiber.Ctx) error
-}
-
-type SubmitTasks201JSONResponse SubmittedBatch
-
-func (response SubmitTasks201JSONResponse) VisitSubmitTasksResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response)
-}
-
-type SubmitTasksdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response SubmitTasksdefaultApplicationProblemPlusJSONResponse) VisitSubmitTasksResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
 type CancelTasksRequestObject struct {
 	Body *CancelTasksJSONRequestBody
 }
@@ -4155,12 +4016,6 @@ type StrictServerInterface interface {
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
-	// SubmitTask Submit a task
-	// (POST /v1/tasks)
-	SubmitTask(ctx context.Context, request SubmitTaskRequestObject) (SubmitTaskResponseObject, error)
-	// SubmitTasks Submit up to 1,000 tasks
-	// (POST /v1/tasks/batch)
-	SubmitTasks(ctx context.Context, request SubmitTasksRequestObject) (SubmitTasksResponseObject, error)
 	// CancelTasks Cancel all tasks that a filter finds
 	// (POST /v1/tasks/cancel)
 	CancelTasks(ctx context.Context, request CancelTasksRequestObject) (CancelTasksResponseObject, error)
@@ -5555,86 +5410,6 @@ func (sh *strictHandler) ListTasks(ctx *fiber.Ctx, params ListTasksParams) error
 		return err
 	} else if validResponse, ok := response.(ListTasksResponseObject); ok {
 		if err := validResponse.VisitListTasksResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// SubmitTask operation middleware
-func (sh *strictHandler) SubmitTask(ctx *fiber.Ctx, params SubmitTaskParams) error {
-	var request SubmitTaskRequestObject
-
-	request.Params = params
-
-	var body SubmitTaskJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.SubmitTask(ctx.UserContext(), request.(SubmitTaskRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "SubmitTask")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(SubmitTaskResponseObject); ok {
-		if err := validResponse.VisitSubmitTaskResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// SubmitTasks operation middleware
-func (sh *strictHandler) SubmitTasks(ctx *fiber.Ctx) error {
-	var request SubmitTasksRequestObject
-
-	var body SubmitTasksJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.SubmitTasks(ctx.UserContext(), request.(SubmitTasksRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "SubmitTasks")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(SubmitTasksResponseObject); ok {
-		if err := validResponse.VisitSubmitTasksResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -126,6 +127,8 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.app.Use(s.begin)
 	s.app.Use(s.admit)
+	s.app.Post("/v1/tasks", s.submitTask)
+	s.app.Post("/v1/tasks/batch", s.submitTasks)
 	RegisterHandlers(s.app, NewStrictHandler(s, nil))
 	s.harden(s.app.Server())
 	return s, nil
@@ -150,8 +153,12 @@ func (s *Server) Shutdown(timeout time.Duration) error {
 // encode writes JSON for programs and people: without escapes for HTML.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
+	err := encodeTo(&b, v)
 	return b.Bytes(), err
+}
+
+func encodeTo(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }

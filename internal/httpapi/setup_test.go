@@ -29,7 +29,7 @@ const patience = 2 * time.Minute
 
 // bundle is an API server on a port of its own, over a database of its own.
 type bundle struct {
-	t      *testing.T
+	t      testing.TB
 	url    string
 	dbURL  string
 	store  *store.Store
@@ -76,7 +76,7 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 }
 
 // setupOn is setupWith another configuration of the store too.
-func setupOn(t *testing.T, configureStore func(*store.Config), configure func(*httpapi.Config)) *bundle {
+func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config)) *bundle {
 	t.Helper()
 	url := pgtest.Database(t, prepare)
 	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}

@@ -1,57 +1,74 @@
 package httpapi
 
 import (
-	"context"
 	"fmt"
+	"net/http"
 	"slices"
+
+	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// SubmitTask accepts one task.
-func (s *Server) SubmitTask(ctx context.Context, r SubmitTaskRequestObject) (SubmitTaskResponseObject, error) {
-	task := taskIn(*r.Body)
-	switch header := r.Params.IdempotencyKey; {
+// The two calls that take tasks come in thousands a second, and are served by hand: what is
+// generated for the others copies the whole body and each header before it looks at them.
+
+// submitTask accepts one task.
+func (s *Server) submitTask(c *fiber.Ctx) error {
+	header, err := idempotencyKey(c)
+	if err != nil {
+		return err
+	}
+	var body NewTask
+	if err := readBody(c, &body); err != nil {
+		return err
+	}
+	ctx, task := c.UserContext(), taskIn(&body)
+	switch {
 	case len(header) > asyncflow.MaxKeyLength:
-		return nil, asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d", len(header), asyncflow.MaxKeyLength)
+		return asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d", len(header), asyncflow.MaxKeyLength)
 	case header != "" && task.Options.Key != "" && header != task.Options.Key:
-		return nil, asyncflow.InvalidField("Idempotency-Key", "is another than key in the body")
+		return asyncflow.InvalidField("Idempotency-Key", "is another than key in the body")
 	case header != "":
 		task.Options.Key = header
 	}
 	if err := task.Validate(s.cfg.Store.Clock.Now(), s.cfg.MaxContext); err != nil {
-		return nil, err
+		return err
 	}
 	if err := checkContext(task.Context, s.contextQuota(ctx)); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.throttle(ctx, 1); err != nil {
-		return nil, err
+		return err
 	}
 	result := s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, []asyncflow.NewTask{task})[0]
-	if result.Err != nil {
-		return nil, result.Err
+	switch {
+	case result.Err != nil:
+		return result.Err
+	case result.Existing:
+		return writeBody(c, http.StatusOK, submittedOut(result))
 	}
-	if result.Existing {
-		return SubmitTask200JSONResponse(submittedOut(result)), nil
-	}
-	return SubmitTask201JSONResponse(submittedOut(result)), nil
+	return writeBody(c, http.StatusCreated, submittedOut(result))
 }
 
-// SubmitTasks accepts a batch: each task has a result of its own.
-func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (SubmitTasksResponseObject, error) {
-	items := r.Body.Tasks
+// submitTasks accepts a batch: each task has a result of its own.
+func (s *Server) submitTasks(c *fiber.Ctx) error {
+	var body NewTaskBatch
+	if err := readBody(c, &body); err != nil {
+		return err
+	}
+	ctx, items := c.UserContext(), body.Tasks
 	if n := len(items); n < 1 || n > asyncflow.MaxBatch {
-		return nil, asyncflow.InvalidField("tasks", "must have 1 to %d entries", asyncflow.MaxBatch)
+		return asyncflow.InvalidField("tasks", "must have 1 to %d entries", asyncflow.MaxBatch)
 	}
 	results := make([]BatchResult, len(items))
 	good := make([]asyncflow.NewTask, 0, len(items))
 	at := make([]int, 0, len(items)) // where the good ones stand in the request
 	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
-	for i, item := range items {
-		task, err := s.itemIn(item)
+	for i := range items {
+		task, err := s.itemIn(&items[i])
 		if err == nil {
 			err = task.Validate(now, s.cfg.MaxContext)
 		}
@@ -65,7 +82,7 @@ func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (S
 		good, at = append(good, task), append(at, i)
 	}
 	if err := s.throttle(ctx, len(good)); err != nil {
-		return nil, err
+		return err
 	}
 	for n, submitted := range s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, good) {
 		if submitted.Err != nil {
@@ -75,13 +92,41 @@ func (s *Server) SubmitTasks(ctx context.Context, r SubmitTasksRequestObject) (S
 		}
 		results[at[n]].Task = submittedOut(submitted)
 	}
-	return SubmitTasks201JSONResponse{Tasks: results}, nil
+	return writeBody(c, http.StatusCreated, SubmittedBatch{Tasks: results})
+}
+
+// readBody reads the body of a request, without a copy of the whole: Decode keeps nothing
+// of what it reads.
+func readBody(c *fiber.Ctx, into any) error {
+	if err := Decode(c.Request().Body(), into); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	return nil
+}
+
+// writeBody answers with a JSON document.
+func writeBody(c *fiber.Ctx, status int, doc any) error {
+	c.Status(status).Response().Header.SetContentType(fiber.MIMEApplicationJSON)
+	return encodeTo(c.Response().BodyWriter(), doc)
+}
+
+// idempotencyKey returns the header of that name, if there is one.
+func idempotencyKey(c *fiber.Ctx) (string, error) {
+	const name = "Idempotency-Key"
+	switch values := c.Request().Header.PeekAll(name); len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return string(values[0]), nil
+	default:
+		return "", fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName %s, 1 is required, but %d found", name, len(values)))
+	}
 }
 
 // itemIn returns a task of a batch, or which of its fields can't be read.
-func (s *Server) itemIn(item BatchItem) (asyncflow.NewTask, error) {
+func (s *Server) itemIn(item *BatchItem) (asyncflow.NewTask, error) {
 	if item.Err == nil {
-		return taskIn(item.NewTask), s.contract.checkRetry(item.Raw)
+		return taskIn(&item.NewTask), s.contract.checkRetry(item.Raw)
 	}
 	return asyncflow.NewTask{}, s.contract.explainTask(item.Raw, item.Err)
 }
@@ -104,7 +149,7 @@ func (s *Server) logFault(err error) {
 	}
 }
 
-func taskIn(t NewTask) asyncflow.NewTask {
+func taskIn(t *NewTask) asyncflow.NewTask {
 	task := asyncflow.NewTask{Type: t.Type, Context: t.Context, RunAt: t.RunAt, Delay: t.Delay, KeyWindow: t.KeyWindow,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey}}
 	if !t.Retry.IsZero() {

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// roomy encodes arrays as pgx does, but makes room for a whole one first. Else the buffer of
+// a statement's parameters, which is a new one each time, would grow by a quarter at a time:
+// a batch of contexts would take five times their bytes.
+type roomy struct{ *pgtype.ArrayCodec }
+
+func connectRoomy(_ context.Context, conn *pgx.Conn) error {
+	makeRoomy(conn.TypeMap())
+	return nil
+}
+
+// makeRoomy has the long arrays of the hot statements encoded so.
+func makeRoomy(types *pgtype.Map) {
+	for _, oid := range []uint32{pgtype.Int8ArrayOID, pgtype.TimestamptzArrayOID, pgtype.TextArrayOID, pgtype.JSONArrayOID, pgtype.Float4ArrayOID} {
+		if t, ok := types.TypeForOID(oid); ok {
+			if codec, ok := t.Codec.(*pgtype.ArrayCodec); ok {
+				types.RegisterType(&pgtype.Type{Name: t.Name, OID: oid, Codec: roomy{codec}})
+			}
+		}
+	}
+}
+
+// PlanEncode is that of pgx with room made first.
+func (c roomy) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	plan := c.ArrayCodec.PlanEncode(m, oid, format, value)
+	if plan == nil {
+		return nil
+	}
+	return roomyPlan{plan}
+}
+
+type roomyPlan struct{ pgtype.EncodePlan }
+
+// Encode makes a quarter more room than the array takes: for what else the statement has.
+func (p roomyPlan) Encode(value any, buf []byte) ([]byte, error) {
+	return p.EncodePlan.Encode(value, slices.Grow(buf, room(value)*5/4))
+}
+
+// moments and texts are arrays of times and texts, of which nil is NULL. Of plain slices pgx
+// would put each time on the heap, twice, and read the pointers by reflection.
+type (
+	moments = pgtype.FlatArray[*moment]
+	texts   = pgtype.FlatArray[*string]
+)
+
+type moment time.Time
+
+// TimestamptzValue is for pgx.
+func (m *moment) TimestamptzValue() (pgtype.Timestamptz, error) {
+	return pgtype.Timestamptz{Time: time.Time(*m), Valid: true}, nil
+}
+
+// momentsOf returns times as a parameter, which must stay as they are.
+func momentsOf(times []time.Time) moments {
+	out := make(moments, len(times))
+	for i := range times {
+		out[i] = (*moment)(&times[i])
+	}
+	return out
+}
+
+// room returns how many bytes an array takes in Postgres' binary format, or a little more.
+func room(array any) int {
+	const header, length, widest = 20, 4, 8
+	n := header
+	switch values := array.(type) {
+	case pgtype.FlatArray[string]:
+		for _, v := range values {
+			n += length + len(v)
+		}
+	case pgtype.FlatArray[[]byte]:
+		for _, v := range values {
+			n += length + len(v)
+		}
+	case texts:
+		for _, v := range values {
+			if n += length; v != nil {
+				n += len(*v)
+			}
+		}
+	case pgtype.ArrayGetter:
+		for _, d := range values.Dimensions() {
+			n += int(d.Length) * (length + widest)
+		}
+	}
+	return n
+}

@@ -1,0 +1,66 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Times are the same bytes, whichever way.
+func TestMoments(t *testing.T) {
+	t.Parallel()
+	types := pgtype.NewMap()
+	times := []time.Time{time.Now(), {}, time.Date(1999, 1, 1, 0, 0, 0, 1000, time.FixedZone("", 3600))}
+	want, err := types.Encode(pgtype.TimestamptzArrayOID, pgtype.BinaryFormatCode, append([]*time.Time{nil}, &times[0], &times[1], &times[2]), nil)
+	require.NoError(t, err)
+	got, err := types.Encode(pgtype.TimestamptzArrayOID, pgtype.BinaryFormatCode, append(store.Moments{nil}, store.MomentsOf(times)...), nil)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// Arrays with room made first are the same bytes, and take fewer buffers.
+func TestRoomyArrays(t *testing.T) { // not parallel: it counts allocations
+	plain, roomy := pgtype.NewMap(), pgtype.NewMap()
+	store.MakeRoomy(roomy)
+	const n = 1000
+	text := strings.Repeat("x", 200)
+	var pointers pgtype.FlatArray[*string]
+	var documents pgtype.FlatArray[[]byte]
+	for range n {
+		pointers, documents = append(pointers, &text), append(documents, []byte(text))
+	}
+	for _, c := range []struct {
+		oid  uint32
+		long any
+		some []any
+	}{
+		{pgtype.Int8ArrayOID, make([]int64, n), []any{[]int64{1, -1}, []int64{}, []int64(nil)}},
+		{pgtype.TimestamptzArrayOID, make([]time.Time, n), []any{[]time.Time{time.Now()}, []*time.Time{nil, {}}}},
+		{pgtype.Float4ArrayOID, make([]float32, n), []any{[]*float32{nil, new(float32)}}},
+		{pgtype.TextArrayOID, strings.Split(strings.Repeat(text+",", n), ","), []any{[]string{"", "ä"}, []*string{nil, &text}}},
+		{pgtype.TextArrayOID, pointers, []any{pgtype.FlatArray[*string]{nil, &text}}},
+		{pgtype.JSONArrayOID, documents, []any{pgtype.FlatArray[[]byte]{nil, {}, []byte("1")}, []string{"1"}, []*string{nil, &text}}},
+	} {
+		for _, value := range append(c.some, c.long) {
+			want, err := plain.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
+			require.NoError(t, err)
+			got, err := roomy.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
+			require.NoError(t, err)
+			require.Equal(t, want, got, "%T", value)
+		}
+		buffers := func(types *pgtype.Map) float64 {
+			return testing.AllocsPerRun(3, func() {
+				_, err := types.Encode(c.oid, pgtype.BinaryFormatCode, c.long, make([]byte, 0, 256))
+				require.NoError(t, err)
+			})
+		}
+		assert.Less(t, buffers(roomy), buffers(plain)-5, fmt.Sprintf("%T", c.long))
+	}
+}
