@@ -92,6 +92,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 			return person{}, context.Cause(ctx)
 		}
 	}
+	var workers sync.WaitGroup
 	for name, c := range map[string]struct {
 		secret string
 		batch  int
@@ -105,13 +106,14 @@ func TestPackageWorkerPasses(t *testing.T) {
 		"later":        {signing.NewSecret(), 0, -1, slow, []string{"batch"}},
 		"batch, later": {signing.NewSecret(), 3, -1, slow, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second, ReportTime: 8 * time.Second}, sdkWorker(t, c.secret, c.within, c.work))
-			require.Empty(t, named(report, Failed), "%+v", report)
-			require.Equal(t, c.other, named(report, NotApplicable), "%+v", report)
+		handler := sdkWorker(t, c.secret, c.within, c.work)
+		workers.Go(func() { // they mostly wait: more at once than there are cores
+			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second, ReportTime: 8 * time.Second}, handler)
+			assert.Empty(t, named(report, Failed), "%s: %+v", name, report)
+			assert.Equal(t, c.other, named(report, NotApplicable), "%s: %+v", name, report)
 		})
 	}
+	workers.Wait()
 }
 
 // Each check fails with a worker that gets wrong what it is there for, and no other does but
@@ -124,7 +126,7 @@ func TestBadWorkers(t *testing.T) {
 		for _, check := range c.fails {
 			failed[check] = true
 		}
-		workers.Go(func() { // they mostly wait: more at once than there are cores
+		workers.Go(func() {
 			b := c.worker
 			b.t, b.secret = t, signing.NewSecret()
 			report := tryOut(t, Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
