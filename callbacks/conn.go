@@ -13,7 +13,9 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -114,22 +116,27 @@ func (c *conn) send(req *http.Request) error {
 	return err
 }
 
-// writeRequest writes a request as net/http would, but in one go: its own way sorts headers, and
-// asks what is known here. The length of the body must be known.
+// writeRequest writes a request as net/http does, which sorts headers first and looks for
+// what can't be here: where it ends is told by Content-Length alone, and no more than that
+// many bytes of the body are written. Names of hosts are as Egress wants them.
 func writeRequest(w *bufio.Writer, req *http.Request) error {
 	if req.Body != nil {
 		defer req.Body.Close()
 	}
 	host, err := httpguts.PunycodeHostPort(cmp.Or(req.Host, req.URL.Host))
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !httpguts.ValidHostHeader(host):
-		return errors.New("invalid host")
-	case req.ContentLength < 0:
-		return errors.New("a request's body has no known length")
 	}
-	b := append(append(append(w.AvailableBuffer(), req.Method...), ' '), req.URL.RequestURI()...)
+	uri := req.URL.RequestURI()
+	switch {
+	case !httpguts.ValidHostHeader(host) || strings.Contains(host, "%"):
+		return errors.New("the request's host is invalid")
+	case strings.ContainsFunc(uri, unicode.IsControl):
+		return errors.New("the request's URL has control characters")
+	case req.ContentLength < 0:
+		return errors.New("the length of the request's body isn't known")
+	}
+	b := append(append(append(w.AvailableBuffer(), req.Method...), ' '), uri...)
 	b = append(append(append(b, " HTTP/1.1\r\nHost: "...), host...), "\r\n"...)
 	header := headerOf(req)
 	if header["User-Agent"] == nil { // some servers refuse requests without one
@@ -144,9 +151,18 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	if _, err := w.Write(append(b, "\r\n\r\n"...)); err != nil || req.Body == nil {
 		return err
 	}
-	n, err := io.Copy(w, req.Body)
-	if err == nil && n != req.ContentLength {
-		err = fmt.Errorf("http: ContentLength=%d with Body length %d", req.ContentLength, n)
+	return writeBody(w, req)
+}
+
+// writeBody writes as much of a body as was announced. If it has another length, it fails.
+func writeBody(w *bufio.Writer, req *http.Request) error {
+	n, err := io.Copy(w, io.LimitReader(req.Body, req.ContentLength))
+	if err != nil {
+		return err
+	}
+	more, err := io.Copy(io.Discard, req.Body)
+	if err == nil && n+more != req.ContentLength {
+		err = fmt.Errorf("the request has Content-Length %d with Body length %d", req.ContentLength, n+more)
 	}
 	return err
 }

@@ -88,7 +88,7 @@ func (i *idle) add(c *conn) (over *conn) {
 func (i *idle) drop(c *conn) {
 	i.all.Remove(c.place)
 	kept := i.by[c.to]
-	at := len(kept) - 1 // mostly
+	at := len(kept) - 1 // mostly it is the last one
 	for kept[at] != c {
 		at--
 	}

@@ -21,8 +21,8 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	if req.Header, err = s.header(first.Endpoint, deliveryID(first.Lease), first.At, body); err == nil {
-		err = s.permits(req.URL)
+	if err = s.permits(req.URL); err == nil {
+		req.Header, err = s.header(first.Endpoint, deliveryID(first.Lease), first.At, body)
 	}
 	if err == nil {
 		err = alter(req, body)

@@ -163,32 +163,37 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 // post sends a signed body to an endpoint, with its settings; nil: it has none. One
 // that is answered with 401 has its next request log in anew.
 func (s *Sender) post(ctx context.Context, e *asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
-	header, err := s.header(e, id, at, body)
+	h := &headed{Context: ctx}
+	req, err := retryablehttp.NewRequestWithContext(h, http.MethodPost, e.URL, body)
+	if err == nil {
+		err = s.permits(req.URL)
+	}
+	if err == nil {
+		h.header, err = s.header(e, id, at, body)
+	}
+	client, used := s.client, login{}
+	if err == nil && set != nil {
+		used, client, err = s.apply(h, set)
+	}
 	if err != nil {
-		return nil, err
-	}
-	client := s.client
-	var login login
-	if set != nil {
-		if login, err = set.apply(ctx, header, s.tokens); err != nil {
-			return nil, err
-		}
-		if client, err = s.routes.to(set.tls); err != nil {
-			return nil, err
-		}
-	}
-	req, err := retryablehttp.NewRequestWithContext(&headed{ctx, header}, http.MethodPost, e.URL, body)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.permits(req.URL); err != nil {
 		return nil, err
 	}
 	resp, err := client.Do(req)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		login.refused()
+		used.refused()
 	}
 	return resp, err
+}
+
+// apply sets the headers that an endpoint's settings ask for, and returns how it has logged
+// in, and the client that has its certificates.
+func (s *Sender) apply(h *headed, set *settings) (login, *retryablehttp.Client, error) {
+	used, err := set.apply(h, h.header, s.tokens)
+	if err != nil {
+		return login{}, nil, err
+	}
+	client, err := s.routes.to(set.tls)
+	return used, client, err
 }
 
 // permits checks where a request goes: the policy may be newer than the endpoint.

@@ -21,7 +21,7 @@ const dialTimeout = 10 * time.Second
 // could become a huge one), a redirect is an answer like any, and each request is sent
 // once.
 //
-// It does the work of http.Transport with the writer and the parser of net/http, but in
+// It does the work of http.Transport with the parser of net/http, but in
 // the goroutine that has the request: a request costs no channels and no switches
 // between goroutines, and a connection that is kept has neither goroutines nor buffers.
 // It has no CloseIdleConnections on purpose: go-retryablehttp calls that after each
@@ -66,8 +66,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// headed is a context with headers for a request in it. There http.Client doesn't copy them
-// for redirects, which no request follows.
+// headed is a context with the headers of a request in it, which has none itself then.
+// There http.Client doesn't copy them for redirects, which no request follows.
 type headed struct {
 	context.Context
 	header http.Header
@@ -110,7 +110,7 @@ func checkHeaders(h http.Header) error {
 }
 
 // framing tells whether a header says where a request ends, or whose it is: those are
-// writeRequest's.
+// writeRequest's. Users can't set them anyway; this is the last look.
 func framing(name string) bool {
 	switch textproto.CanonicalMIMEHeaderKey(name) {
 	case "Host", "Content-Length", "Transfer-Encoding", "Trailer":

@@ -90,14 +90,46 @@ func TestHeadersThatAreRefused(t *testing.T) {
 	require.Empty(t, w.all())
 }
 
-// A request whose length nobody knows isn't sent.
-func TestUnknownLengthIsRefused(t *testing.T) {
+// Of a body that has another length than was said, no more is sent than that, and it fails.
+func TestBodiesOfAnotherLength(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, reply(200, ""))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, io.MultiReader(strings.NewReader("x")))
-	require.NoError(t, err)
-	req.ContentLength = -1
-	_, err = setup(t).transport.RoundTrip(req)
-	require.ErrorContains(t, err, "no known length")
-	require.Empty(t, w.all())
+	for _, c := range []struct {
+		announced int64
+		body      io.Reader
+		says      string
+		sent      int // of the body
+	}{
+		{0, io.MultiReader(strings.NewReader("x")), "Content-Length 0 with Body length 1", 0}, // as http.NewRequest leaves it
+		{-1, io.MultiReader(strings.NewReader("x")), "isn't known", -1},
+		{5000, strings.NewReader(strings.Repeat("x", 5001)), "Content-Length 5000 with Body length 5001", 5000},
+		{5000, strings.NewReader(strings.Repeat("x", 4999)), "Content-Length 5000 with Body length 4999", 4999},
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://worker.test", c.body)
+		require.NoError(t, err)
+		req.ContentLength = c.announced
+		var sent bytes.Buffer
+		w := bufio.NewWriter(&sent)
+		require.ErrorContains(t, writeRequest(w, req), c.says)
+		require.NoError(t, w.Flush())
+		_, body, _ := strings.Cut(sent.String(), "\r\n\r\n")
+		require.Len(t, body, max(0, c.sent))
+		require.Equal(t, c.sent >= 0, sent.Len() > 0)
+	}
+}
+
+// What can't stand in the first lines isn't written.
+func TestFirstLinesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for says, alter := range map[string]func(*http.Request){
+		"host is invalid":    func(r *http.Request) { r.Host = "a\r\nb" },
+		"host is invalid ":   func(r *http.Request) { r.Host = "[fe80::1%eth0]" },
+		"control characters": func(r *http.Request) { r.URL.Opaque = "/a\r\nb" },
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://worker.test", http.NoBody)
+		require.NoError(t, err)
+		alter(req)
+		var sent bytes.Buffer
+		require.ErrorContains(t, writeRequest(bufio.NewWriter(&sent), req), strings.TrimSpace(says))
+		require.Zero(t, sent.Len())
+	}
 }

@@ -180,13 +180,14 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 
 // finish has settlements written, and gives up the tasks.
 func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
-	bytes := 0 // that are no longer needed
+	var contexts, outputs int // bytes
 	for i := range settlements {
 		s := &settlements[i]
-		bytes += len(s.Lease.Context) - len(s.Outcome.Output) // which is kept until it is written
-		s.Lease.Context = nil
+		contexts += len(s.Lease.Context)
+		outputs += len(s.Outcome.Output)
+		s.Lease.Context = nil // no longer needed
 	}
-	d.load.end(t.Key(), bytes)
+	d.load.answered(t.Key(), len(settlements), contexts, outputs)
 	d.store.SettleAll(t.Tenant, settlements, func(s *asyncflow.Settlement, r store.Settled) {
 		if written := len(s.Outcome.Output); written > 0 {
 			d.load.end(t.Key(), written)

@@ -23,7 +23,8 @@ type Sender interface {
 type Config struct {
 	// Concurrency is the most tasks that the node holds at once; 0: 1024.
 	Concurrency int
-	// ContextBytes bounds the memory for the contexts of these tasks; 0: 64 MiB. See load.
+	// ContextBytes bounds the memory for the contexts of these tasks, and for outputs that
+	// aren't written yet; 0: 64 MiB. See load.
 	ContextBytes int
 	// Grace is how long attempts under way may take to end after a stop; 0: 20 s.
 	Grace time.Duration

@@ -8,10 +8,9 @@ import (
 )
 
 // load bounds the memory for the contexts of the tasks that the node has under way, and for
-// the outputs of those that have ended until they are written. How long a context is shows
-// once its task is leased: before, it is taken to be like those of its type lately. So what
-// is under way may be over the bound by what a lease has above that average, and by outputs
-// that are longer than their contexts.
+// the outputs of those that have ended until they are written. How long they are shows once
+// a task is leased or has ended: before, it is taken to be like those of its type lately. So
+// what is under way may be over the bound by what some have above that average.
 type load struct {
 	most int
 
@@ -19,7 +18,7 @@ type load struct {
 	bytes  int                       // of all contexts and outputs
 	types  map[store.TypeKey]int     // of those of a type; without zeros
 	coming map[store.TypeKey]int     // tasks for which room is reserved; without zeros
-	mean   map[store.TypeKey]float64 // bytes of a context of a type lately
+	mean   map[store.TypeKey]float64 // bytes of a task of a type lately: its context, or its output
 }
 
 const (
@@ -34,7 +33,7 @@ func newLoad(most int) *load {
 	return &load{most: most, types: map[store.TypeKey]int{}, coming: map[store.TypeKey]int{}, mean: map[store.TypeKey]float64{}}
 }
 
-// meanOf returns the bytes that a context of a type is taken to have. l.mu is held.
+// meanOf returns the bytes that a task of a type is taken to have. l.mu is held.
 func (l *load) meanOf(key store.TypeKey) float64 {
 	if mean, ok := l.mean[key]; ok {
 		return mean
@@ -87,15 +86,30 @@ func (l *load) begin(key store.TypeKey, leases []asyncflow.Lease) {
 	defer l.mu.Unlock()
 	l.reserve(key, -len(leases))
 	l.add(key, sum)
-	mean := max(1, float64(sum)/float64(len(leases)))
+	l.learn(key, sum, len(leases))
+}
+
+// learn takes in how many bytes some tasks of a type had. l.mu is held.
+func (l *load) learn(key store.TypeKey, bytes, tasks int) {
+	mean := max(1, float64(bytes)/float64(tasks))
 	if before, ok := l.mean[key]; ok && before > mean { // one that falls may rise again
 		mean = (3*before + mean) / 4
 	}
 	l.mean[key] = mean
 }
 
-// end takes in that so many bytes of a type are no longer needed, or (bytes < 0) that there
-// are more.
+// answered takes in that tasks of a type have outputs, which are kept until they are
+// written, in place of their contexts.
+func (l *load) answered(key store.TypeKey, tasks, contexts, outputs int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(key, outputs-contexts)
+	if outputs > contexts {
+		l.learn(key, outputs, tasks)
+	}
+}
+
+// end takes in that so many bytes of a type are no longer needed.
 func (l *load) end(key store.TypeKey, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -122,7 +122,7 @@ func (s *Store) rollOn(ctx context.Context, t *Type, items []*submitItem) (*Type
 	var again []*submitItem
 	for _, item := range items {
 		if !inserted[item.id] {
-			moved := *item
+			moved := *item // the batch stays of one roll: it may still have to be split
 			again = append(again, &moved)
 		}
 	}

@@ -60,7 +60,8 @@ func (ns *numbers) take(ctx context.Context, t *Type, n int) ([]int64, error) {
 	return out, nil
 }
 
-// atHand is take where the database isn't needed; nil: it is.
+// atHand returns n fresh numbers of the block that is there, ascending; nil: it has not as
+// many, or none for now.
 func (ns *numbers) atHand(t *Type, n int) []int64 {
 	b := ns.block(t.Key())
 	b.mu.Lock()

@@ -29,8 +29,8 @@ type Submitted struct {
 	Err       error
 }
 
-// submitItem is a task on its way into a batch. The bytes in it are its own, or its
-// context's, which nobody changes.
+// submitItem is a task on its way into a batch. It shares nothing with the caller but the
+// context, which nobody changes.
 type submitItem struct {
 	id      int64
 	verdict asyncflow.Verdict // where its first token row goes

@@ -41,7 +41,7 @@ type serveCmd struct {
 	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Quotas of tenants that have none of their own, such as pending_tasks=1000000. Several by commas."`
 
 	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"1024" help:"The most tasks that this node has under way at once."`
-	ContextBytes int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864" help:"About the most bytes of contexts that this node has under way at once."`
+	ContextBytes int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864" help:"About the most bytes of contexts, and of outputs that aren't written yet, that this node has under way at once."`
 	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts under way may take to end after a stop."`
 	Pool         int           `env:"ASYNCFLOW_POOL" default:"10" help:"Connections for requests and governance."`
 	HotPool      int           `env:"ASYNCFLOW_HOT_POOL" default:"8" help:"Connections that submit, lease and settle."`

@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
-// Every answer that a test gets is held against the contract, but for benchmarks. And when all tests have
-// run, each answer that the contract has was given to one of them.
+// Every answer that a test gets is held against the contract (not those of benchmarks). And
+// when all tests have run, each answer that the contract has was given to one of them.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" { // it would be what is measured

@@ -111,7 +111,7 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 }
 
 // explain finds out which field it was when a body could not be read into its
-// type: generated code says no more than that it was wrong.
+// type: a decoder says no more than that it was wrong.
 func (s *Server) explain(c *fiber.Ctx, err error) error {
 	var web *fiber.Error
 	if !errors.As(err, &web) || web.Code != fiber.StatusBadRequest {

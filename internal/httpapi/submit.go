@@ -119,7 +119,7 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	case 1:
 		return string(values[0]), nil
 	default:
-		return "", fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName %s, 1 is required, but %d found", name, len(values)))
+		return "", asyncflow.InvalidField(name, "is given %d times", len(values))
 	}
 }
 
