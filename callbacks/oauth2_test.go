@@ -250,3 +250,13 @@ func TestOAuth2IsGuarded(t *testing.T) {
 	require.Contains(t, o.Error, "the endpoint's token_url is where the operator lets no delivery go")
 	require.Zero(t, s.count())
 }
+
+// Nobody logs in for a delivery that may not go where it is to go.
+func TestOAuth2ComesAfterTheGuard(t *testing.T) {
+	t.Parallel()
+	s := newTokenServer(t)
+	r := setup(t, func(c *Config) { c.Egress = policy(t, []string{"127.0.0.0/8"}, []string{"worker.example.com"}) })
+	o := r.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", s.outbound()))
+	require.Contains(t, o.Error, "the endpoint's URL is where the operator lets no delivery go")
+	require.Zero(t, s.count())
+}
