@@ -9,13 +9,15 @@ import (
 // A gatherer makes batches out of single items: while one batch of a task type
 // is written, the next one fills. An item on its own is written at once; under
 // load a batch waits until linger has passed since the last one began, or until
-// it is full. Batches of one type are written by at most writersPerType at a
-// time; an item belongs to exactly one batch.
+// it is full. At most so many batches of one type are written at a time: one for
+// each kind of item that doesn't wait for others, as larger batches cost less. An
+// item belongs to exactly one batch.
 type gatherer[T any] struct {
-	ctx    context.Context // of the writing: no caller's
-	most   int
-	linger time.Duration
-	write  func(context.Context, TypeKey, []T)
+	ctx     context.Context // of the writing: no caller's
+	writers int             // how many batches of one type may be under way
+	most    int             // items of a batch
+	linger  time.Duration
+	write   func(context.Context, TypeKey, []T)
 
 	mu      sync.Mutex
 	queues  map[TypeKey]*queue[T]
@@ -29,12 +31,8 @@ type queue[T any] struct {
 	timer   bool      // a flush is scheduled
 }
 
-// writersPerType is how many batches of one type may be under way: one commits
-// while the next is put together.
-const writersPerType = 2
-
-func newGatherer[T any](ctx context.Context, most int, linger time.Duration, write func(context.Context, TypeKey, []T)) *gatherer[T] {
-	return &gatherer[T]{ctx: ctx, most: most, linger: linger, write: write, queues: map[TypeKey]*queue[T]{}}
+func newGatherer[T any](ctx context.Context, writers, most int, linger time.Duration, write func(context.Context, TypeKey, []T)) *gatherer[T] {
+	return &gatherer[T]{ctx: ctx, writers: writers, most: most, linger: linger, write: write, queues: map[TypeKey]*queue[T]{}}
 }
 
 // add hands items over. write gets them on a context of its own, and tells each
@@ -54,7 +52,7 @@ func (g *gatherer[T]) add(key TypeKey, items ...T) {
 
 // schedule starts what may be written now. g.mu is held.
 func (g *gatherer[T]) schedule(key TypeKey, q *queue[T]) {
-	for q.writing < writersPerType && len(q.items) > 0 {
+	for q.writing < g.writers && len(q.items) > 0 {
 		if rest := g.linger - time.Since(q.last); rest > 0 && len(q.items) < g.most {
 			if !q.timer {
 				q.timer = true

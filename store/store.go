@@ -127,13 +127,13 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.minutes = newEndpointMinutes()
 	var writing context.Context
 	writing, s.giveUp = context.WithCancel(context.Background())
-	s.submits = newGatherer(writing, submitBatch, submitLinger, s.writeSubmits)
-	s.keyed = newGatherer(writing, submitBatch, submitLinger, s.writeKeyed)
-	s.settles = newGatherer(writing, settleBatch, settleLinger, s.writeSettlements)
-	s.reports = newGatherer(writing, settleBatch, reportLinger, s.writeSettlements)
-	s.extends = newGatherer(writing, settleBatch, settleLinger, s.writeExtends)
-	s.leasesOf = newGatherer(writing, settleBatch, leaseOfLinger, s.readLeases)
-	s.unholds = newGatherer(writing, settleBatch, settleLinger, s.writeUnholds)
+	s.submits = newGatherer(writing, 1, submitBatch, submitLinger, s.writeSubmits)
+	s.keyed = newGatherer(writing, 2, submitBatch, submitLinger, s.writeKeyed) // may wait for another node's submit
+	s.settles = newGatherer(writing, 1, settleBatch, settleLinger, s.writeSettlements)
+	s.reports = newGatherer(writing, 1, settleBatch, reportLinger, s.writeSettlements)
+	s.extends = newGatherer(writing, 1, settleBatch, settleLinger, s.writeExtends)
+	s.leasesOf = newGatherer(writing, 2, settleBatch, leaseOfLinger, s.readLeases)
+	s.unholds = newGatherer(writing, 1, settleBatch, settleLinger, s.writeUnholds)
 	return s, s.Catalog.Refresh(ctx)
 }
 
