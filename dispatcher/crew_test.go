@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +20,11 @@ func work(c *crew, n int) {
 	synctest.Wait()
 }
 
-func (c *crew) resting() int {
+// resting returns those that have nothing to do.
+func (c *crew) resting() []chan func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.idle)
+	return slices.Clone(c.idle)
 }
 
 // Goroutines are used again, the one that was busy last first; those that nobody needs end
@@ -33,15 +35,17 @@ func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &crew{}
 		work(c, 5)
-		require.Equal(t, 5, c.resting())
-		last := c.idle[4]
-		c.do(func() {})
-		require.NotContains(t, c.idle, last)
+		require.Len(t, c.resting(), 5)
+		last := c.resting()[4]
+		busy := make(chan struct{})
+		c.do(func() { <-busy })
+		require.NotContains(t, c.resting(), last)
+		close(busy)
 		synctest.Wait()
-		require.Equal(t, last, c.idle[4])
+		require.Equal(t, last, c.resting()[4])
 		work(c, 3)
 		work(c, 5)
-		require.Equal(t, 5, c.resting(), "they are the same ones")
+		require.Len(t, c.resting(), 5, "they are the same ones")
 
 		pass := func() {
 			time.Sleep(crewLook)
@@ -51,17 +55,17 @@ func TestCrew(t *testing.T) {
 		for range 3 {
 			work(c, 2)
 			pass()
-			require.Equal(t, 2, c.resting(), "three had nothing to do all the while")
+			require.Len(t, c.resting(), 2, "three had nothing to do all the while")
 		}
 		pass()
-		require.Zero(t, c.resting())
+		require.Empty(t, c.resting())
 
 		work(c, 4)
-		busy := make(chan struct{})
+		busy = make(chan struct{})
 		c.do(func() { <-busy })
 		c.dismiss()
 		synctest.Wait()
-		require.Zero(t, c.resting())
+		require.Empty(t, c.resting())
 		close(busy)
 		ran := false
 		c.do(func() { ran = true })
