@@ -135,10 +135,11 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 	d.load.end(t.Key(), len(v.Lease.Context))
 	v.Lease.Context = nil // no longer needed
 	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o, Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
-	d.store.Accept(t.Tenant, v.Lease, v.Deadline, func(err error) {
+	tenant, id := t.Tenant, v.Lease.ID
+	d.store.Accept(tenant, v.Lease, v.Deadline, func(err error) {
 		if err != nil {
 			d.log.Error("can't keep the lease of an accepted task: it may be delivered again",
-				"tenant", t.Tenant, "task", v.Lease.ID.String(), "error", err)
+				"tenant", tenant, "task", id.String(), "error", err)
 		}
 	})
 	d.release(t)

@@ -4,23 +4,35 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/asyncflow/asyncflow"
 )
 
-// acceptedWait is how long it isn't written down that a delivery was answered with 202. The
-// lease stands longer (LeaseMargin), and a report that comes within that time spares the
-// database the change. If the node dies meanwhile, the attempt is lost with its lease,
-// unless the report comes before.
-const acceptedWait = time.Second
+const (
+	// acceptedWait is how long it isn't written down that a delivery was answered with
+	// 202. A report that comes within that time spares the database the change. If the
+	// node dies meanwhile, the attempt is lost once the timeout of its stage is over,
+	// unless the report comes before.
+	acceptedWait = 5 * time.Second
+	// acceptedMargin is what a lease must have left after that: time to write it.
+	acceptedMargin = 2 * time.Second
+	// acceptedTick lets leases wait for others to be extended with them.
+	acceptedTick = 50 * time.Millisecond
+	// acceptedMost bounds the leases that are remembered; each takes half a kilobyte.
+	acceptedMost = 1 << 15
+)
 
-// accepted are the leases of deliveries that were answered with 202, until they are
-// extended.
+// accepted are the last leases whose deliveries were answered with 202 by this node's
+// workers, until reports end them: reports for these need no look at the database, and no
+// extension, if they come soon.
 type accepted struct {
-	mu     sync.Mutex
-	leases map[acceptedKey]*acceptedLease
-}
+	wait time.Duration
 
-func newAccepted() *accepted { return &accepted{leases: map[acceptedKey]*acceptedLease{}} }
+	mu     sync.Mutex
+	leases *simplelru.LRU[acceptedKey, *acceptedLease] // in the order in which they came
+	due    []acceptedDue                               // in that order, too; reported ones stay in it
+}
 
 type acceptedKey struct {
 	TypeKey
@@ -32,46 +44,84 @@ func acceptedKeyOf(tenant string, id asyncflow.TaskID, seq int) acceptedKey {
 }
 
 type acceptedLease struct {
-	lease  asyncflow.Lease
-	extend extendItem
-	timer  *time.Timer
+	asyncflow.Lease
+	deadline time.Time
+	written  func(error)
+	pending  bool // it is still to be extended
+}
+
+func (a *acceptedLease) extension() extendItem {
+	return extendItem{a.ID.Number, a.Seq, a.deadline, &a.Until, func(_ bool, err error) { a.written(err) }}
+}
+
+// acceptedDue says when a lease is to be extended.
+type acceptedDue struct {
+	key acceptedKey
+	at  time.Time
+}
+
+func newAccepted() *accepted {
+	leases, err := simplelru.NewLRU[acceptedKey, *acceptedLease](acceptedMost, nil)
+	if err != nil {
+		panic(err) // the size is a constant
+	}
+	return &accepted{wait: acceptedWait, leases: leases}
 }
 
 // Accept takes in that the delivery of a lease was answered with 202: the lease is
-// extended until deadline, unless a report or a heartbeat comes within a second. If it is,
-// written is called with how that went.
+// extended until deadline, unless a report or a heartbeat comes within some seconds. If it
+// is, written is called with how that went.
 func (s *Store) Accept(tenant string, l asyncflow.Lease, deadline time.Time, written func(error)) {
 	l.Context = nil // it would stay in memory
 	key := acceptedKeyOf(tenant, l.ID, l.Seq)
-	item := extendItem{l.ID.Number, l.Seq, deadline, &l.Until, func(_ bool, err error) { written(err) }}
-	if l.Until.Sub(s.Clock.Now()) < 3*acceptedWait { // the node was held up
-		s.extends.add(key.TypeKey, item)
-		return
-	}
+	a := &acceptedLease{l, deadline, written, true}
 	s.accepted.mu.Lock()
 	defer s.accepted.mu.Unlock()
-	timer := time.AfterFunc(acceptedWait, func() { s.extendAccepted(key) })
-	s.accepted.leases[key] = &acceptedLease{l, item, timer}
+	if s.accepted.leases.Len() == acceptedMost {
+		oldest, _, _ := s.accepted.leases.GetOldest()
+		s.extendAccepted(oldest)
+		s.accepted.leases.Remove(oldest)
+	}
+	s.accepted.leases.Add(key, a)
+	if l.Until.Sub(s.Clock.Now()) < s.accepted.wait+acceptedMargin {
+		s.extendAccepted(key)
+		return
+	}
+	if s.accepted.due = append(s.accepted.due, acceptedDue{key, time.Now().Add(s.accepted.wait)}); len(s.accepted.due) == 1 {
+		time.AfterFunc(s.accepted.wait, s.extendDue)
+	}
 }
 
-// Accepted returns the lease of an attempt whose delivery was answered with 202 within the
-// last second, as far as this node knows.
+// Accepted returns the lease of an attempt whose delivery was answered with 202, as far as
+// this node knows: it need not stand any more.
 func (s *Store) Accepted(tenant string, id asyncflow.TaskID, seq int) (l asyncflow.Lease, ok bool) {
 	s.accepted.mu.Lock()
 	defer s.accepted.mu.Unlock()
-	if a := s.accepted.leases[acceptedKeyOf(tenant, id, seq)]; a != nil {
-		return a.lease, true
+	if a, ok := s.accepted.leases.Peek(acceptedKeyOf(tenant, id, seq)); ok {
+		return a.Lease, true
 	}
 	return l, false
 }
 
-// extendAccepted has a lease extended, if nothing else has become of it.
-func (s *Store) extendAccepted(key acceptedKey) {
+// extendDue has those extended whose time has come.
+func (s *Store) extendDue() {
 	s.accepted.mu.Lock()
 	defer s.accepted.mu.Unlock()
-	if a := s.accepted.leases[key]; a != nil {
-		s.extends.add(key.TypeKey, a.extend)
-		delete(s.accepted.leases, key)
+	now := time.Now()
+	for len(s.accepted.due) > 0 && !s.accepted.due[0].at.After(now) {
+		s.extendAccepted(s.accepted.due[0].key)
+		s.accepted.due = s.accepted.due[1:]
+	}
+	if len(s.accepted.due) > 0 {
+		time.AfterFunc(max(s.accepted.due[0].at.Sub(now), acceptedTick), s.extendDue)
+	}
+}
+
+// extendAccepted has a lease extended, if nothing else has become of it. The lock is held.
+func (s *Store) extendAccepted(key acceptedKey) {
+	if a, ok := s.accepted.leases.Peek(key); ok && a.pending {
+		a.pending = false
+		s.extends.add(key.TypeKey, a.extension())
 	}
 }
 
@@ -79,21 +129,29 @@ func (s *Store) extendAccepted(key acceptedKey) {
 func (s *Store) extendAllAccepted() {
 	s.accepted.mu.Lock()
 	defer s.accepted.mu.Unlock()
-	for key, a := range s.accepted.leases {
-		a.timer.Stop()
-		s.extends.add(key.TypeKey, a.extend)
+	for _, key := range s.accepted.leases.Keys() {
+		s.extendAccepted(key)
 	}
-	clear(s.accepted.leases)
 }
 
-// forget drops a lease whose change is on its way, and returns it; nil if it isn't there.
+// extended says that a newer extension of a lease is on its way.
+func (a *accepted) extended(key acceptedKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if found, ok := a.leases.Peek(key); ok {
+		found.pending = false
+	}
+}
+
+// forget drops a lease whose end is on its way, and returns it if it was still to be
+// extended.
 func (a *accepted) forget(key acceptedKey) *acceptedLease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	found := a.leases[key]
-	if found != nil {
-		found.timer.Stop()
-		delete(a.leases, key)
+	found, _ := a.leases.Peek(key)
+	a.leases.Remove(key)
+	if found == nil || !found.pending {
+		return nil
 	}
 	return found
 }

@@ -19,6 +19,7 @@ func (b *bundle) accepting() (*store.Store, asyncflow.Lease) {
 	pipe := b.put(twoStages())
 	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: "accepting", Pool: 2, HotPool: 2, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(b.t, err)
+	s.SetAcceptedWait(200 * time.Millisecond)
 	b.submit(newTask(`1`))
 	return s, b.lease(pipe, 1)[0]
 }
@@ -46,7 +47,29 @@ func TestAcceptIsWritten(t *testing.T) {
 	require.NoError(t, <-written)
 	assert.True(t, deadline.Equal(b.until()))
 	_, ok = s.Accepted(tenant, l.ID, l.Seq)
+	assert.True(t, ok, "reports still need no look at the database")
+}
+
+// Of more than can be remembered, the oldest are written at once.
+func TestAcceptIsBounded(t *testing.T) {
+	b := setup(t)
+	s, l := b.accepting()
+	defer s.Close()
+	s.SetAcceptedWait(time.Hour)
+	l.Until = l.Until.Add(2 * time.Hour)
+	written := make(chan asyncflow.TaskID, store.AcceptedMost+1)
+	for range store.AcceptedMost + 1 {
+		id := l.ID
+		s.Accept(tenant, l, l.Until.Add(time.Hour), func(error) { written <- id })
+		l.ID.Number++
+	}
+	first := <-written
+	_, ok := s.Accepted(tenant, first, l.Seq)
 	assert.False(t, ok)
+	first.Number++
+	_, ok = s.Accepted(tenant, first, l.Seq)
+	assert.True(t, ok)
+	assert.Empty(t, written)
 }
 
 // Whatever was not written yet is when the store closes.
@@ -128,10 +151,9 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 	b := setup(t)
 	s, l := b.accepting()
 	defer s.Close()
-	l.Until = s.Clock.Now().Add(2 * time.Second)
+	s.SetAcceptedWait(time.Hour)
+	l.Until = s.Clock.Now().Add(time.Hour)
 	written := make(chan error, 1)
 	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
-	_, ok := s.Accepted(tenant, l.ID, l.Seq)
-	assert.False(t, ok)
 	require.NoError(t, <-written)
 }

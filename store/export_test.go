@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -203,3 +204,9 @@ var InsertAudit = insertAudit
 
 // ForgetWritten has an act look as after a commit whose answer was lost.
 func (a *Act) ForgetWritten() { a.written = false }
+
+// SetAcceptedWait sets how long it isn't written down that a delivery was answered with 202.
+func (s *Store) SetAcceptedWait(d time.Duration) { s.accepted.wait = d }
+
+// AcceptedMost is how many leases of such deliveries are remembered.
+const AcceptedMost = acceptedMost

@@ -23,7 +23,7 @@ type extendItem struct {
 // Extend moves the time of a lease, if it still stands, and calls done with
 // whether it does.
 func (s *Store) Extend(tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error)) {
-	s.accepted.forget(acceptedKeyOf(tenant, l.ID, l.Seq)) // a heartbeat is newer
+	s.accepted.extended(acceptedKeyOf(tenant, l.ID, l.Seq))
 	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, nil, done})
 }
 

@@ -45,7 +45,7 @@ func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func
 	accepted := s.accepted.forget(key)
 	s.reports.add(key.TypeKey, settleItem{&settlement, func(_ *asyncflow.Settlement, r Settled) {
 		if r.Err != nil && accepted != nil { // the worker may report again
-			s.extends.add(key.TypeKey, accepted.extend)
+			s.extends.add(key.TypeKey, accepted.extension())
 		}
 		done(r)
 	}})
