@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -157,4 +158,23 @@ func explain(t *testing.T, db *pgxpool.Pool, sql string) string {
 	}
 	require.NoError(t, rows.Err())
 	return strings.Join(lines, "\n")
+}
+
+// What is long is compressed by what costs the server the least, unless somebody has
+// chosen for it.
+func TestCompression(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	long := newTask(`"` + strings.Repeat("long ", 2000) + `"`)
+	assert.Equal(t, "lz4", b.compression(b.submit(long)[0].ID))
+	name := b.db.Config().ConnConfig.Database
+	_, err := b.db.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` SET default_toast_compression = pglz`)
+	require.NoError(t, err)
+	assert.Equal(t, "pglz", b.compression(open(t, b.url, "node-2").submit(long)[0].ID))
+}
+
+func (b *bundle) compression(id asyncflow.TaskID) (how string) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT pg_column_compression(context) FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).Scan(&how))
+	return how
 }

@@ -1,5 +1,10 @@
 package store
 
+import (
+	"context"
+	"maps"
+)
+
 // Every setting of Postgres that asyncflow relies on, each with the reason.
 
 // connectionSettings are those of every connection. One must not keep rows locked when
@@ -31,6 +36,23 @@ var hotSettings = map[string]string{
 	// Workers cost more to start than a few rows take (a page of a list from 10 million
 	// tasks: 18 ms, else 1 ms).
 	"max_parallel_workers_per_gather": "0",
+}
+
+// compressionSQL tells whether to compress by lz4 what is long: contexts and outputs.
+// Where somebody has chosen for the server, or it can't, that stands.
+const compressionSQL = `
+SELECT EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default')`
+
+// withCompression adds to hotSettings how to compress.
+func withCompression(ctx context.Context, db querier) (map[string]string, error) {
+	var lz4 bool
+	err := db.QueryRow(ctx, compressionSQL).Scan(&lz4)
+	if err != nil || !lz4 {
+		return hotSettings, err
+	}
+	all := maps.Clone(hotSettings)
+	all["default_toast_compression"] = "lz4"
+	return all, nil
 }
 
 const (

@@ -104,7 +104,11 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if s.base, err = newPool(ctx, cfg.URL, cfg.Pool, nil, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
-	if s.hotPool, err = newPool(ctx, cfg.URL, cfg.HotPool, hotSettings, cfg.NoRoles); err != nil {
+	settings, err := withCompression(ctx, s.base)
+	if err != nil {
+		return nil, connectError(cfg.URL, err)
+	}
+	if s.hotPool, err = newPool(ctx, cfg.URL, cfg.HotPool, settings, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
 	if err = s.checkSchema(ctx); err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/asyncflow/asyncflow"
 )
 
@@ -18,10 +20,15 @@ import (
 // into. The error names the field, as stages[1].timeout, where there is one. Nothing of
 // doc is kept: it may be overwritten afterwards.
 func Decode(doc []byte, into any) error {
-	if !json.Valid(doc) {
+	if !valid(doc) {
 		return invalid(doc)
 	}
 	return read(doc, into)
+}
+
+// valid is json.Valid, which takes four times as long.
+func valid(doc []byte) bool {
+	return jsontext.Value(doc).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // invalid says why something is no JSON document.

@@ -85,10 +85,12 @@ func TestDecode(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, doc := range []string{`{"stages":[{"name":"a","retry":{"interval":[1,2]}}],"stage_mapping":{"x":"y"}}`, `{"stages":[[],{},"",{"name":"\\"}]}`,
 		` { } `, `[]`, `null`, `"\u0000"`, `{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`,
-		`{"type":"a","key":"b","flow_key":"c","context":{"x":["\"]}"]}}`} {
+		`{"type":"a","key":"b","flow_key":"c","context":{"x":["\"]}"]}}`, "\"\x1f\"", "\"\xff\xed\xa0\x80\"", `"\ud800\u12"`, `"\ud800x"`, `[-0.0e+00,1.,01]`,
+		"\ufeff1", "1 \v", "[1,]", `{"a":1,"a":2,}`, strings.Repeat("[", 10001), strings.Repeat("[", 10000) + strings.Repeat("]", 10000), ""} {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
+		require.Equal(t, json.Valid(doc), valid(doc))
 		var spec TaskTypeSpec
 		if Decode(doc, &spec) == nil {
 			require.NoError(t, json.Unmarshal(doc, &TaskTypeSpec{}))
