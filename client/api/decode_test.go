@@ -20,8 +20,9 @@ func TestDecode(t *testing.T) {
 		`{"Type":"a","context":1}`:                           `unknown field "Type"`,
 		`{"type":"a","context":1,"type":"b"}`:                `field "type" is given twice`,
 		`{"type":"a","\u0074ype":"b","context":1}`:           `field "type" is given twice`,
-		`{"type":"a"} {}`:                                    "something after",
-		`{"type":"a"`:                                        "unexpected end of JSON input",
+		`null`:            "must be an object, not null",
+		`{"type":"a"} {}`: "something after",
+		`{"type":"a"`:     "unexpected end of JSON input",
 	} {
 		var task NewTask
 		err := Decode([]byte(doc), &task)

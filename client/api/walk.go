@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -93,7 +94,10 @@ func (w *walk) array(path string, t reflect.Type) error {
 
 // leaf checks a value that has no fields that we know.
 func (w *walk) leaf(path string, raw []byte, t reflect.Type, own bool) error {
-	if path == "" {
+	switch {
+	case path == "" && string(raw) == "null": // which its reader would take for an empty one
+		return errors.New("must be an object, not null")
+	case path == "":
 		return nil // the whole document; its reader said what it must be
 	}
 	if w.refused {

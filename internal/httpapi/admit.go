@@ -199,7 +199,7 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 		c.Request().SetBodyString("{}")
 		body = c.Request().Body()
 	}
-	if o.bulk {
+	if o.byHand {
 		_, err := o.readQuery(c)
 		if err == nil && o.id == "submitTask" { // in a batch each task has its own result
 			err = s.contract.checkRetry(body)

@@ -1,41 +1,79 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"net/http"
 	"time"
+
+	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// CompleteTask takes a worker's report that the stage is done.
-func (s *Server) CompleteTask(ctx context.Context, r CompleteTaskRequestObject) (CompleteTaskResponseObject, error) {
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	if r.Body != nil && len(r.Body.Output) > 0 && string(r.Body.Output) != "null" {
-		if err := asyncflow.CheckDocument("output", r.Body.Output, s.cfg.MaxContext); err != nil {
-			return nil, err
-		}
-		o.Output = r.Body.Output
-	}
-	status, err := s.report(ctx, o)
+// completeTask takes a worker's report that the stage is done.
+func (s *Server) completeTask(c *fiber.Ctx) error {
+	o, err := s.readCompletion(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return CompleteTask200JSONResponse{Status: status}, nil
+	return s.answerReport(c, o)
 }
 
-// FailTask takes a worker's report that the attempt failed.
-func (s *Server) FailTask(ctx context.Context, r FailTaskRequestObject) (FailTaskResponseObject, error) {
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: callbacks.Clean(r.Body.Error, callbacks.MaxErrorBytes), RetryAfter: r.Body.RetryAfter.Std()}
-	if r.Body.Retryable != nil && !*r.Body.Retryable {
+// failTask takes a worker's report that the attempt failed.
+func (s *Server) failTask(c *fiber.Ctx) error {
+	o, err := s.readFailure(c)
+	if err != nil {
+		return err
+	}
+	return s.answerReport(c, o)
+}
+
+func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
+	var body Completion
+	err := readBody(c, &body)
+	switch {
+	case err != nil:
+	case string(body.Output) == "null": // which the contract is against
+		err = s.checkBody(c)
+	case len(body.Output) > 0:
+		err = asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext)
+	}
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output}, err
+}
+
+func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {
+	var body Failure
+	if err := readBody(c, &body); err != nil {
+		return asyncflow.Outcome{}, err
+	}
+	if body.Error == "" || len(body.Error) > callbacks.MaxErrorBytes || mayHave(c.Request().Body(), "retry_after") { // the type takes more of these than the contract
+		if err := s.checkBody(c); err != nil {
+			return asyncflow.Outcome{}, err
+		}
+	}
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: callbacks.Clean(body.Error, callbacks.MaxErrorBytes), RetryAfter: body.RetryAfter.Std()}
+	if body.Retryable != nil && !*body.Retryable {
 		o.Kind = asyncflow.OutcomeRejected
 	}
-	status, err := s.report(ctx, o)
+	return o, nil
+}
+
+// mayHave tells whether a JSON document may have a field of a name, spelled as it is or
+// with escapes.
+func mayHave(doc []byte, name string) bool {
+	return bytes.Contains(doc, []byte(name)) || bytes.Contains(doc, []byte(`\u`))
+}
+
+func (s *Server) answerReport(c *fiber.Ctx, o asyncflow.Outcome) error {
+	status, err := s.report(c.UserContext(), o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return FailTask200JSONResponse{Status: status}, nil
+	return writeBody(c, http.StatusOK, CallbackResult{Status: status})
 }
 
 // report settles the attempt that the completion token vouches for and returns

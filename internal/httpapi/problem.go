@@ -117,12 +117,18 @@ func (s *Server) explain(c *fiber.Ctx, err error) error {
 	if !errors.As(err, &web) || web.Code != fiber.StatusBadRequest {
 		return err
 	}
-	if o, values := s.contract.find(c.Method(), c.Path()); o != nil {
-		if found := s.contract.check(c, o, values, c.Body()); found != nil {
-			return found
-		}
+	if found := s.checkBody(c); found != nil {
+		return found
 	}
 	return bodyError(web.Message)
+}
+
+// checkBody returns what the contract has against a request, if it knows it.
+func (s *Server) checkBody(c *fiber.Ctx) error {
+	if o, values := s.contract.find(c.Method(), c.Path()); o != nil {
+		return s.contract.check(c, o, values, c.Request().Body())
+	}
+	return nil
 }
 
 // bodyError names the field that a decoder complains of, where it names one.

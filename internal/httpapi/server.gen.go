@@ -52,12 +52,6 @@ type ServerInterface interface {
 	// ListOperatorAudit List what belongs to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(c *fiber.Ctx, params ListOperatorAuditParams) error
-	// CompleteTask Complete the stage of a delivery
-	// (POST /v1/callbacks/{id}/complete)
-	CompleteTask(c *fiber.Ctx, id TaskID) error
-	// FailTask Report that the attempt of a delivery failed
-	// (POST /v1/callbacks/{id}/fail)
-	FailTask(c *fiber.Ctx, id TaskID) error
 	// Heartbeat Say that the work of a delivery goes on
 	// (POST /v1/callbacks/{id}/heartbeat)
 	Heartbeat(c *fiber.Ctx, id TaskID) error
@@ -511,64 +505,6 @@ func (siw *ServerInterfaceWrapper) ListOperatorAudit(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListOperatorAudit(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CompleteTask operation middleware
-func (siw *ServerInterfaceWrapper) CompleteTask(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
-	var id TaskID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CompleteTask(c, id)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// FailTask operation middleware
-func (siw *ServerInterfaceWrapper) FailTask(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
-	var id TaskID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.FailTask(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2014,10 +1950,6 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/audit/operator", wrapper.ListOperatorAudit)
 
-	router.Post(options.BaseURL+"/v1/callbacks/:id/complete", wrapper.CompleteTask)
-
-	router.Post(options.BaseURL+"/v1/callbacks/:id/fail", wrapper.FailTask)
-
 	router.Post(options.BaseURL+"/v1/callbacks/:id/heartbeat", wrapper.Heartbeat)
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
@@ -2437,66 +2369,6 @@ type ListOperatorAuditdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListOperatorAuditdefaultApplicationProblemPlusJSONResponse) VisitListOperatorAuditResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
-type CompleteTaskRequestObject struct {
-	Id   TaskID `json:"id"`
-	Body *CompleteTaskJSONRequestBody
-}
-
-type CompleteTaskResponseObject interface {
-	VisitCompleteTaskResponse(ctx *fiber.Ctx) error
-}
-
-type CompleteTask200JSONResponse CallbackResult
-
-func (response CompleteTask200JSONResponse) VisitCompleteTaskResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response)
-}
-
-type CompleteTaskdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response CompleteTaskdefaultApplicationProblemPlusJSONResponse) VisitCompleteTaskResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
-type FailTaskRequestObject struct {
-	Id   TaskID `json:"id"`
-	Body *FailTaskJSONRequestBody
-}
-
-type FailTaskResponseObject interface {
-	VisitFailTaskResponse(ctx *fiber.Ctx) error
-}
-
-type FailTask200JSONResponse CallbackResult
-
-func (response FailTask200JSONResponse) VisitFailTaskResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response)
-}
-
-type FailTaskdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response FailTaskdefaultApplicationProblemPlusJSONResponse) VisitFailTaskResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3917,12 +3789,6 @@ type StrictServerInterface interface {
 	// ListOperatorAudit List what belongs to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(ctx context.Context, request ListOperatorAuditRequestObject) (ListOperatorAuditResponseObject, error)
-	// CompleteTask Complete the stage of a delivery
-	// (POST /v1/callbacks/{id}/complete)
-	CompleteTask(ctx context.Context, request CompleteTaskRequestObject) (CompleteTaskResponseObject, error)
-	// FailTask Report that the attempt of a delivery failed
-	// (POST /v1/callbacks/{id}/fail)
-	FailTask(ctx context.Context, request FailTaskRequestObject) (FailTaskResponseObject, error)
 	// Heartbeat Say that the work of a delivery goes on
 	// (POST /v1/callbacks/{id}/heartbeat)
 	Heartbeat(ctx context.Context, request HeartbeatRequestObject) (HeartbeatResponseObject, error)
@@ -4363,91 +4229,6 @@ func (sh *strictHandler) ListOperatorAudit(ctx *fiber.Ctx, params ListOperatorAu
 		return err
 	} else if validResponse, ok := response.(ListOperatorAuditResponseObject); ok {
 		if err := validResponse.VisitListOperatorAuditResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// CompleteTask operation middleware
-func (sh *strictHandler) CompleteTask(ctx *fiber.Ctx, id TaskID) error {
-	var request CompleteTaskRequestObject
-
-	request.Id = id
-
-	var body CompleteTaskJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
-		}
-	} else {
-		request.Body = &body
-	}
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CompleteTask(ctx.UserContext(), request.(CompleteTaskRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CompleteTask")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CompleteTaskResponseObject); ok {
-		if err := validResponse.VisitCompleteTaskResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// FailTask operation middleware
-func (sh *strictHandler) FailTask(ctx *fiber.Ctx, id TaskID) error {
-	var request FailTaskRequestObject
-
-	request.Id = id
-
-	var body FailTaskJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.FailTask(ctx.UserContext(), request.(FailTaskRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "FailTask")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(FailTaskResponseObject); ok {
-		if err := validResponse.VisitFailTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -129,6 +129,8 @@ func New(cfg Config) (*Server, error) {
 	s.app.Use(s.admit)
 	s.app.Post("/v1/tasks", s.submitTask)
 	s.app.Post("/v1/tasks/batch", s.submitTasks)
+	s.app.Post("/v1/callbacks/:id/complete", s.completeTask)
+	s.app.Post("/v1/callbacks/:id/fail", s.failTask)
 	RegisterHandlers(s.app, NewStrictHandler(s, nil))
 	s.harden(s.app.Server())
 	return s, nil

@@ -12,8 +12,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The two calls that take tasks come in thousands a second, and are served by hand: what is
-// generated for the others copies the whole body and each header before it looks at them.
+// The two calls that take tasks, and the two that report how they ended, come in thousands a
+// second, and are served by hand: what is generated for the others copies the whole body and
+// each header before it looks at them.
 
 // submitTask accepts one task.
 func (s *Server) submitTask(c *fiber.Ctx) error {
