@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pressly/goose/v3"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
@@ -41,6 +42,20 @@ func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
 
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.base }
+
+// Hot returns the connections that submit, lease and settle, for a type.
+func (s *Store) Hot(key TypeKey) tenantDB { return s.hot(key) }
+
+// HotTurns is the part of a hot pool that has its callers wait in turn.
+type HotTurns struct{ pool *hotPool }
+
+func NewHotTurns(size int64) HotTurns {
+	return HotTurns{&hotPool{turns: semaphore.NewWeighted(size)}}
+}
+
+func (t HotTurns) Wait(ctx context.Context) error { return t.pool.turn(ctx) }
+func (t HotTurns) End()                           { t.pool.release(nil) }
+func (t HotTurns) Stat() PoolStat                 { return t.pool.stat() }
 
 // RoleOf returns the role of a tenant as the store has it.
 func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
@@ -75,7 +90,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 	}
 	return map[string]func() (string, error){
 		"query":     one(s.of(tenant)),
-		"hot query": one(s.hot(tenant)),
+		"hot query": one(s.hot(TypeKey{Tenant: tenant})),
 		"unprepared": func() (role string, err error) {
 			return role, s.of(tenant).QueryRow(ctx, who, pgx.QueryExecModeExec).Scan(&role)
 		},
@@ -98,7 +113,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 			})
 		},
 		"connection": func() (role string, err error) {
-			conn, err := s.hot(tenant).Acquire(ctx)
+			conn, err := s.hot(TypeKey{Tenant: tenant}).Acquire(ctx)
 			if err != nil {
 				return "", err
 			}

@@ -73,7 +73,7 @@ func (s *Store) extendLeases(ctx context.Context, key TypeKey, items []extendIte
 	}
 	standing := map[leaseKey]bool{}
 	err = s.persist(ctx, "extend", key, func() error {
-		rows, err := s.hot(key.Tenant).Query(ctx, t.tables.at(0, extendLeaseSQL), ids, seqs, untils, had)
+		rows, err := s.hot(key).Query(ctx, t.tables.at(0, extendLeaseSQL), ids, seqs, untils, had)
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (s *Store) LeaseGuarded(ctx context.Context, t *Type, n int, admit func(InF
 }
 
 func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (g Guarded, err error) {
-	conn, err := s.hot(t.Tenant).Acquire(ctx)
+	conn, err := s.hot(t.Key()).Acquire(ctx)
 	if err != nil {
 		return g, err
 	}

@@ -77,7 +77,7 @@ func (s *Store) insertNew(ctx context.Context, t *Type, items []*submitItem, now
 	b := &pgx.Batch{}
 	queueTasks(b, t, items)
 	earliest := s.queueTokens(b, t, items, h, now)
-	err := s.hot(t.Tenant).Send(ctx, b)
+	err := s.hot(t.Key()).Send(ctx, b)
 	h.end(err)
 	return earliest, err
 }
@@ -186,7 +186,7 @@ func (s *Store) insertAgain(ctx context.Context, t *Type, items []*submitItem, n
 		return nil
 	}
 	var h *handoff
-	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) (err error) {
+	err := pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) (err error) {
 		_, h, err = s.insertFresh(ctx, tx, t, items, now)
 		return err
 	})

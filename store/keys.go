@@ -136,7 +136,7 @@ func keyedError(err error, key TypeKey) error {
 // tryKeyed is one transaction. It sets each item's result.
 func (s *Store) tryKeyed(ctx context.Context, t *Type, items []*submitItem, patience string) (earliest time.Time, err error) {
 	var h *handoff
-	err = pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
 		now := s.Clock.Now()
 		holders, err := claimKeys(ctx, tx, t, items, now, patience)
 		if err != nil {

@@ -40,7 +40,7 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 }
 
 func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
-	conn, err := s.hot(t.Tenant).Acquire(ctx)
+	conn, err := s.hot(t.Key()).Acquire(ctx)
 	if err != nil {
 		return nil, next, err
 	}

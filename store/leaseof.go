@@ -55,7 +55,7 @@ func (s *Store) readLeases(ctx context.Context, key TypeKey, items []leaseOfItem
 	leases := map[leaseKey]asyncflow.Lease{}
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	if err == nil {
-		err = s.following(ctx, t, func(t *Type) error { return s.hot(key.Tenant).Send(ctx, leasesBatch(t, items, leases)) })
+		err = s.following(ctx, t, func(t *Type) error { return s.hot(key).Send(ctx, leasesBatch(t, items, leases)) })
 	}
 	for _, item := range items {
 		l, stands := leases[leaseKey{item.id.Number, int16(item.seq)}]

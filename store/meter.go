@@ -1,6 +1,10 @@
 package store
 
-import "github.com/asyncflow/asyncflow"
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/asyncflow/asyncflow"
+)
 
 // Meter counts what this node does. Its methods are called beside the hot path, once a
 // batch: they must be quick and safe for concurrent use.
@@ -57,9 +61,17 @@ type PoolStat struct {
 
 // PoolStats returns how the pools stand.
 func (s *Store) PoolStats() []PoolStat {
-	pool, hot := s.base.Stat(), s.hotPool.Stat()
-	return []PoolStat{
-		{"pool", int(pool.MaxConns()), int(pool.IdleConns()), int(pool.AcquiredConns()), pool.AcquireCount(), pool.EmptyAcquireCount(), pool.AcquireDuration().Seconds()},
-		{"hot-pool", int(hot.MaxConns()), int(hot.IdleConns()), int(hot.AcquiredConns()), hot.AcquireCount(), hot.EmptyAcquireCount(), hot.AcquireDuration().Seconds()},
-	}
+	base := PoolStat{Name: "pool"}
+	base.add(s.base.Stat())
+	return []PoolStat{base, s.hotPool.stat()}
+}
+
+// add adds a pool, or a part of one.
+func (p *PoolStat) add(stat *pgxpool.Stat) {
+	p.Most += int(stat.MaxConns())
+	p.Idle += int(stat.IdleConns())
+	p.InUse += int(stat.AcquiredConns())
+	p.Acquires += stat.AcquireCount()
+	p.Waits += stat.EmptyAcquireCount()
+	p.WaitSeconds += stat.AcquireDuration().Seconds()
 }

@@ -12,8 +12,8 @@ import (
 
 const (
 	// statementCache bounds the prepared statements of a connection. A hot type
-	// needs about ten; the server keeps some 50 kB for each.
-	statementCache = 256
+	// needs four to ten; the server keeps some 50 kB for each.
+	statementCache = 512
 	// connectionAge recycles connections: a backend's catalog cache only grows.
 	connectionAge = 30 * time.Minute
 

@@ -125,7 +125,7 @@ func (s *Store) settleBatch(ctx context.Context, key TypeKey, items []settleItem
 // trySettle is one transaction of two round trips. It returns the tasks whose
 // leases it ended, and the token rows it wrote.
 func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map[int64]bool, *tokens, error) {
-	conn, err := s.hot(t.Tenant).Acquire(ctx)
+	conn, err := s.hot(t.Key()).Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

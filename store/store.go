@@ -49,7 +49,7 @@ type Store struct {
 	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
 	// a tenant goes through of and hot, under the tenant's role.
 	base    *pgxpool.Pool
-	hotPool *pgxpool.Pool
+	hotPool *hotPool
 	roles   *roles
 
 	Clock   *Clock
@@ -108,7 +108,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
-	if s.hotPool, err = newPool(ctx, cfg.URL, cfg.HotPool, settings, cfg.NoRoles); err != nil {
+	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, settings, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
 	if err = s.checkSchema(ctx); err != nil {
@@ -163,10 +163,11 @@ func (s *Store) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		for _, p := range []*pgxpool.Pool{s.base, s.hotPool} {
-			if p != nil {
-				p.Close()
-			}
+		if s.base != nil {
+			s.base.Close()
+		}
+		if s.hotPool != nil {
+			s.hotPool.Close()
 		}
 	}()
 	select {

@@ -14,16 +14,26 @@ import (
 // Postgres takes the role back when the transaction ends, however it does. So no
 // connection ever keeps one, and nothing is remembered of a connection.
 type tenantDB struct {
-	pool   *pgxpool.Pool
-	roles  *roles
-	tenant string
+	// acquire takes a connection; released is to be called once that was released.
+	acquire func(context.Context) (conn *pgxpool.Conn, released func(), err error)
+	roles   *roles
+	tenant  string
 }
 
 // of returns the database for a tenant's work.
-func (s *Store) of(tenant string) tenantDB { return tenantDB{s.base, s.roles, tenant} }
+func (s *Store) of(tenant string) tenantDB {
+	return tenantDB{func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		conn, err := s.base.Acquire(ctx)
+		return conn, func() {}, err
+	}, s.roles, tenant}
+}
 
-// hot is of over the connections that submit, lease and settle.
-func (s *Store) hot(tenant string) tenantDB { return tenantDB{s.hotPool, s.roles, tenant} }
+// hot is of over the connections that submit, lease and settle, for the work of a type.
+func (s *Store) hot(key TypeKey) tenantDB {
+	return tenantDB{func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		return s.hotPool.acquire(ctx, key)
+	}, s.roles, key.Tenant}
+}
 
 // database is the database for the work of a tenant, or for what belongs to none.
 type database interface {
@@ -42,54 +52,48 @@ func (s *Store) anyOf(tenant string) database {
 
 // Begin begins a transaction.
 func (db tenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
-	role, err := db.roles.of(ctx, db.tenant)
-	switch {
-	case err != nil:
+	conn, err := db.Acquire(ctx)
+	if err != nil {
 		return nil, err
-	case role == "":
-		return db.pool.Begin(ctx)
 	}
-	tx, err := db.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE ` + quote(role)})
-	return tx, roleError(err)
+	var options pgx.TxOptions
+	if conn.role != "" {
+		options.BeginQuery = `BEGIN; SET LOCAL ROLE ` + quote(conn.role)
+	}
+	tx, err := conn.conn.BeginTx(ctx, options)
+	if err != nil {
+		conn.Release()
+		return nil, roleError(err)
+	}
+	return &tenantTx{tx, conn}, nil
 }
 
 // Query runs one statement. With a pgx.QueryExecMode it takes two more round trips.
 func (db tenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	role, err := db.roles.of(ctx, db.tenant)
-	switch {
-	case err != nil:
-		return nil, err
-	case role == "":
-		return db.pool.Query(ctx, sql, args...)
-	}
 	if len(args) > 0 {
 		if _, ok := args[0].(pgx.QueryExecMode); ok { // which a batch knows nothing of
 			return db.queryAlone(ctx, sql, args...)
 		}
 	}
-	br, err := db.sendOne(ctx, role, sql, args)
+	conn, err := db.Acquire(ctx)
 	if err != nil {
+		return nil, err
+	}
+	br, err := conn.sendOne(ctx, sql, args)
+	if err != nil {
+		conn.Release()
 		return nil, err
 	}
 	rows, err := br.Query()
+	end := func() error {
+		defer conn.Release()
+		return br.Close()
+	}
 	if err != nil {
-		_ = br.Close() // says the same
+		_ = end() // says the same
 		return nil, err
 	}
-	return &tenantRows{Rows: rows, end: br.Close}, nil
-}
-
-// sendOne sends one statement under a role; the first result is taken already.
-func (db tenantDB) sendOne(ctx context.Context, role, sql string, args []any) (pgx.BatchResults, error) {
-	b := &pgx.Batch{}
-	b.Queue(setRole, role)
-	b.Queue(sql, args...)
-	br := db.pool.SendBatch(ctx, b)
-	if _, err := br.Exec(); err != nil {
-		_ = br.Close() // says the same
-		return nil, roleError(err)
-	}
-	return br, nil
+	return &tenantRows{Rows: rows, end: end}, nil
 }
 
 func (db tenantDB) queryAlone(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -113,14 +117,12 @@ func (db tenantDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Ro
 
 // Exec runs a statement that returns no rows.
 func (db tenantDB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	role, err := db.roles.of(ctx, db.tenant)
-	switch {
-	case err != nil:
+	conn, err := db.Acquire(ctx)
+	if err != nil {
 		return tag, err
-	case role == "":
-		return db.pool.Exec(ctx, sql, args...)
 	}
-	br, err := db.sendOne(ctx, role, sql, args)
+	defer conn.Release()
+	br, err := conn.sendOne(ctx, sql, args)
 	if err != nil {
 		return tag, err
 	}
@@ -130,12 +132,12 @@ func (db tenantDB) Exec(ctx context.Context, sql string, args ...any) (tag pgcon
 
 // Send runs a batch, in one transaction.
 func (db tenantDB) Send(ctx context.Context, b *pgx.Batch) error {
-	role, err := db.roles.of(ctx, db.tenant)
+	conn, err := db.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	queueRole(b, role)
-	return roleError(db.pool.SendBatch(ctx, b).Close())
+	defer conn.Release()
+	return conn.Send(ctx, b)
 }
 
 // Acquire returns a connection for transactions of several batches.
@@ -144,26 +146,26 @@ func (db tenantDB) Acquire(ctx context.Context) (*tenantConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := db.pool.Acquire(ctx)
-	return &tenantConn{conn, role}, err
+	conn, released, err := db.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &tenantConn{conn, role, released}, nil
 }
 
 // outside runs a statement that can't be in a transaction.
 func (db tenantDB) outside(ctx context.Context, sql string) error {
-	role, err := db.roles.of(ctx, db.tenant)
+	c, err := db.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	conn, err := db.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	if role == "" {
+	defer c.Release()
+	conn := c.conn
+	if c.role == "" {
 		_, err = conn.Exec(ctx, sql)
 		return err
 	}
-	if _, err := conn.Exec(ctx, `SET ROLE `+quote(role)); err != nil {
+	if _, err := conn.Exec(ctx, `SET ROLE `+quote(c.role)); err != nil {
 		return roleError(err)
 	}
 	_, err = conn.Exec(ctx, sql)
@@ -175,8 +177,28 @@ func (db tenantDB) outside(ctx context.Context, sql string) error {
 
 // tenantConn is a connection that batches of a tenant are sent over.
 type tenantConn struct {
-	conn *pgxpool.Conn
-	role string
+	conn     *pgxpool.Conn
+	role     string
+	released func() // nil once it is
+}
+
+// sendOne sends one statement in a transaction of its own. The next result is the
+// statement's.
+func (c *tenantConn) sendOne(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
+	b := &pgx.Batch{}
+	if c.role != "" {
+		b.Queue(setRole, c.role)
+	}
+	b.Queue(sql, args...)
+	br := c.conn.SendBatch(ctx, b)
+	if c.role == "" {
+		return br, nil
+	}
+	if _, err := br.Exec(); err != nil {
+		_ = br.Close() // says the same
+		return nil, roleError(err)
+	}
+	return br, nil
 }
 
 // Send runs a batch: on its own, or in the transaction that it or an earlier one begins.
@@ -192,8 +214,33 @@ func (c *tenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 	return c.conn.Query(ctx, sql, args...)
 }
 
-// Release gives the connection back. It is ended if its transaction is still open.
-func (c *tenantConn) Release() { c.conn.Release() }
+// Release gives the connection back. It is ended if its transaction is still open. Nothing
+// happens the second time.
+func (c *tenantConn) Release() {
+	if c.released != nil {
+		c.conn.Release()
+		c.released()
+		c.released = nil
+	}
+}
+
+// tenantTx is a transaction that gives its connection back at its end.
+type tenantTx struct {
+	pgx.Tx
+	conn *tenantConn
+}
+
+// Commit commits the transaction.
+func (tx *tenantTx) Commit(ctx context.Context) error {
+	defer tx.conn.Release()
+	return tx.Tx.Commit(ctx)
+}
+
+// Rollback rolls the transaction back, unless it has ended.
+func (tx *tenantTx) Rollback(ctx context.Context) error {
+	defer tx.conn.Release()
+	return tx.Tx.Rollback(ctx)
+}
 
 // queueRole has a batch take a role first of all, or after its BEGIN.
 func queueRole(b *pgx.Batch, role string) {

@@ -87,7 +87,7 @@ func (s *Store) unhold(ctx context.Context, t *Type, keys []string) (int, error)
 }
 
 func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts *tokens) error {
-	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, guardLock(t))
 		onNewest := queueNewest(b, t)
@@ -170,7 +170,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key`
 // many tasks go on. after is the key to begin after; the last key looked at comes back,
 // "" when there are no more.
 func (s *Store) UnholdStuck(ctx context.Context, t *Type, after string) (n int, last string, err error) {
-	rows, err := s.hot(t.Tenant).Query(ctx, t.tables.at(0, heldKeysSQL), after, GovernBatch)
+	rows, err := s.hot(t.Key()).Query(ctx, t.tables.at(0, heldKeysSQL), after, GovernBatch)
 	if err != nil {
 		return 0, "", wrap(err, "UnholdStuck(%q, %q)", t.Tenant, t.Name)
 	}
