@@ -261,6 +261,7 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	gives := d.slots.given()
 	now := d.store.Clock.Now()
 	room, again := d.roomOf(t, now, taken)
+	room = min(room, t.ScheduleLimit)
 	switch {
 	case t.Paused():
 		d.agenda.put(key, time.Time{}, time.Time{})
@@ -285,7 +286,7 @@ func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, 
 	if room == 0 {
 		again = now.Add(contendedPause)
 	}
-	return max(0, min(room, d.fair(t.Key(), taken, now), ofTenant, t.ScheduleLimit)), again
+	return max(0, min(room, d.fair(t.Key(), taken, now), ofTenant)), again
 }
 
 // latest returns the type as it is now: another node may have registered an endpoint

@@ -20,3 +20,8 @@ func (d *Dispatcher) Load() int {
 	defer d.load.mu.Unlock()
 	return d.load.bytes
 }
+
+// LacksSlots tells whether n new tasks of a type may wait for slots.
+func (d *Dispatcher) LacksSlots(t *store.Type, n int) bool {
+	return d.lacksSlots(t, n, d.store.Clock.Now())
+}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"sync"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -37,22 +38,53 @@ func (d *Dispatcher) unreserve(t *store.Type, n int) {
 	d.attempts.Add(-n)
 }
 
+const (
+	// handoffLook is how often new tasks that wait for slots look for them.
+	handoffLook = time.Millisecond
+	// handoffTime is how long attempts of a type may take on average for them to wait.
+	handoffTime = 100 * time.Millisecond
+)
+
 // Reserve keeps slots for the first of n new tasks of a type that are due. There are none
 // when others may be due before them, or when more than slots must be asked for: which
-// endpoint may have them, which flow keys are free.
-func (d *Dispatcher) Reserve(t *store.Type, n int) int {
+// endpoint may have them, which flow keys are free. Slots that will be free soon are waited
+// for, until a time.
+func (d *Dispatcher) Reserve(t *store.Type, n int, until time.Time) int {
+	for {
+		if room, ok := d.tryReserve(t, n, until); ok {
+			return room
+		}
+		time.Sleep(handoffLook)
+	}
+}
+
+// tryReserve is Reserve, unless it is worth while to wait.
+func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int, ok bool) {
 	d.door.mu.Lock()
 	defer d.door.mu.Unlock()
 	if !d.door.isOpen || d.stopping.Err() != nil || !d.handsOff(t) {
-		return 0
+		return 0, true
 	}
-	room, _ := d.roomOf(t, d.store.Clock.Now(), 0)
-	room, _ = d.slots.tryTake(max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0))), 0)
-	if room < n { // the others of the batch are before whatever comes next
-		d.agenda.filling(t.Key())
+	now := d.store.Clock.Now()
+	room, _ = d.roomOf(t, now, 0)
+	room = max(0, min(n, room, d.slots.rest(), d.endpointRoom(t, d.slots.rest(), 0)))
+	if room < n {
+		if now.Before(until) && d.lacksSlots(t, n, now) {
+			return 0, false
+		}
+		d.agenda.filling(t.Key()) // the others of the batch are before whatever comes next
 	}
+	d.slots.tryTake(room, 0)
 	d.reserve(t, room)
-	return room
+	return room, true
+}
+
+// lacksSlots tells whether there will be room for n tasks of a type soon, once those under
+// way have ended.
+func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
+	ofTenant, _ := d.tenantRoom(t.Tenant, now)
+	return ofTenant >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && typeRoom(0, 0, d.cfg.Concurrency) >= n &&
+		d.held.takes(t.Key()) <= handoffTime
 }
 
 // handsOff tells whether new tasks of a type need not wait in line. Without news from other

@@ -163,6 +163,69 @@ func TestHandoffKeepsTheOrder(t *testing.T) {
 	assert.ElementsMatch(t, ids[:held], got[:held], "the first in order were handed over")
 }
 
+// For slots that are free again in a moment new tasks wait, and don't go in line.
+func TestHandoffWaitsForSlots(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		<-time.After(10 * time.Millisecond)
+		return last
+	})
+	b.shut(ready)
+	n.handsOff(t)
+	refused := 0 // as they would go in line
+	for range 20 {
+		for _, r := range n.Submit(t.Context(), tenant, newTasks(3)) {
+			if r.Err != nil {
+				refused++
+			}
+		}
+	}
+	assert.Less(t, refused, 20, "of 60; the machine may be slow")
+	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+}
+
+// They don't for what no task that ends makes room for, nor for long.
+func TestHandoffWaitsForSlotsAlone(t *testing.T) {
+	b := setup(t)
+	took := make(chan time.Duration)
+	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		<-time.After(<-took)
+		return last
+	})
+	pipe := func() *store.Type {
+		tt, err := n.Catalog.Type(tenant, "pipe")
+		require.NoError(t, err)
+		return tt
+	}
+	assert.True(t, n.lacksSlots(pipe(), 4))
+	assert.False(t, n.lacksSlots(pipe(), 5), "more than the type may have")
+
+	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)
+	require.Eventually(t, func() bool { return !n.lacksSlots(pipe(), 4) }, patience, time.Millisecond, "more than the tenant may have")
+	require.Eventually(t, func() bool { return n.lacksSlots(pipe(), 3) }, patience, time.Millisecond)
+	_, err := n.Pause(t.Context(), tenant, "pipe", "")
+	require.NoError(t, err)
+	assert.False(t, n.lacksSlots(pipe(), 1), "it is paused")
+	_, err = n.Resume(t.Context(), tenant, "pipe", 0)
+	require.NoError(t, err)
+
+	for _, slow := range []bool{true, false} {
+		for range 40 {
+			all := n.submit(t, 1)
+			if slow {
+				took <- 150 * time.Millisecond
+			} else {
+				took <- 0
+			}
+			n.await(t, all, asyncflow.StatusFailed)
+			if n.lacksSlots(pipe(), 1) != slow {
+				break
+			}
+		}
+		assert.Equal(t, !slow, n.lacksSlots(pipe(), 1), "slow: %t", slow)
+	}
+}
+
 // Tasks that aren't due, and those of a type that has to be asked for more than slots, wait
 // in line.
 func TestNoHandoff(t *testing.T) {

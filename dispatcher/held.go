@@ -12,7 +12,13 @@ type held struct {
 	mu      sync.Mutex
 	types   map[store.TypeKey]int // without zeros
 	tenants map[string]int
-	quick   map[store.TypeKey]time.Time // when a delivery of the type last ended that took no longer than quickTime
+	lately  map[store.TypeKey]lately
+}
+
+// lately is how long the deliveries of a type took.
+type lately struct {
+	mean  time.Duration // of the last ones, more or less
+	quick time.Time     // when one last ended that took no longer than quickTime
 }
 
 // A type is quick for quickTime after a delivery of it that took no longer than that. One
@@ -20,7 +26,7 @@ type held struct {
 const quickTime = time.Second
 
 func newHeld() *held {
-	return &held{types: map[store.TypeKey]int{}, tenants: map[string]int{}, quick: map[store.TypeKey]time.Time{}}
+	return &held{types: map[store.TypeKey]int{}, tenants: map[string]int{}, lately: map[store.TypeKey]lately{}}
 }
 
 func (h *held) add(key store.TypeKey, n int) {
@@ -48,12 +54,24 @@ func (h *held) ofTenant(tenant string) int {
 
 // ended takes in that a delivery of a type has ended after a time.
 func (h *held) ended(key store.TypeKey, took time.Duration, now time.Time) {
-	if took > quickTime {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.quick[key] = now
+	l, known := h.lately[key]
+	if !known {
+		l.mean = took
+	}
+	l.mean += (took - l.mean) / 16
+	if took <= quickTime {
+		l.quick = now
+	}
+	h.lately[key] = l
+}
+
+// takes returns how long deliveries of a type took lately on average; 0: nobody knows.
+func (h *held) takes(key store.TypeKey) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lately[key].mean
 }
 
 func (h *held) isQuick(key store.TypeKey, now time.Time) bool {
@@ -64,7 +82,7 @@ func (h *held) isQuick(key store.TypeKey, now time.Time) bool {
 
 // quickAt is isQuick with h.mu held.
 func (h *held) quickAt(key store.TypeKey, now time.Time) bool {
-	return now.Sub(h.quick[key]) < quickTime
+	return now.Sub(h.lately[key].quick) < quickTime
 }
 
 // slow returns how many tasks the types hold together that are not quick.
@@ -83,5 +101,5 @@ func (h *held) slow(now time.Time) (sum int) {
 func (h *held) forget(key store.TypeKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.quick, key)
+	delete(h.lately, key)
 }

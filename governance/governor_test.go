@@ -294,8 +294,8 @@ func TestPacedOperation(t *testing.T) {
 // dying is a dispatcher that takes all tasks over, and does nothing with them.
 type dying struct{}
 
-func (dying) Reserve(_ *store.Type, n int) int            { return n }
-func (dying) Receive(*store.Type, int, []asyncflow.Lease) {}
+func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
+func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
 
 // A node that hears of another one's tasks looks after them, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 // are submitted. They get their lease with their row, and never wait in ready.
 type Receiver interface {
 	// Reserve keeps room for the first of n new tasks of a type that are due, in their
-	// order, and returns for how many. It is 0 when others of the type may be due.
-	Reserve(t *Type, n int) int
+	// order, and returns for how many. It is 0 when others of the type may be due. It may
+	// wait for room until a time.
+	Reserve(t *Type, n int, until time.Time) int
 	// Receive hands over what was leased in that room, durably. What is left of the room is
 	// free again.
 	Receive(t *Type, room int, leases []asyncflow.Lease)
@@ -22,6 +23,10 @@ type Receiver interface {
 
 // HandTo names who takes new tasks over. Call it before tasks are submitted.
 func (s *Store) HandTo(r Receiver) { s.receiver = r }
+
+// handoffPatience is how long new tasks may wait for room that comes in that time: those
+// that go in line cost a third more, and so do all that come after them until it is empty.
+const handoffPatience = 100 * time.Millisecond
 
 // handoff is the part of a batch of new tasks that goes to the receiver; nil is none.
 type handoff struct {
@@ -33,23 +38,27 @@ type handoff struct {
 	leases []asyncflow.Lease
 }
 
-// handOff asks the receiver for room for those of a batch that are due. end must be called
-// when it is known what became of the batch.
-func (s *Store) handOff(t *Type, items []*submitItem) *handoff {
+// handOff asks the receiver for room for those of a batch that are due, which it may wait
+// for until they have waited for so long. end must be called when it is known what became
+// of the batch.
+func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *handoff {
 	if s.receiver == nil {
 		return nil
 	}
 	now := s.Clock.Now() // the batch may have been tried before, or waited for keys
-	n := 0
-	for i := range items {
-		if canHandOff(items[i], now) {
+	n, since := 0, now
+	for _, item := range items {
+		if canHandOff(item, now) {
 			n++
+		}
+		if item.created.Before(since) {
+			since = item.created
 		}
 	}
 	if n == 0 {
 		return nil
 	}
-	h := &handoff{s: s, t: t, now: now, room: s.receiver.Reserve(t, n)}
+	h := &handoff{s: s, t: t, room: s.receiver.Reserve(t, n, since.Add(patience)), now: s.Clock.Now()}
 	if h.room == 0 {
 		return nil
 	}

@@ -21,7 +21,7 @@ type dying struct {
 	got      []asyncflow.Lease
 }
 
-func (d *dying) Reserve(_ *store.Type, n int) int {
+func (d *dying) Reserve(_ *store.Type, n int, _ time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n = min(n, d.room)
