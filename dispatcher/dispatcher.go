@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -58,6 +59,7 @@ type Dispatcher struct {
 	crowd     crowd
 	gathering gathering
 	door      door
+	waiting   atomic.Int32 // types whose new tasks wait for slots
 	rates     *rates
 	patients  patients
 	holding   *holding

@@ -83,6 +83,7 @@ type node struct {
 	inFlight   func() int
 	load       func() int // bytes
 	lacksSlots func(*store.Type, int) bool
+	waiting    func() int
 	halt       func() // stop the dispatcher, and wait until it has
 	stop       func() // stop all of it
 }
@@ -110,7 +111,7 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, lacksSlots: d.LacksSlots, halt: halt, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, lacksSlots: d.LacksSlots, waiting: d.Waiting, halt: halt, stop: sync.OnceFunc(func() {
 		halt()
 		stopStore()
 		running.Wait()

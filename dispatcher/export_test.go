@@ -25,3 +25,6 @@ func (d *Dispatcher) Load() int {
 func (d *Dispatcher) LacksSlots(t *store.Type, n int) bool {
 	return d.lacksSlots(t, n, d.store.Clock.Now())
 }
+
+// Waiting returns of how many types new tasks wait for slots.
+func (d *Dispatcher) Waiting() int { return int(d.waiting.Load()) }

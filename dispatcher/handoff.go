@@ -41,6 +41,9 @@ func (d *Dispatcher) unreserve(t *store.Type, n int) {
 const (
 	// handoffLook is how often new tasks that wait for slots look for them.
 	handoffLook = time.Millisecond
+	// handoffWaits bounds the types whose new tasks do so at a time: leasers look in the
+	// same place.
+	handoffWaits = 4
 	// handoffTime is how long attempts of a type may take on average for them to wait.
 	handoffTime = 100 * time.Millisecond
 )
@@ -50,8 +53,16 @@ const (
 // endpoint may have them, which flow keys are free. Slots that will be free soon are waited
 // for, until a time.
 func (d *Dispatcher) Reserve(t *store.Type, n int, until time.Time) int {
+	room, ok := d.tryReserve(t, n, until)
+	if ok {
+		return room
+	}
+	defer d.waiting.Add(-1)
+	if d.waiting.Add(1) > handoffWaits {
+		until = time.Time{}
+	}
 	for {
-		if room, ok := d.tryReserve(t, n, until); ok {
+		if room, ok = d.tryReserve(t, n, until); ok {
 			return room
 		}
 		time.Sleep(handoffLook)
@@ -67,24 +78,29 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 	}
 	now := d.store.Clock.Now()
 	room, _ = d.roomOf(t, now, 0)
-	room = max(0, min(n, room, d.slots.rest(), d.endpointRoom(t, d.slots.rest(), 0)))
-	if room < n {
-		if now.Before(until) && d.lacksSlots(t, n, now) {
-			return 0, false
-		}
-		d.agenda.filling(t.Key()) // the others of the batch are before whatever comes next
+	room = max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0)))
+	if min(room, d.slots.rest()) < n && now.Before(until) && d.lacksSlots(t, n, now) {
+		return 0, false
 	}
-	d.slots.tryTake(room, 0)
+	if room, _ = d.slots.tryTake(room, 0); room < n { // the others of the batch are before whatever comes next
+		d.agenda.filling(t.Key())
+	}
 	d.reserve(t, room)
 	return room, true
 }
 
-// lacksSlots tells whether there will be room for n tasks of a type soon, once those under
-// way have ended.
+// lacksSlots tells whether there will be room for n tasks of a type soon, once those that it
+// has under way have ended. Where there are other nodes, they may have room now.
 func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
-	ofTenant, _ := d.tenantRoom(t.Tenant, now)
-	return ofTenant >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && typeRoom(0, 0, d.cfg.Concurrency) >= n &&
-		d.held.takes(t.Key()) <= handoffTime
+	ofType, ofTenant := d.held.count(t.Key())
+	free := d.slots.rest() + ofType
+	most, _ := d.tenantRoom(t.Tenant, now)
+	most = min(most, typeRoom(0, ofTenant-ofType, free), d.load.roomLater(t.Key()))
+	if t.ServesSeveral() {
+		most = min(most, slotRoom(endpointShare, 0, free))
+	}
+	return most >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && d.held.takes(t.Key()) <= handoffTime &&
+		d.store.Dispatchers() == 1
 }
 
 // handsOff tells whether new tasks of a type need not wait in line. Without news from other

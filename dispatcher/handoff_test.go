@@ -166,29 +166,51 @@ func TestHandoffKeepsTheOrder(t *testing.T) {
 // For slots that are free again in a moment new tasks wait, and don't go in line.
 func TestHandoffWaitsForSlots(t *testing.T) {
 	b := setup(t)
+	answers := make(chan struct{})
 	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		<-time.After(10 * time.Millisecond)
+		<-answers
 		return last
 	})
-	b.shut(ready)
-	n.handsOff(t)
-	refused := 0 // as they would go in line
-	for range 20 {
-		for _, r := range n.Submit(t.Context(), tenant, newTasks(3)) {
-			if r.Err != nil {
-				refused++
+	answerAll := func() {
+		for n.inFlight() > 0 {
+			select {
+			case answers <- struct{}{}:
+			case <-time.After(time.Millisecond):
 			}
 		}
 	}
-	assert.Less(t, refused, 20, "of 60; the machine may be slow")
-	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+	b.shut(ready) // nothing can go in line
+	require.Eventually(t, func() bool {
+		for _, r := range n.Submit(t.Context(), tenant, newTasks(4)) {
+			if r.Err != nil { // the node doesn't know yet that none is in line
+				answerAll()
+				return false
+			}
+		}
+		submitted := make(chan error)
+		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(3))[0].Err }()
+		for {
+			select {
+			case <-submitted: // this was held up for too long
+				answerAll()
+				return false
+			default:
+			}
+			if n.waiting() == 1 {
+				answerAll()
+				err := <-submitted
+				answerAll()
+				return err == nil
+			}
+		}
+	}, patience, time.Millisecond)
 }
 
 // They don't for what no task that ends makes room for, nor for long.
 func TestHandoffWaitsForSlotsAlone(t *testing.T) {
 	b := setup(t)
 	took := make(chan time.Duration)
-	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+	n := b.start("a", dispatcher.Config{Concurrency: 6}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
 		<-time.After(<-took)
 		return last
 	})
@@ -198,7 +220,10 @@ func TestHandoffWaitsForSlotsAlone(t *testing.T) {
 		return tt
 	}
 	assert.True(t, n.lacksSlots(pipe(), 4))
-	assert.False(t, n.lacksSlots(pipe(), 5), "more than the type may have")
+	assert.False(t, n.lacksSlots(pipe(), 5), "more than one of several endpoints may have")
+	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`)
+	require.Eventually(t, func() bool { return n.lacksSlots(pipe(), 5) }, patience, time.Millisecond)
+	assert.False(t, n.lacksSlots(pipe(), 6), "more than the type may have")
 
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)
 	require.Eventually(t, func() bool { return !n.lacksSlots(pipe(), 4) }, patience, time.Millisecond, "more than the tenant may have")

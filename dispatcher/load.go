@@ -46,17 +46,30 @@ func (l *load) meanOf(key store.TypeKey) float64 {
 func (l *load) room(key store.TypeKey) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	free := float64(l.most - l.bytes)
-	for other, n := range l.coming {
-		free -= float64(n) * l.meanOf(other)
-	}
-	mean := l.meanOf(key)
-	has := float64(l.types[key]) + float64(l.coming[key])*mean
-	room := int((loadShare*free - has) / (loadShare + 1) / mean)
+	free, has := l.shares(key)
+	room := int((loadShare*free - has) / (loadShare + 1) / l.meanOf(key))
 	if has == 0 && (free > 0 || l.bytes == 0) {
 		room = max(room, 1)
 	}
 	return max(0, room)
+}
+
+// roomLater returns how many tasks of a type there is room for once those have ended that
+// it has now.
+func (l *load) roomLater(key store.TypeKey) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	free, has := l.shares(key)
+	return int(loadShare * (free + has) / (loadShare + 1) / l.meanOf(key))
+}
+
+// shares returns how many bytes are free, and how many a type has. l.mu is held.
+func (l *load) shares(key store.TypeKey) (free, has float64) {
+	free = float64(l.most - l.bytes)
+	for other, n := range l.coming {
+		free -= float64(n) * l.meanOf(other)
+	}
+	return free, float64(l.types[key]) + float64(l.coming[key])*l.meanOf(key)
 }
 
 // expect takes in that room for tasks of a type is reserved, or (n < 0) is not any more.

@@ -225,3 +225,6 @@ func (s *Store) SetAcceptedWait(d time.Duration) { s.accepted.wait = d }
 
 // AcceptedMost is how many leases of such deliveries are remembered.
 const AcceptedMost = acceptedMost
+
+// Shift has the clock go on at another time.
+func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }

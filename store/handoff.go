@@ -32,7 +32,8 @@ const handoffPatience = 100 * time.Millisecond
 type handoff struct {
 	s      *Store
 	t      *Type
-	now    time.Time
+	due    time.Time // by when tasks were due
+	now    time.Time // when the leases began
 	room   int
 	last   *submitItem // the last one in order that has a place
 	leases []asyncflow.Lease
@@ -58,7 +59,7 @@ func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *h
 	if n == 0 {
 		return nil
 	}
-	h := &handoff{s: s, t: t, room: s.receiver.Reserve(t, n, since.Add(patience)), now: s.Clock.Now()}
+	h := &handoff{s: s, t: t, due: now, room: s.receiver.Reserve(t, n, since.Add(patience)), now: s.Clock.Now()}
 	if h.room == 0 {
 		return nil
 	}
@@ -97,7 +98,7 @@ func (h *handoff) lease(items []*submitItem) {
 
 // has tells whether an item of the batch is handed off.
 func (h *handoff) has(item *submitItem) bool {
-	return h != nil && canHandOff(item, h.now) && inOrder(item, h.last) <= 0
+	return h != nil && canHandOff(item, h.due) && inOrder(item, h.last) <= 0
 }
 
 // end hands the leases over, unless the batch failed. If it was committed after all, they

@@ -19,9 +19,13 @@ type dying struct {
 	mu       sync.Mutex
 	reserved int
 	got      []asyncflow.Lease
+	waits    func() // while it is asked for room
 }
 
 func (d *dying) Reserve(_ *store.Type, n int, _ time.Time) int {
+	if d.waits != nil {
+		d.waits()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n = min(n, d.room)
@@ -82,5 +86,16 @@ func TestHandoffAfterALostCommit(t *testing.T) {
 	require.Len(t, node.got, 2)
 	assert.NotEqual(t, node.got[0].ID, node.got[1].ID)
 	assert.Zero(t, node.reserved)
+	b.checkTokens("pipe")
+}
+
+// What was due when it was asked is due, whatever becomes of the clock.
+func TestHandoffWhileTheClockGoesBack(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	node := &dying{room: 2, waits: func() { b.Clock.Shift(-time.Minute) }}
+	b.HandTo(node)
+	b.submit(newTask(`1`), newTask(`2`), newTask(`3`))
+	require.Len(t, node.got, 2)
 	b.checkTokens("pipe")
 }

@@ -26,10 +26,10 @@ type hotPool struct {
 	waited time.Duration   // by all of them together
 }
 
-func newHotPool(ctx context.Context, url string, size int, settings map[string]string, noRoles bool) (*hotPool, error) {
+func newHotPool(ctx context.Context, url string, size int, noRoles bool) (*hotPool, error) {
 	p := &hotPool{seed: maphash.MakeSeed(), turns: semaphore.NewWeighted(int64(size))}
 	for range size {
-		seat, err := newPool(ctx, url, 1, settings, noRoles)
+		seat, err := newPool(ctx, url, 1, hotSettings, noRoles)
 		if err != nil {
 			p.Close()
 			return nil, err

@@ -1,11 +1,9 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -13,11 +11,6 @@ import (
 // a statement's parameters, which is a new one each time, would grow by a quarter at a time:
 // a batch of contexts would take five times their bytes.
 type roomy struct{ *pgtype.ArrayCodec }
-
-func connectRoomy(_ context.Context, conn *pgx.Conn) error {
-	makeRoomy(conn.TypeMap())
-	return nil
-}
 
 // makeRoomy has the long arrays of the hot statements encoded so.
 func makeRoomy(types *pgtype.Map) {

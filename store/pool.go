@@ -38,7 +38,10 @@ func newPool(ctx context.Context, url string, size int, more map[string]string, 
 	if !noRoles {
 		cfg.ConnConfig.AfterConnect = connectAsBase
 	}
-	cfg.AfterConnect = connectRoomy
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		makeRoomy(conn.TypeMap())
+		return compressWell(ctx, conn)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("newPool: %w", err)

@@ -2,7 +2,8 @@ package store
 
 import (
 	"context"
-	"maps"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Every setting of Postgres that asyncflow relies on, each with the reason.
@@ -38,21 +39,16 @@ var hotSettings = map[string]string{
 	"max_parallel_workers_per_gather": "0",
 }
 
-// compressionSQL tells whether to compress by lz4 what is long: contexts and outputs.
-// Where somebody has chosen for the server, or it can't, that stands.
+// compressionSQL has contexts and outputs that are long compressed by lz4. Where somebody
+// has chosen for the server, or it can't, that stands.
 const compressionSQL = `
-SELECT EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default')`
+SELECT set_config(name, 'lz4', false) FROM pg_settings
+WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default'`
 
-// withCompression adds to hotSettings how to compress.
-func withCompression(ctx context.Context, db querier) (map[string]string, error) {
-	var lz4 bool
-	err := db.QueryRow(ctx, compressionSQL).Scan(&lz4)
-	if err != nil || !lz4 {
-		return hotSettings, err
-	}
-	all := maps.Clone(hotSettings)
-	all["default_toast_compression"] = "lz4"
-	return all, nil
+// compressWell sets it for a new connection: the server may be another one by now.
+func compressWell(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, compressionSQL, pgx.QueryExecModeSimpleProtocol)
+	return err
 }
 
 const (

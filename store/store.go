@@ -104,11 +104,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if s.base, err = newPool(ctx, cfg.URL, cfg.Pool, nil, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
-	settings, err := withCompression(ctx, s.base)
-	if err != nil {
-		return nil, connectError(cfg.URL, err)
-	}
-	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, settings, cfg.NoRoles); err != nil {
+	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
 	if err = s.checkSchema(ctx); err != nil {

@@ -21,7 +21,9 @@ import (
 // doc is kept: it may be overwritten afterwards.
 func Decode(doc []byte, into any) error {
 	if !valid(doc) {
-		return invalid(doc)
+		if err := invalid(doc); err != nil {
+			return err
+		}
 	}
 	return read(doc, into)
 }

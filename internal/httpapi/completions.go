@@ -121,7 +121,7 @@ func (s *Server) settle(ctx context.Context, a attempt, settlement asyncflow.Set
 	switch {
 	case r.Err != nil:
 		return "", r.Err
-	case r.Stale:
+	case r.Stale || r.Written != "": // the latter: as it was reported before
 		return s.reportEnded(ctx, a, settlement.Outcome)
 	}
 	asyncflow.LogAttempt(s.log, a.Tenant, settlement)
