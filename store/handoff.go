@@ -25,7 +25,7 @@ type Receiver interface {
 func (s *Store) HandTo(r Receiver) { s.receiver = r }
 
 // handoffPatience is how long new tasks may wait for room that comes in that time: those
-// that go in line cost a third more, and so do all that come after them until it is empty.
+// that go in line cost up to a third more, and so do all that come after them until it is empty.
 const handoffPatience = 100 * time.Millisecond
 
 // handoff is the part of a batch of new tasks that goes to the receiver; nil is none.

@@ -120,6 +120,29 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// A report that another node has had already is answered by where the task stands by now,
+// though this one remembers the lease.
+func TestCompletionElsewhere(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, _ := b.submitOne()
+	path := "/v1/callbacks/" + id
+	l, first := b.lease()
+	b.store.Accept("acme", l, l.Until.Add(time.Hour), func(error) {})
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(t, err)
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "not now"}
+	settled := make(chan store.Settled, 1)
+	b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
+		func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
+	require.Equal(t, store.Settled{}, <-settled)
+	_, second := b.lease()
+	require.Equal(t, 200, b.callAs(second, "POST", path+"/fail", `{"error":"never","retryable":false}`).status)
+	_, known := b.store.Accepted("acme", l.ID, l.Seq)
+	require.True(t, known)
+	assert.Equal(t, asyncflow.StatusFailed, read[api.CallbackResult](b, 200, b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
+}
+
 // Fifty completions at once: exactly one counts, and all of them hear that it does.
 func TestCompletionAtOnce(t *testing.T) {
 	b := setup(t)
