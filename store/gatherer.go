@@ -10,22 +10,33 @@ import (
 // is written, the next one fills. An item on its own is written at once; under
 // load a batch waits until linger has passed since the last one began, or until
 // it is full. At most so many batches of one type are written at a time: one for
-// each kind of item that doesn't wait for others, as larger batches cost less. An
-// item belongs to exactly one batch.
+// each kind of item that doesn't wait for others, as larger batches cost less. Where
+// items are long, that is so no more, and several are written at a time: while one
+// waits for the disk, the next one is parsed. An item belongs to exactly one batch.
 type gatherer[T any] struct {
 	ctx     context.Context // of the writing: no caller's
 	writers int             // how many batches of one type may be under way
 	most    int             // items of a batch
 	linger  time.Duration
 	write   func(context.Context, TypeKey, []T)
+	size    func(T) int // bytes of an item, if it may be long; or nil
 
 	mu      sync.Mutex
 	queues  map[TypeKey]*queue[T]
 	pending sync.WaitGroup // items not yet written
 }
 
+const (
+	// batchBytes bounds a batch, unless one item is longer.
+	batchBytes = 1 << 20
+	// longBatch is from how many bytes on batches are written longWriters at a time.
+	longBatch   = 128 << 10
+	longWriters = 3
+)
+
 type queue[T any] struct {
 	items   []T
+	bytes   int // of the items
 	writing int
 	last    time.Time // when the last batch began
 	timer   bool      // a flush is scheduled
@@ -47,29 +58,60 @@ func (g *gatherer[T]) add(key TypeKey, items ...T) {
 	}
 	g.pending.Add(len(items))
 	q.items = append(q.items, items...)
+	for _, item := range items {
+		q.bytes += g.sizeOf(item)
+	}
 	g.schedule(key, q)
 }
 
 // schedule starts what may be written now. g.mu is held.
 func (g *gatherer[T]) schedule(key TypeKey, q *queue[T]) {
-	for q.writing < g.writers && len(q.items) > 0 {
-		if rest := g.linger - time.Since(q.last); rest > 0 && len(q.items) < g.most {
+	for len(q.items) > 0 && q.writing < g.writersOf(q) {
+		full := len(q.items) >= g.most || q.bytes >= batchBytes
+		if rest := g.linger - time.Since(q.last); rest > 0 && !full {
 			if !q.timer {
 				q.timer = true
 				time.AfterFunc(rest, func() { g.due(key, q) })
 			}
 			return
 		}
-		n := min(len(q.items), g.most)
-		batch := q.items[:n:n]
-		q.items = q.items[n:]
-		if len(q.items) == 0 {
-			q.items = nil
-		}
 		q.writing++
 		q.last = time.Now()
-		go g.flush(key, q, batch)
+		go g.flush(key, q, g.take(q))
 	}
+}
+
+// writersOf returns how many batches may be under way when the next one begins.
+func (g *gatherer[T]) writersOf(q *queue[T]) int {
+	if next := q.bytes * min(len(q.items), g.most) / len(q.items); next >= longBatch {
+		return longWriters
+	}
+	return g.writers
+}
+
+// take takes a batch out of a queue that has items.
+func (g *gatherer[T]) take(q *queue[T]) []T {
+	n, bytes := 1, g.sizeOf(q.items[0])
+	for n < min(len(q.items), g.most) {
+		size := g.sizeOf(q.items[n])
+		if bytes+size > batchBytes {
+			break
+		}
+		n, bytes = n+1, bytes+size
+	}
+	batch := q.items[:n:n]
+	q.items, q.bytes = q.items[n:], q.bytes-bytes
+	if len(q.items) == 0 {
+		q.items = nil
+	}
+	return batch
+}
+
+func (g *gatherer[T]) sizeOf(item T) int {
+	if g.size == nil {
+		return 0
+	}
+	return g.size(item)
 }
 
 func (g *gatherer[T]) due(key TypeKey, q *queue[T]) {

@@ -37,6 +37,8 @@ type settleItem struct {
 	done func(*asyncflow.Settlement, Settled)
 }
 
+func (item settleItem) size() int { return len(item.Outcome.Output) }
+
 // Settle ends a lease as its worker reports: its row is deleted if it still stands, and the
 // journal row and what follows from the verdict are written, in one transaction with
 // others. done is called with the result, once; it must not block.

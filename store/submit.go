@@ -43,6 +43,8 @@ type submitItem struct {
 	done    *sync.WaitGroup
 }
 
+func (item *submitItem) size() int { return len(item.context) }
+
 // Submit accepts tasks of a tenant, which must be valid. It returns when all of
 // them are durable or refused, with a result for each in the same order; one
 // task's fault is no fault of the others. Those that the tenant's quota of pending tasks

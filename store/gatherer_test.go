@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// gathered adds items of so many bytes to a gatherer of one writer, at once, and returns the
+// sizes of its batches in the order in which they began, and how many were written at a
+// time at most. To write one takes 10 ms.
+func gathered(t *testing.T, items ...int) (batches [][]int, most int) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := make(chan []int, len(items))
+		under, peak := make(chan int, 1), 0
+		under <- 0
+		g := newGatherer(t.Context(), 1, 500, time.Millisecond, func(_ context.Context, _ TypeKey, batch []int) {
+			n := <-under + 1
+			peak = max(peak, n)
+			under <- n
+			begun <- batch
+			time.Sleep(10 * time.Millisecond)
+			under <- <-under - 1
+		})
+		g.size = func(bytes int) int { return bytes }
+		g.add(TypeKey{"acme", "report"}, items...)
+		g.drain()
+		close(begun)
+		for batch := range begun {
+			batches = append(batches, batch)
+		}
+		most = peak
+	})
+	return batches, most
+}
+
+func TestGathererLongItems(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		items         []int
+		batches, most int
+	}{
+		{"short ones one batch at a time", slices.Repeat([]int{200}, 2_000), 4, 1},
+		{"long ones by bytes, several at a time", slices.Repeat([]int{100 << 10}, 40), 4, 3},
+		{"some that are longer than a batch", []int{2 << 20, 200, 3 << 20}, 3, 3},
+		{"short ones after long ones", append(slices.Repeat([]int{1 << 20}, 2), slices.Repeat([]int{10}, 600)...), 4, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			batches, most := gathered(t, c.items...)
+			if len(batches) != c.batches || most != c.most {
+				t.Errorf("%d batches, %d at a time; want %d, %d", len(batches), most, c.batches, c.most)
+			}
+			n := 0
+			for _, batch := range batches {
+				n += len(batch)
+				if sum := sumOf(batch); len(batch) > 1 && sum > batchBytes {
+					t.Errorf("a batch of %d items has %d bytes", len(batch), sum)
+				}
+			}
+			if n != len(c.items) {
+				t.Errorf("%d items were written; want %d", n, len(c.items))
+			}
+		})
+	}
+}
+
+func sumOf(items []int) (sum int) {
+	for _, n := range items {
+		sum += n
+	}
+	return sum
+}
