@@ -165,10 +165,8 @@ func (b *bench) whileIdle(ctx context.Context, cfg idleConfig, key, name string)
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := sleep(ctx, pause); err != nil {
+			return nil, err
 		}
 	}
 	after, err := b.costs(ctx)

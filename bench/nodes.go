@@ -4,11 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// newsOfNodes is when a node knows of another one that came or went.
+const newsOfNodes = 6 * time.Second
 
 // beginNodes: the same tasks with one node and with two, each round with the other first;
 // with two, half of the submits go to each.
@@ -28,10 +33,13 @@ func beginNodes(ctx context.Context, r *rounds) (measure, error) {
 			return err
 		}
 		both := func() error {
-			return r.withNode(ctx, func(ctx context.Context) (err error) {
-				two, err = r.twoNodes(ctx, p)
+			err := r.withNode(ctx, func(ctx context.Context) (err error) {
+				if err = sleep(ctx, newsOfNodes); err == nil {
+					two, err = r.twoNodes(ctx, p)
+				}
 				return err
 			})
+			return errors.Join(err, sleep(ctx, newsOfNodes))
 		}
 		turns := []func() error{alone, both}
 		for i := range turns {

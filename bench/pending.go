@@ -50,10 +50,8 @@ func (b *bench) pendingMemory(ctx context.Context, p *pipe, pending int, working
 	if err := b.resume(ctx, p); err != nil {
 		return nil, err
 	}
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(working):
+	if err := sleep(ctx, working); err != nil {
+		return nil, err
 	}
 	if err := b.pause(ctx, p); err != nil {
 		return nil, err

@@ -150,10 +150,8 @@ func (b *bench) holdSnapshot(ctx context.Context, from, lasting time.Duration) e
 		after time.Duration
 		sql   string
 	}{{from, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM asyncflow.tenants`}, {lasting, `COMMIT`}} {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(step.after):
+		if err := sleep(ctx, step.after); err != nil {
+			return err
 		}
 		if _, err := conn.Exec(ctx, step.sql); err != nil {
 			return err

@@ -167,3 +167,13 @@ func poll(ctx context.Context, period time.Duration, done func() (bool, error)) 
 		}
 	}
 }
+
+// sleep waits for d, unless ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -79,7 +79,8 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 	now := d.store.Clock.Now()
 	room, _ = d.roomOf(t, now, 0)
 	room = max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0)))
-	if min(room, d.slots.rest()) < n && now.Before(until) && d.lacksSlots(t, n, now) {
+	ofType, _ := d.held.count(t.Key())
+	if min(room, d.slots.rest(), d.waitShare()-ofType) < n && now.Before(until) && d.lacksSlots(t, n, now) {
 		return 0, false
 	}
 	if room, _ = d.slots.tryTake(room, 0); room < n { // the others of the batch are before whatever comes next
@@ -89,18 +90,26 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 	return room, true
 }
 
+// waitShare is how many tasks of a type may be under way before new ones wait: all slots, or
+// half of them where other nodes have as many. The fewer are under way, the less each costs.
+func (d *Dispatcher) waitShare() int {
+	if d.store.Dispatchers() > 1 {
+		return max(1, d.cfg.Concurrency/2)
+	}
+	return d.cfg.Concurrency
+}
+
 // lacksSlots tells whether there will be room for n tasks of a type soon, once those that it
-// has under way have ended. Where there are other nodes, they may have room now.
+// has under way have ended.
 func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
 	ofType, ofTenant := d.held.count(t.Key())
 	free := d.slots.rest() + ofType
 	most, _ := d.tenantRoom(t.Tenant, now)
-	most = min(most, typeRoom(0, ofTenant-ofType, free), d.load.roomLater(t.Key()))
+	most = min(most, typeRoom(0, ofTenant-ofType, free), d.load.roomLater(t.Key()), d.waitShare())
 	if t.ServesSeveral() {
 		most = min(most, slotRoom(endpointShare, 0, free))
 	}
-	return most >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && d.held.takes(t.Key()) <= handoffTime &&
-		d.store.Dispatchers() == 1
+	return most >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && d.held.takes(t.Key()) <= handoffTime
 }
 
 // handsOff tells whether new tasks of a type need not wait in line. Without news from other

@@ -206,6 +206,50 @@ func TestHandoffWaitsForSlots(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
+// Where another node has slots, too, they wait once half of the node's are taken, and take
+// others when none of these is free in time.
+func TestHandoffWaitsWithSeveralNodes(t *testing.T) {
+	b := setup(t)
+	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
+	b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	answers := make(chan struct{})
+	n := b.start("a", dispatcher.Config{Concurrency: 8}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		<-answers
+		return last
+	})
+	require.Eventually(t, func() bool { return n.Dispatchers() == 2 }, patience, time.Millisecond)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	assert.True(t, n.lacksSlots(pipe, 4))
+	assert.False(t, n.lacksSlots(pipe, 5), "more than half of the slots")
+
+	b.shut(ready) // nothing can go in line
+	var all []store.Submitted
+	for len(all) < 4 { // at first the node doesn't know yet that none is in line
+		all = append(all, n.Submit(t.Context(), tenant, newTasks(1))...)
+		all = slices.DeleteFunc(all, notSubmitted)
+	}
+	waited := false
+	for range 2 { // the first one may be held up for longer than it would wait
+		submitted := make(chan store.Submitted, 1)
+		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(1))[0] }()
+		for done := false; !done; {
+			select {
+			case r := <-submitted:
+				all, done = append(all, r), true
+			default:
+				waited = waited || n.waiting() == 1
+			}
+		}
+	}
+	assert.True(t, waited)
+	assert.Greater(t, n.inFlight(), 4, "the other half is there when it takes long")
+	close(answers)
+	n.await(t, slices.DeleteFunc(all, notSubmitted), asyncflow.StatusFailed)
+}
+
+func notSubmitted(r store.Submitted) bool { return r.Err != nil }
+
 // They don't for what no task that ends makes room for, nor for long.
 func TestHandoffWaitsForSlotsAlone(t *testing.T) {
 	b := setup(t)
