@@ -138,7 +138,7 @@ func TestAcceptOutlivesABadReport(t *testing.T) {
 	written := make(chan error, 1)
 	s.Accept(tenant, l, deadline, func(err error) { written <- err })
 	settled := make(chan store.Settled, 1)
-	s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte(`{`)},
+	s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte("\xff")},
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
 	require.Error(t, (<-settled).Err)
 	s.Close()

@@ -272,7 +272,7 @@ func TestOrderedFlow(t *testing.T) {
 func (b *bundle) leaseOf(context string) asyncflow.Lease {
 	b.t.Helper()
 	var l asyncflow.Lease
-	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context::text = $1`,
+	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context = $1`,
 		context).Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
 	require.NoError(b.t, err)
 	l.ID.Type = "pipe"
@@ -344,7 +344,7 @@ func TestFlowFailure(t *testing.T) {
 func (b *bundle) idOf(context string) asyncflow.TaskID {
 	b.t.Helper()
 	id := asyncflow.TaskID{Type: "pipe"}
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 WHERE context::text = $1`, context).Scan(&id.Number))
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 WHERE context = $1`, context).Scan(&id.Number))
 	return id
 }
 

@@ -31,7 +31,7 @@ type journalRows struct {
 	durations pgtype.FlatArray[*float32]
 	nexts     moments
 	errors    texts
-	outputs   texts
+	outputs   pgtype.FlatArray[[]byte] // NULL for nil
 }
 
 // add adds the row of a settlement.
@@ -49,7 +49,7 @@ func (j *journal) add(s *asyncflow.Settlement) {
 	}
 	if key.told {
 		r.errors = append(r.errors, orNull(o.Error))
-		r.outputs = append(r.outputs, orNull(string(o.Output)))
+		r.outputs = append(r.outputs, o.Output[:len(o.Output):len(o.Output)])
 	}
 }
 

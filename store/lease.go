@@ -206,7 +206,7 @@ func queuePayloads(b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int
 }
 
 func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
-	raw := rows.RawValues() // json travels as text; copied once, below
+	raw := rows.RawValues() // in text; copied once, below
 	var id int64
 	if err := rows.Scan(&id, nil, nil); err != nil {
 		return err

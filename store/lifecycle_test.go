@@ -162,7 +162,7 @@ func TestOrder(t *testing.T) {
 	assert.Equal(t, []string{`"plain"`, `"urgent"`, `"most"`, `"new"`}, got)
 }
 
-// One member's data must not spoil a batch: Postgres refuses a NUL, however it
+// One member's data must not spoil a batch: Postgres refuses what is no text, however it
 // got past the checks.
 func TestBadMemberFailsAlone(t *testing.T) {
 	b := setup(t)
@@ -172,7 +172,7 @@ func TestBadMemberFailsAlone(t *testing.T) {
 		tasks[i] = newTask(`{"n":1}`)
 	}
 	tasks[7].Context = json.RawMessage("{\"n\":\"\xff\"}")
-	tasks[13].Context = json.RawMessage(`{"n":`)
+	tasks[13].Context = json.RawMessage("{\"n\":\"\x00\"}")
 	for i, r := range b.Submit(t.Context(), tenant, tasks) {
 		if i == 7 || i == 13 {
 			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(r.Err), "task %d: %v", i, r.Err)

@@ -108,17 +108,17 @@ func TestMigrateTaskTypes(t *testing.T) {
 		INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 1);
 		INSERT INTO tenant_acme.task_types VALUES ('a-type', 1, '{"stages":[{"name":"only"}]}', 1, 1, 2, now(), now());
 		INSERT INTO tenant_acme.rolls VALUES ('a-type', 1, 1, now()), ('a-type', 2, 1, now());
-		CREATE TABLE tenant_acme."task_a-type_1" (id bigint);
-		CREATE TABLE tenant_acme."task_a-type_2" (id bigint);
-		INSERT INTO tenant_acme."task_a-type_1" VALUES (1), (2), (3);
+		CREATE TABLE tenant_acme."task_a-type_1" (id bigint, context json);
+		CREATE TABLE tenant_acme."task_a-type_2" (id bigint, context json);
+		INSERT INTO tenant_acme."task_a-type_1" VALUES (1, '{"n":  1}'), (2, NULL), (3, NULL);
 		INSERT INTO tenant_acme."task_a-type_2" VALUES (4);
-		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
+		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, output json, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
 		CREATE TABLE tenant_acme."lease_a-type" (id bigint PRIMARY KEY);
 		CREATE TABLE tenant_acme."wait_a-type" (id bigint PRIMARY KEY, stage text, order_time timestamptz, until timestamptz, key text, reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
 		CREATE TABLE tenant_acme."ready_a-type_1" (order_time timestamptz, id bigint);
 		CREATE TABLE tenant_acme."ready_a-type_2" (order_time timestamptz, id bigint);
 		CREATE TABLE tenant_acme."journal_a-type_2" (LIKE tenant_acme."journal_a-type_1" INCLUDING ALL);
-		INSERT INTO tenant_acme."journal_a-type_1" VALUES (1, 1, NULL, 'failed'), (1, 2, 'succeeded', 'done'), (2, 1, 'failed', 'failed'),
+		INSERT INTO tenant_acme."journal_a-type_1" (id, seq, final, outcome) VALUES (1, 1, NULL, 'failed'), (1, 2, 'succeeded', 'done'), (2, 1, 'failed', 'failed'),
 		  (3, 1, 'failed', 'failed'), (3, 2, NULL, 'redriven')`)
 	require.NoError(t, err)
 	_, err = store.Migrate(t.Context(), url)
@@ -128,6 +128,9 @@ func TestMigrateTaskTypes(t *testing.T) {
 	tallies, err := pgx.CollectRows(rows, pgx.RowTo[[]int64])
 	require.NoError(t, err)
 	require.Equal(t, [][]int64{{1, 0, 0, 0, 0, 0}, {3, 4, 3, 1, 1, 0}}, tallies, "what was counted before there were tallies")
+	var kept string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT context FROM tenant_acme."task_a-type_1" WHERE context LIKE '{%'`).Scan(&kept))
+	assert.Equal(t, `{"n":  1}`, kept)
 	for _, table := range []string{"journal_a-type_1", "journal_a-type_2"} {
 		insert := `INSERT INTO tenant_acme.` + pgx.Identifier{table}.Sanitize()
 		_, err = conn.Exec(t.Context(), insert+` (id, outcome, options) VALUES (1, 'changed', '{}')`)

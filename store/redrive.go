@@ -150,7 +150,7 @@ func redriveStage(t *Type, task Task, name string) (int, error) {
 func queueRedrive(b *pgx.Batch, t *Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage, order, now time.Time) *pgx.QueuedQuery {
 	return b.Queue(t.tables.at(id.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, output, next_time)
-		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text::json,
+		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
 		  (SELECT j.output FROM {journal} j
 		   WHERE j.id = t.id AND j.output IS NOT NULL AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
 		     ELSE j.seq < v.last OR j.seq = v.last AND j.outcome <> 'done' END

@@ -98,6 +98,8 @@ func TestMigrateToSQLSubmit(t *testing.T) {
 	id, err := b.bySQL(b.app(), `'pipe', '1'`)
 	require.NoError(t, err)
 	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, 10))
+	_, err = store.Migrate(t.Context(), b.url)
+	require.NoError(t, err)
 	assert.Equal(t, []asyncflow.TaskID{before, id}, b.failAll())
 }
 

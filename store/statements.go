@@ -9,7 +9,7 @@ package store
 // copies less while its buffers grow.
 const insertTaskSQL = `
 INSERT INTO {task} (context, id, created_at, order_time, options)
-SELECT * FROM unnest($1::json[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
 
 // insertTaskAgainSQL repeats an insert whose commit is unknown, and tells which
 // rows it had not put there.
@@ -95,7 +95,7 @@ SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11 FROM unnest($1::bigint[], $2::real[
 // insertToldJournalSQL adds some with an error or an output.
 const insertToldJournalSQL = `
 INSERT INTO {journal} (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint, status)
-SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::json[]) u`
+SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[]) u`
 
 // insertTallySQL adds what a transaction counted.
 const insertTallySQL = `

@@ -294,7 +294,7 @@ func TestOldestDue(t *testing.T) {
 	assert.Equal(t, attempts[0].At, b.stats("pipe").OldestDue, "it got there when the stage before was done")
 	b.settle(pipe, b.leaseAll(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	assert.Zero(t, b.stats("pipe").OldestDue)
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.task_pipe_1 SET order_time = now() - interval '1 min', created_at = now() - interval '1 h' WHERE context::text = '"soon"'`)
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.task_pipe_1 SET order_time = now() - interval '1 min', created_at = now() - interval '1 h' WHERE context = '"soon"'`)
 	require.NoError(t, err)
 	var due time.Time
 	require.NoError(t, b.db.QueryRow(t.Context(), `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '1 min' RETURNING order_time`).Scan(&due))

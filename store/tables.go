@@ -80,7 +80,7 @@ CREATE TABLE {task} (
   created_at timestamptz NOT NULL,
   order_time timestamptz NOT NULL,
   options    json,
-  context    json        NOT NULL
+  context    text        NOT NULL
 ) WITH ({cold});
 CREATE TABLE {journal} (
   id        bigint      NOT NULL,
@@ -94,7 +94,7 @@ CREATE TABLE {journal} (
   duration  real,
   status    smallint,
   error     text,
-  output    json,
+  output    text,
   next_time timestamptz,
   options   json,
   PRIMARY KEY (id, seq)

@@ -24,7 +24,7 @@ func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, fun
 // watchColumns are stateColumns without what is large and not asked for, and the seq
 // of the last journal row.
 var watchColumns = strings.NewReplacer(
-	"t.context", "NULL::json",
+	"t.context", "NULL::text",
 	"j.output", "CASE WHEN j.final = 'succeeded' THEN j.output END").Replace(stateColumns) + `, coalesce(j.seq, 0)`
 
 const attemptsSQL = `
