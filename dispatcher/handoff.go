@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -80,7 +81,7 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 	room, _ = d.roomOf(t, now, 0)
 	room = max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0)))
 	ofType, _ := d.held.count(t.Key())
-	if min(room, d.slots.rest(), d.waitShare()-ofType) < n && now.Before(until) && d.lacksSlots(t, n, now) {
+	if (min(room, d.slots.rest()) < n || ofType >= d.waitFrom()) && now.Before(until) && d.lacksSlots(t, n, now) {
 		return 0, false
 	}
 	if room, _ = d.slots.tryTake(room, 0); room < n { // the others of the batch are before whatever comes next
@@ -90,13 +91,13 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 	return room, true
 }
 
-// waitShare is how many tasks of a type may be under way before new ones wait: all slots, or
-// half of them where other nodes have as many. The fewer are under way, the less each costs.
-func (d *Dispatcher) waitShare() int {
+// waitFrom is from how many tasks of a type under way on new ones wait, though there are
+// slots: where other nodes have some, too. The fewer are under way, the less each costs.
+func (d *Dispatcher) waitFrom() int {
 	if d.store.Dispatchers() > 1 {
-		return max(1, d.cfg.Concurrency/2)
+		return max(1, d.cfg.Concurrency/4)
 	}
-	return d.cfg.Concurrency
+	return math.MaxInt
 }
 
 // lacksSlots tells whether there will be room for n tasks of a type soon, once those that it
@@ -105,7 +106,7 @@ func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
 	ofType, ofTenant := d.held.count(t.Key())
 	free := d.slots.rest() + ofType
 	most, _ := d.tenantRoom(t.Tenant, now)
-	most = min(most, typeRoom(0, ofTenant-ofType, free), d.load.roomLater(t.Key()), d.waitShare())
+	most = min(most, typeRoom(0, ofTenant-ofType, free), d.load.roomLater(t.Key()))
 	if t.ServesSeveral() {
 		most = min(most, slotRoom(endpointShare, 0, free))
 	}

@@ -206,8 +206,8 @@ func TestHandoffWaitsForSlots(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// Where another node has slots, too, they wait once half of the node's are taken, and take
-// others when none of these is free in time.
+// Where another node has slots, too, they wait once a quarter of the node's are taken, and
+// take others when none of these is free in time.
 func TestHandoffWaitsWithSeveralNodes(t *testing.T) {
 	b := setup(t)
 	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
@@ -218,14 +218,9 @@ func TestHandoffWaitsWithSeveralNodes(t *testing.T) {
 		return last
 	})
 	require.Eventually(t, func() bool { return n.Dispatchers() == 2 }, patience, time.Millisecond)
-	pipe, err := n.Catalog.Type(tenant, "pipe")
-	require.NoError(t, err)
-	assert.True(t, n.lacksSlots(pipe, 4))
-	assert.False(t, n.lacksSlots(pipe, 5), "more than half of the slots")
-
 	b.shut(ready) // nothing can go in line
 	var all []store.Submitted
-	for len(all) < 4 { // at first the node doesn't know yet that none is in line
+	for len(all) < 2 { // at first the node doesn't know yet that none is in line
 		all = append(all, n.Submit(t.Context(), tenant, newTasks(1))...)
 		all = slices.DeleteFunc(all, notSubmitted)
 	}
@@ -243,7 +238,7 @@ func TestHandoffWaitsWithSeveralNodes(t *testing.T) {
 		}
 	}
 	assert.True(t, waited)
-	assert.Greater(t, n.inFlight(), 4, "the other half is there when it takes long")
+	assert.Greater(t, n.inFlight(), 2, "the other slots are there when it takes long")
 	close(answers)
 	n.await(t, slices.DeleteFunc(all, notSubmitted), asyncflow.StatusFailed)
 }
