@@ -112,7 +112,8 @@ func TestMigrateTaskTypes(t *testing.T) {
 		CREATE TABLE tenant_acme."task_a-type_2" (id bigint, context json);
 		INSERT INTO tenant_acme."task_a-type_1" VALUES (1, '{"n":  1}'), (2, NULL), (3, NULL);
 		INSERT INTO tenant_acme."task_a-type_2" VALUES (4);
-		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, output json, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
+		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, at timestamptz, output json, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
+		CREATE INDEX ON tenant_acme."journal_a-type_1" USING brin (at);
 		CREATE TABLE tenant_acme."lease_a-type" (id bigint PRIMARY KEY);
 		CREATE TABLE tenant_acme."wait_a-type" (id bigint PRIMARY KEY, stage text, order_time timestamptz, until timestamptz, key text, reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
 		CREATE TABLE tenant_acme."ready_a-type_1" (order_time timestamptz, id bigint);
@@ -128,6 +129,9 @@ func TestMigrateTaskTypes(t *testing.T) {
 	tallies, err := pgx.CollectRows(rows, pgx.RowTo[[]int64])
 	require.NoError(t, err)
 	require.Equal(t, [][]int64{{1, 0, 0, 0, 0, 0}, {3, 4, 3, 1, 1, 0}}, tallies, "what was counted before there were tallies")
+	var brins int
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relname LIKE 'journal%' AND a.amname = 'brin'`).Scan(&brins))
+	assert.Zero(t, brins, "indexes that nobody uses")
 	var kept string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT context FROM tenant_acme."task_a-type_1" WHERE context LIKE '{%'`).Scan(&kept))
 	assert.Equal(t, `{"n":  1}`, kept)

@@ -100,7 +100,6 @@ CREATE TABLE {journal} (
   PRIMARY KEY (id, seq)
 ) WITH ({cold});
 CREATE INDEX ON {journal} (id) WHERE final <> 'succeeded';
-CREATE INDEX ON {journal} USING brin (at);
 CREATE TABLE {ready} (
   order_time timestamptz NOT NULL,
   id         bigint      NOT NULL,
