@@ -42,8 +42,7 @@ func (d *Dispatcher) unreserve(t *store.Type, n int) {
 const (
 	// handoffLook is how often new tasks that wait for slots look for them.
 	handoffLook = time.Millisecond
-	// handoffWaits bounds the types whose new tasks do so at a time: leasers look in the
-	// same place.
+	// handoffWaits bounds the batches that do so at a time: leasers look in the same place.
 	handoffWaits = 4
 	// handoffTime is how long attempts of a type may take on average for them to wait.
 	handoffTime = 100 * time.Millisecond
@@ -53,42 +52,67 @@ const (
 // when others may be due before them, or when more than slots must be asked for: which
 // endpoint may have them, which flow keys are free. Slots that will be free soon are waited
 // for, until a time.
-func (d *Dispatcher) Reserve(t *store.Type, n int, until time.Time) int {
-	room, ok := d.tryReserve(t, n, until)
-	if ok {
-		return room
+func (d *Dispatcher) Reserve(t *store.Type, n int, until time.Time) (room int) {
+	d.waitForSlots(until, func(until time.Time) (wait bool) {
+		room, wait = d.tryReserve(t, n, until)
+		return wait
+	})
+	return room
+}
+
+// Await is Reserve for so many as are due by then, but reserves nothing.
+func (d *Dispatcher) Await(t *store.Type, due func() int, until time.Time) {
+	d.waitForSlots(until, func(until time.Time) bool {
+		d.door.mu.Lock()
+		defer d.door.mu.Unlock()
+		if !d.handsOff(t) {
+			return false
+		}
+		_, wait := d.handoffRoom(t, due(), until)
+		return wait
+	})
+}
+
+// waitForSlots looks for slots until none have to be waited for.
+func (d *Dispatcher) waitForSlots(until time.Time, look func(until time.Time) (wait bool)) {
+	if !look(until) {
+		return
 	}
 	defer d.waiting.Add(-1)
 	if d.waiting.Add(1) > handoffWaits {
 		until = time.Time{}
 	}
-	for {
-		if room, ok = d.tryReserve(t, n, until); ok {
-			return room
-		}
+	for look(until) {
 		time.Sleep(handoffLook)
 	}
 }
 
 // tryReserve is Reserve, unless it is worth while to wait.
-func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int, ok bool) {
+func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int, wait bool) {
 	d.door.mu.Lock()
 	defer d.door.mu.Unlock()
-	if !d.door.isOpen || d.stopping.Err() != nil || !d.handsOff(t) {
-		return 0, true
-	}
-	now := d.store.Clock.Now()
-	room, _ = d.roomOf(t, now, 0)
-	room = max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0)))
-	ofType, _ := d.held.count(t.Key())
-	if (min(room, d.slots.rest()) < n || ofType >= d.waitFrom()) && now.Before(until) && d.lacksSlots(t, n, now) {
+	if !d.handsOff(t) {
 		return 0, false
+	}
+	if room, wait = d.handoffRoom(t, n, until); wait {
+		return 0, true
 	}
 	if room, _ = d.slots.tryTake(room, 0); room < n { // the others of the batch are before whatever comes next
 		d.agenda.filling(t.Key())
 	}
 	d.reserve(t, room)
-	return room, true
+	return room, false
+}
+
+// handoffRoom returns for how many of n new tasks there is room, and whether it is worth
+// while to wait for more, until a time. d.door.mu is held.
+func (d *Dispatcher) handoffRoom(t *store.Type, n int, until time.Time) (room int, wait bool) {
+	now := d.store.Clock.Now()
+	room, _ = d.roomOf(t, now, 0)
+	room = max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0)))
+	ofType, _ := d.held.count(t.Key())
+	short := min(room, d.slots.rest()) < n || n > 0 && ofType >= d.waitFrom()
+	return room, short && now.Before(until) && d.lacksSlots(t, n, now)
 }
 
 // waitFrom is from how many tasks of a type under way on new ones wait, though there are
@@ -114,9 +138,9 @@ func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
 }
 
 // handsOff tells whether new tasks of a type need not wait in line. Without news from other
-// nodes it isn't known whether somebody does.
+// nodes it isn't known whether somebody does. d.door.mu is held.
 func (d *Dispatcher) handsOff(t *store.Type) bool {
-	return d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
+	return d.door.isOpen && d.stopping.Err() == nil && d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
 		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name) && d.agenda.idle(t.Key())
 }
 

@@ -163,7 +163,8 @@ func TestHandoffKeepsTheOrder(t *testing.T) {
 	assert.ElementsMatch(t, ids[:held], got[:held], "the first in order were handed over")
 }
 
-// For slots that are free again in a moment new tasks wait, and don't go in line.
+// For slots that are free again in a moment new tasks wait, and don't go in line. What is
+// submitted meanwhile is written with them.
 func TestHandoffWaitsForSlots(t *testing.T) {
 	b := setup(t)
 	answers := make(chan struct{})
@@ -187,22 +188,24 @@ func TestHandoffWaitsForSlots(t *testing.T) {
 				return false
 			}
 		}
-		submitted := make(chan error)
-		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(3))[0].Err }()
-		for {
+		submitted := make(chan store.Submitted, 2)
+		submit := func(count int) { submitted <- n.Submit(t.Context(), tenant, newTasks(count))[0] }
+		go submit(1)
+		for n.waiting() == 0 {
 			select {
 			case <-submitted: // this was held up for too long
 				answerAll()
 				return false
 			default:
 			}
-			if n.waiting() == 1 {
-				answerAll()
-				err := <-submitted
-				answerAll()
-				return err == nil
-			}
 		}
+		go submit(2)
+		time.Sleep(10 * time.Millisecond)
+		answerAll()
+		one, other := <-submitted, <-submitted
+		answerAll()
+		return one.Err == nil && other.Err == nil && // and they went together
+			b.count(fmt.Sprintf(`(SELECT DISTINCT xmin::text FROM tenant_acme.task_pipe_1 WHERE id IN (%d, %d)) w`, one.ID.Number, other.ID.Number)) == 1
 	}, patience, time.Millisecond)
 }
 

@@ -20,6 +20,9 @@ type gatherer[T any] struct {
 	linger  time.Duration
 	write   func(context.Context, TypeKey, []T)
 	size    func(T) int // bytes of an item, if it may be long; or nil
+	// await, unless it is nil, waits until a batch may be written. It is told what is in it by
+	// then: what comes meanwhile is, too.
+	await func(key TypeKey, batch func() []T)
 
 	mu      sync.Mutex
 	queues  map[TypeKey]*queue[T]
@@ -38,6 +41,7 @@ type queue[T any] struct {
 	items   []T
 	bytes   int // of the items
 	writing int
+	awaits  bool      // one of them isn't taken yet
 	last    time.Time // when the last batch began
 	timer   bool      // a flush is scheduled
 }
@@ -66,7 +70,7 @@ func (g *gatherer[T]) add(key TypeKey, items ...T) {
 
 // schedule starts what may be written now. g.mu is held.
 func (g *gatherer[T]) schedule(key TypeKey, q *queue[T]) {
-	for len(q.items) > 0 && q.writing < g.writersOf(q) {
+	for len(q.items) > 0 && q.writing < g.writersOf(q) && !q.awaits {
 		full := len(q.items) >= g.most || q.bytes >= batchBytes
 		if rest := g.linger - time.Since(q.last); rest > 0 && !full {
 			if !q.timer {
@@ -76,9 +80,28 @@ func (g *gatherer[T]) schedule(key TypeKey, q *queue[T]) {
 			return
 		}
 		q.writing++
-		q.last = time.Now()
+		if g.await != nil {
+			q.awaits = true
+			go g.flushAwaited(key, q)
+			return
+		}
 		go g.flush(key, q, g.take(q))
 	}
+}
+
+// flushAwaited is flush for what is there when it may be written.
+func (g *gatherer[T]) flushAwaited(key TypeKey, q *queue[T]) {
+	g.await(key, func() []T {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return q.items[:min(len(q.items), g.most)]
+	})
+	g.mu.Lock()
+	q.awaits = false
+	batch := g.take(q)
+	g.schedule(key, q)
+	g.mu.Unlock()
+	g.flush(key, q, batch)
 }
 
 // writersOf returns how many batches may be under way when the next one begins.
@@ -99,6 +122,7 @@ func (g *gatherer[T]) take(q *queue[T]) []T {
 		}
 		n, bytes = n+1, bytes+size
 	}
+	q.last = time.Now()
 	batch := q.items[:n:n]
 	q.items, q.bytes = q.items[n:], q.bytes-bytes
 	if len(q.items) == 0 {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // gathered adds items of so many bytes to a gatherer of one writer, at once, and returns the
@@ -64,6 +66,28 @@ func TestGathererLongItems(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A batch that has to wait takes along what comes meanwhile.
+func TestGathererAwaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := TypeKey{"acme", "report"}
+		var batches [][]int
+		g := newGatherer(t.Context(), 1, 5, time.Millisecond, func(_ context.Context, _ TypeKey, batch []int) { batches = append(batches, batch) })
+		g.await = func(_ TypeKey, batch func() []int) {
+			for len(batch()) < 3 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		g.add(key, 1)
+		time.Sleep(10 * time.Millisecond)
+		assert.Empty(t, batches)
+		g.add(key, 2, 3)
+		g.drain()
+		g.add(key, 4, 5, 6, 7, 8, 9, 10, 11)
+		g.drain()
+		assert.Equal(t, [][]int{{1, 2, 3}, {4, 5, 6, 7, 8}, {9, 10, 11}}, batches)
+	})
 }
 
 func sumOf(items []int) (sum int) {

@@ -12,6 +12,9 @@ import (
 // Receiver is the dispatcher of this node, as far as it takes new tasks over while they
 // are submitted. They get their lease with their row, and never wait in ready.
 type Receiver interface {
+	// Await waits until there is room for as many new tasks of a type as are due by then, or
+	// until a time, or as long as it is worth while.
+	Await(t *Type, due func() int, until time.Time)
 	// Reserve keeps room for the first of n new tasks of a type that are due, in their
 	// order, and returns for how many. It is 0 when others of the type may be due. It may
 	// wait for room until a time.
@@ -39,15 +42,21 @@ type handoff struct {
 	leases []asyncflow.Lease
 }
 
-// handOff asks the receiver for room for those of a batch that are due, which it may wait
-// for until they have waited for so long. end must be called when it is known what became
-// of the batch.
-func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *handoff {
-	if s.receiver == nil {
-		return nil
+// awaitRoom waits for room for the new tasks of a batch that is still growing.
+func (s *Store) awaitRoom(key TypeKey, batch func() []*submitItem) {
+	t, err := s.Catalog.Type(key.Tenant, key.Type)
+	if s.receiver == nil || err != nil { // the latter shows when they are inserted
+		return
 	}
-	now := s.Clock.Now() // the batch may have been tried before, or waited for keys
-	n, since := 0, now
+	s.receiver.Await(t, func() int {
+		n, _ := dueOf(batch(), s.Clock.Now())
+		return n
+	}, batch()[0].created.Add(handoffPatience))
+}
+
+// dueOf returns how many of a batch are due, and when the first of the batch came.
+func dueOf(items []*submitItem, now time.Time) (n int, since time.Time) {
+	since = now
 	for _, item := range items {
 		if canHandOff(item, now) {
 			n++
@@ -56,6 +65,18 @@ func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *h
 			since = item.created
 		}
 	}
+	return n, since
+}
+
+// handOff asks the receiver for room for those of a batch that are due, which it may wait
+// for until they have waited for so long. end must be called when it is known what became
+// of the batch.
+func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *handoff {
+	if s.receiver == nil {
+		return nil
+	}
+	now := s.Clock.Now() // the batch may have been tried before, or waited for keys
+	n, since := dueOf(items, now)
 	if n == 0 {
 		return nil
 	}

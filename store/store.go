@@ -134,6 +134,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.extends = newGatherer(writing, 1, settleBatch, settleLinger, s.writeExtends)
 	s.leasesOf = newGatherer(writing, 2, settleBatch, leaseOfLinger, s.readLeases)
 	s.unholds = newGatherer(writing, 1, settleBatch, settleLinger, s.writeUnholds)
+	s.submits.await = s.awaitRoom
 	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
 	s.settles.size, s.reports.size = settleItem.size, settleItem.size
 	return s, s.Catalog.Refresh(ctx)
