@@ -23,6 +23,8 @@ type gatherer[T any] struct {
 	// await, unless it is nil, waits until a batch may be written. It is told what is in it by
 	// then: what comes meanwhile is, too.
 	await func(key TypeKey, batch func() []T)
+	// others tells whether other nodes write such batches, too; nil is never.
+	others func() bool
 
 	mu      sync.Mutex
 	queues  map[TypeKey]*queue[T]
@@ -32,6 +34,11 @@ type gatherer[T any] struct {
 const (
 	// batchBytes bounds a batch, unless one item is longer.
 	batchBytes = 1 << 20
+	// Beside other nodes a batch lingers once more for each so many items that the last one
+	// had, and so long at most: each node gets a part of the items, and the database the
+	// batches of all.
+	lingerItems = 32
+	lingerMost  = 25 * time.Millisecond
 	// longBatch is from how many bytes on batches are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
@@ -43,6 +50,7 @@ type queue[T any] struct {
 	writing int
 	awaits  bool      // one of them isn't taken yet
 	last    time.Time // when the last batch began
+	taken   int       // items that it had
 	timer   bool      // a flush is scheduled
 }
 
@@ -72,7 +80,7 @@ func (g *gatherer[T]) add(key TypeKey, items ...T) {
 func (g *gatherer[T]) schedule(key TypeKey, q *queue[T]) {
 	for len(q.items) > 0 && q.writing < g.writersOf(q) && !q.awaits {
 		full := len(q.items) >= g.most || q.bytes >= batchBytes
-		if rest := g.linger - time.Since(q.last); rest > 0 && !full {
+		if rest := g.lingerOf(q) - time.Since(q.last); rest > 0 && !full {
 			if !q.timer {
 				q.timer = true
 				time.AfterFunc(rest, func() { g.due(key, q) })
@@ -104,6 +112,13 @@ func (g *gatherer[T]) flushAwaited(key TypeKey, q *queue[T]) {
 	g.flush(key, q, batch)
 }
 
+func (g *gatherer[T]) lingerOf(q *queue[T]) time.Duration {
+	if g.others == nil || !g.others() {
+		return g.linger
+	}
+	return min(g.linger*time.Duration(lingerItems+q.taken)/lingerItems, lingerMost)
+}
+
 // writersOf returns how many batches may be under way when the next one begins.
 func (g *gatherer[T]) writersOf(q *queue[T]) int {
 	if next := q.bytes * min(len(q.items), g.most) / len(q.items); next >= longBatch {
@@ -122,7 +137,7 @@ func (g *gatherer[T]) take(q *queue[T]) []T {
 		}
 		n, bytes = n+1, bytes+size
 	}
-	q.last = time.Now()
+	q.last, q.taken = time.Now(), n
 	batch := q.items[:n:n]
 	q.items, q.bytes = q.items[n:], q.bytes-bytes
 	if len(q.items) == 0 {

@@ -68,6 +68,29 @@ func TestGathererLongItems(t *testing.T) {
 	}
 }
 
+// Beside other nodes batches are larger under load, and no later without.
+func TestGathererBesideOthers(t *testing.T) {
+	batches := func(perMS int, others bool) (n int) {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGatherer(t.Context(), 1, 500, 3*time.Millisecond, func(context.Context, TypeKey, []int) {
+				n++
+				time.Sleep(time.Millisecond)
+			})
+			g.others = func() bool { return others }
+			for range 300 {
+				g.add(TypeKey{"acme", "report"}, make([]int, perMS)...)
+				time.Sleep(time.Millisecond)
+			}
+			g.drain()
+		})
+		return n
+	}
+	assert.InDelta(t, 100, batches(8, false), 5)
+	assert.Less(t, batches(8, true), 40)
+	assert.InDelta(t, 12, batches(18, true), 3, "so long at most")
+	assert.InDelta(t, batches(1, false), batches(1, true), 30)
+}
+
 // A batch that has to wait takes along what comes meanwhile.
 func TestGathererAwaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
