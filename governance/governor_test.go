@@ -294,6 +294,7 @@ func TestPacedOperation(t *testing.T) {
 // dying is a dispatcher that takes all tasks over, and does nothing with them.
 type dying struct{}
 
+func (dying) Await(*store.Type, func() int, time.Time)      {}
 func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
 func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
 
