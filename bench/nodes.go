@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -12,7 +11,7 @@ import (
 	"time"
 )
 
-// newsOfNodes is when a node knows of another one that came or went.
+// newsOfNodes is when a node knows of another one that came or went: each looks every 5 s.
 const newsOfNodes = 6 * time.Second
 
 // beginNodes: the same tasks with one node, with two, and with one again, as the machine
@@ -37,7 +36,10 @@ func beginNodes(ctx context.Context, r *rounds) (measure, error) {
 			}
 			return err
 		})
-		if err = errors.Join(err, sleep(ctx, newsOfNodes)); err != nil {
+		if err == nil {
+			err = sleep(ctx, newsOfNodes)
+		}
+		if err != nil {
 			return nil, err
 		}
 		after, err := r.rate(ctx, p, r.tasks/2)

@@ -60,7 +60,7 @@ func (d *Dispatcher) Reserve(t *store.Type, n int, until time.Time) (room int) {
 	return room
 }
 
-// Await is Reserve for so many as are due by then, but reserves nothing.
+// Await is Reserve for as many new tasks as due says each time, but reserves nothing.
 func (d *Dispatcher) Await(t *store.Type, due func() int, until time.Time) {
 	d.waitForSlots(until, func(until time.Time) bool {
 		d.door.mu.Lock()
@@ -109,10 +109,12 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 func (d *Dispatcher) handoffRoom(t *store.Type, n int, until time.Time) (room int, wait bool) {
 	now := d.store.Clock.Now()
 	room, _ = d.roomOf(t, now, 0)
-	room = max(0, min(n, room, d.endpointRoom(t, d.slots.rest(), 0)))
+	free := d.slots.rest()
+	room = max(0, min(room, d.endpointRoom(t, free, 0)))
+	free = min(room, free)
 	ofType, _ := d.held.count(t.Key())
-	short := min(room, d.slots.rest()) < n || n > 0 && ofType >= d.waitFrom()
-	return room, short && now.Before(until) && d.lacksSlots(t, n, now)
+	crowded := n > 0 && n < free && ofType >= d.waitFrom() // a larger batch wouldn't have room
+	return min(n, room), (free < n || crowded) && now.Before(until) && d.lacksSlots(t, n, now)
 }
 
 // waitFrom is from how many tasks of a type under way on new ones wait, though there are

@@ -10,9 +10,9 @@ import (
 // is written, the next one fills. An item on its own is written at once; under
 // load a batch waits until linger has passed since the last one began, or until
 // it is full. At most so many batches of one type are written at a time: one for
-// each kind of item that doesn't wait for others, as larger batches cost less. Where
-// items are long, that is so no more, and several are written at a time: while one
-// waits for the disk, the next one is parsed. An item belongs to exactly one batch.
+// each kind of item that doesn't wait for others, as larger batches cost less. Batches
+// of long items don't, so several are written at a time: while one waits for the disk,
+// the next one is read. An item belongs to exactly one batch.
 type gatherer[T any] struct {
 	ctx     context.Context // of the writing: no caller's
 	writers int             // how many batches of one type may be under way
@@ -20,10 +20,10 @@ type gatherer[T any] struct {
 	linger  time.Duration
 	write   func(context.Context, TypeKey, []T)
 	size    func(T) int // bytes of an item, if it may be long; or nil
-	// await, unless it is nil, waits until a batch may be written. It is told what is in it by
-	// then: what comes meanwhile is, too.
+	// await, unless it is nil, waits until a batch may be written. It asks what is in the batch,
+	// which takes in what comes meanwhile.
 	await func(key TypeKey, batch func() []T)
-	// others tells whether other nodes write such batches, too; nil is never.
+	// others tells whether other nodes write such batches, too; or nil, for never.
 	others func() bool
 
 	mu      sync.Mutex
@@ -34,9 +34,9 @@ type gatherer[T any] struct {
 const (
 	// batchBytes bounds a batch, unless one item is longer.
 	batchBytes = 1 << 20
-	// Beside other nodes a batch lingers once more for each so many items that the last one
-	// had, and so long at most: each node gets a part of the items, and the database the
-	// batches of all.
+	// Beside other nodes a batch lingers for linger * (1 + items of the last one / lingerItems),
+	// lingerMost at most: each node gets a part of the items, and the database the batches of
+	// all.
 	lingerItems = 32
 	lingerMost  = 25 * time.Millisecond
 	// longBatch is from how many bytes on batches are written longWriters at a time.
@@ -48,7 +48,7 @@ type queue[T any] struct {
 	items   []T
 	bytes   int // of the items
 	writing int
-	awaits  bool      // one of them isn't taken yet
+	awaits  bool      // a batch waits, and isn't taken yet: no other one begins
 	last    time.Time // when the last batch began
 	taken   int       // items that it had
 	timer   bool      // a flush is scheduled
@@ -102,7 +102,8 @@ func (g *gatherer[T]) flushAwaited(key TypeKey, q *queue[T]) {
 	g.await(key, func() []T {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return q.items[:min(len(q.items), g.most)]
+		n, _ := g.next(q)
+		return q.items[:n]
 	})
 	g.mu.Lock()
 	q.awaits = false
@@ -127,9 +128,9 @@ func (g *gatherer[T]) writersOf(q *queue[T]) int {
 	return g.writers
 }
 
-// take takes a batch out of a queue that has items.
-func (g *gatherer[T]) take(q *queue[T]) []T {
-	n, bytes := 1, g.sizeOf(q.items[0])
+// next returns how many items of a queue that has some make the next batch, and their bytes.
+func (g *gatherer[T]) next(q *queue[T]) (n, bytes int) {
+	n, bytes = 1, g.sizeOf(q.items[0])
 	for n < min(len(q.items), g.most) {
 		size := g.sizeOf(q.items[n])
 		if bytes+size > batchBytes {
@@ -137,6 +138,12 @@ func (g *gatherer[T]) take(q *queue[T]) []T {
 		}
 		n, bytes = n+1, bytes+size
 	}
+	return n, bytes
+}
+
+// take takes a batch out of a queue that has items.
+func (g *gatherer[T]) take(q *queue[T]) []T {
+	n, bytes := g.next(q)
 	q.last, q.taken = time.Now(), n
 	batch := q.items[:n:n]
 	q.items, q.bytes = q.items[n:], q.bytes-bytes

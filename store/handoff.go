@@ -12,8 +12,8 @@ import (
 // Receiver is the dispatcher of this node, as far as it takes new tasks over while they
 // are submitted. They get their lease with their row, and never wait in ready.
 type Receiver interface {
-	// Await waits until there is room for as many new tasks of a type as are due by then, or
-	// until a time, or as long as it is worth while.
+	// Await waits, while it is worth while and until a time, for room for as many new tasks of a
+	// type as due says.
 	Await(t *Type, due func() int, until time.Time)
 	// Reserve keeps room for the first of n new tasks of a type that are due, in their
 	// order, and returns for how many. It is 0 when others of the type may be due. It may

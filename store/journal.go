@@ -49,7 +49,11 @@ func (j *journal) add(s *asyncflow.Settlement) {
 	}
 	if key.told {
 		r.errors = append(r.errors, orNull(o.Error))
-		r.outputs = append(r.outputs, o.Output[:len(o.Output):len(o.Output)])
+		output := []byte(o.Output)
+		if len(output) == 0 {
+			output = nil
+		}
+		r.outputs = append(r.outputs, output)
 	}
 }
 

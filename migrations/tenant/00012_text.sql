@@ -2,6 +2,9 @@
 
 -- Contexts and outputs are JSON that has been checked when it came in: as text, Postgres
 -- doesn't read it once more for each row.
+-- Long ones are compressed anew, as nodes have it.
+SELECT set_config(name, 'lz4', true) FROM pg_settings
+WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default';
 -- +goose StatementBegin
 DO $$
 DECLARE
