@@ -46,10 +46,23 @@ func beginNodes(ctx context.Context, r *rounds) (measure, error) {
 		if err != nil {
 			return nil, err
 		}
-		one := 2 / (1/before[0].value + 1/after[0].value)
-		return append(two, figure{"one_rate", "One node in the same round", "tasks/s", one},
-			figure{"over_one", "Two nodes ÷ one node", "×", two[0].value / one}), nil
+		return append(two, overOne(two, before, after)...), nil
 	}, nil
+}
+
+// overOne compares two nodes with one, before and after, by the harmonic means of these.
+func overOne(two, before, after figures) (all figures) {
+	one := func(key string) float64 {
+		a, _ := before.find(key)
+		b, _ := after.find(key)
+		return 2 / (1/a + 1/b)
+	}
+	all = figures{{"one_rate", "One node in the same round", "tasks/s", one("rate")},
+		{"over_one", "Two nodes ÷ one node", "×", two[0].value / one("rate")}}
+	if bound, ok := two.find("cpu_bound"); ok {
+		all = append(all, figure{"cpu_over_one", "By CPU of all, ÷ one node", "×", bound / one("cpu_bound")})
+	}
+	return all
 }
 
 // twoNodes measures with the nodes that run, and adds the least share of one.
