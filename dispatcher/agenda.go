@@ -26,7 +26,8 @@ type entry struct {
 	after time.Time // not before this, whatever wakes it
 	index int       // on the heap; -1: not on it
 	taken bool
-	empty bool // when it was last looked at, nothing was due
+	empty bool      // when it was last looked at, nothing was due
+	idle  time.Time // until when that was so, if it no longer is
 }
 
 func newAgenda(now func() time.Time) *agenda {
@@ -101,6 +102,9 @@ func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
 		return store.TypeKey{}, rest, a.changed, false
 	}
 	heap.Pop(&a.heap)
+	if e.empty {
+		e.idle = a.now()
+	}
 	e.taken, e.empty, e.at = true, false, time.Time{}
 	return e.key, 0, nil, true
 }
@@ -132,8 +136,8 @@ func (a *agenda) drained(key store.TypeKey) {
 func (a *agenda) filling(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e := a.entries[key]; e != nil {
-		e.empty = false
+	if e := a.entries[key]; e != nil && e.empty {
+		e.empty, e.idle = false, a.now()
 	}
 }
 
@@ -143,6 +147,21 @@ func (a *agenda) idle(key store.TypeKey) bool {
 	defer a.mu.Unlock()
 	e := a.entries[key]
 	return e != nil && !e.taken && e.empty && (e.at.IsZero() || e.at.After(a.now()))
+}
+
+// wasIdle tells whether a type that isn't idle was so a while ago, or later.
+func (a *agenda) wasIdle(key store.TypeKey, ago time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	if e == nil {
+		return false
+	}
+	until := e.idle
+	if e.empty { // nobody has come to look yet
+		until = e.at
+	}
+	return a.now().Sub(until) < ago
 }
 
 // forget drops a type that is gone. It must be taken.

@@ -133,3 +133,36 @@ func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 		assert.False(t, g.idle(a), "something is about to come")
 	})
 }
+
+func TestAgendaKnowsWhatWasIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		wasIdle := func(ago time.Duration) {
+			t.Helper()
+			assert.True(t, g.wasIdle(a, ago+1))
+			assert.False(t, g.wasIdle(a, ago))
+		}
+		assert.False(t, g.wasIdle(a, time.Hour), "not looked at yet")
+		g.wake(a, time.Now())
+		assert.False(t, g.wasIdle(a, time.Hour))
+		_, _ = g.take(t.Context())
+		assert.False(t, g.wasIdle(a, time.Hour))
+		g.drained(a)
+		g.put(a, time.Now().Add(time.Second), time.Time{})
+		time.Sleep(3 * time.Second)
+		wasIdle(2 * time.Second) // nobody has looked since it is due
+		_, _ = g.take(t.Context())
+		time.Sleep(time.Second)
+		wasIdle(time.Second)
+		g.put(a, time.Now(), time.Time{}) // something was due
+		_, _ = g.take(t.Context())
+		wasIdle(time.Second)
+		g.drained(a)
+		g.put(a, time.Time{}, time.Time{})
+		time.Sleep(time.Second)
+		g.filling(a)
+		time.Sleep(time.Second)
+		g.filling(a)
+		wasIdle(time.Second)
+	})
+}

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -40,61 +39,60 @@ func (d *Dispatcher) unreserve(t *store.Type, n int) {
 }
 
 const (
-	// handoffLook is how often new tasks that wait for slots look for them.
+	// handoffLook is how often new tasks that wait to be handed over look whether they can be.
 	handoffLook = time.Millisecond
 	// handoffWaits bounds the batches that do so at a time: leasers look in the same place.
 	handoffWaits = 4
-	// handoffTime is how long attempts of a type may take on average for them to wait.
+	// handoffTime is how long new tasks wait for slots, and for a line that has just begun to
+	// end: those that go in line cost up to a third more. It is how long attempts of a type
+	// may take on average for that, too.
 	handoffTime = 100 * time.Millisecond
+	// congestedTime is how long they wait, though there are slots, for tasks that are in each
+	// other's way, where other nodes may be in it, too.
+	congestedTime = 25 * time.Millisecond
+	// congestion is how many of a node's slots tasks have that are in each other's way, at least.
+	congestion = 1.0 / 16
 )
 
 // Reserve keeps slots for the first of n new tasks of a type that are due. There are none
 // when others may be due before them, or when more than slots must be asked for: which
-// endpoint may have them, which flow keys are free. Slots that will be free soon are waited
-// for, until a time.
-func (d *Dispatcher) Reserve(t *store.Type, n int, until time.Time) (room int) {
-	d.waitForSlots(until, func(until time.Time) (wait bool) {
-		room, wait = d.tryReserve(t, n, until)
+// endpoint may have them, which flow keys are free. What will be over soon is waited for, but
+// not long after a time: that at which the first of them came.
+func (d *Dispatcher) Reserve(t *store.Type, n int, since time.Time) (room int) {
+	d.waitFor(func(patient bool) (wait bool) {
+		room, wait = d.tryReserve(t, n, since, patient)
 		return wait
 	})
 	return room
 }
 
 // Await is Reserve for as many new tasks as due says each time, but reserves nothing.
-func (d *Dispatcher) Await(t *store.Type, due func() int, until time.Time) {
-	d.waitForSlots(until, func(until time.Time) bool {
+func (d *Dispatcher) Await(t *store.Type, due func() int, since time.Time) {
+	d.waitFor(func(patient bool) bool {
 		d.door.mu.Lock()
 		defer d.door.mu.Unlock()
-		if !d.handsOff(t) {
-			return false
-		}
-		_, wait := d.handoffRoom(t, due(), until)
-		return wait
+		_, wait := d.handoffRoom(t, due(), since)
+		return wait && patient
 	})
 }
 
-// waitForSlots looks for slots until none have to be waited for.
-func (d *Dispatcher) waitForSlots(until time.Time, look func(until time.Time) (wait bool)) {
-	if !look(until) {
+// waitFor looks until nothing has to be waited for. It isn't patient where others wait.
+func (d *Dispatcher) waitFor(look func(patient bool) (wait bool)) {
+	if !look(true) {
 		return
 	}
 	defer d.waiting.Add(-1)
-	if d.waiting.Add(1) > handoffWaits {
-		until = time.Time{}
-	}
-	for look(until) {
+	patient := d.waiting.Add(1) <= handoffWaits
+	for look(patient) {
 		time.Sleep(handoffLook)
 	}
 }
 
 // tryReserve is Reserve, unless it is worth while to wait.
-func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int, wait bool) {
+func (d *Dispatcher) tryReserve(t *store.Type, n int, since time.Time, patient bool) (room int, wait bool) {
 	d.door.mu.Lock()
 	defer d.door.mu.Unlock()
-	if !d.handsOff(t) {
-		return 0, false
-	}
-	if room, wait = d.handoffRoom(t, n, until); wait {
+	if room, wait = d.handoffRoom(t, n, since); wait && patient {
 		return 0, true
 	}
 	if room, _ = d.slots.tryTake(room, 0); room < n { // the others of the batch are before whatever comes next
@@ -105,25 +103,31 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, until time.Time) (room int
 }
 
 // handoffRoom returns for how many of n new tasks there is room, and whether it is worth
-// while to wait for more, until a time. d.door.mu is held.
-func (d *Dispatcher) handoffRoom(t *store.Type, n int, until time.Time) (room int, wait bool) {
+// while to wait for more. d.door.mu is held.
+func (d *Dispatcher) handoffRoom(t *store.Type, n int, since time.Time) (room int, wait bool) {
+	if !d.handsOff(t) {
+		return 0, false
+	}
 	now := d.store.Clock.Now()
+	waited := now.Sub(since)
+	patient := waited < handoffTime && d.lacksSlots(t, n, now)
+	if !d.agenda.idle(t.Key()) {
+		return 0, patient && d.agenda.wasIdle(t.Key(), handoffTime)
+	}
 	room, _ = d.roomOf(t, now, 0)
 	free := d.slots.rest()
-	room = max(0, min(room, d.endpointRoom(t, free, 0)))
-	free = min(room, free)
-	ofType, _ := d.held.count(t.Key())
-	crowded := n > 0 && n < free && ofType >= d.waitFrom() // a larger batch wouldn't have room
-	return min(n, room), (free < n || crowded) && now.Before(until) && d.lacksSlots(t, n, now)
+	room = min(n, max(0, min(room, d.endpointRoom(t, free, 0))))
+	if min(room, free) < n {
+		return room, patient
+	}
+	// A batch that grows stops where it would lack room.
+	return room, patient && n < free && waited < congestedTime && d.isCongested(t)
 }
 
-// waitFrom is from how many tasks of a type under way on new ones wait, though there are
-// slots: where other nodes have some, too. The fewer are under way, the less each costs.
-func (d *Dispatcher) waitFrom() int {
-	if d.store.Dispatchers() > 1 {
-		return max(1, d.cfg.Concurrency/4)
-	}
-	return math.MaxInt
+// isCongested tells whether tasks of a type are in each other's way. One node alone is the
+// better for it: it always has something to do.
+func (d *Dispatcher) isCongested(t *store.Type) bool {
+	return d.store.Dispatchers() > 1 && d.held.queued(t.Key()) >= max(1, int(congestion*float64(d.cfg.Concurrency)))
 }
 
 // lacksSlots tells whether there will be room for n tasks of a type soon, once those that it
@@ -139,11 +143,11 @@ func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
 	return most >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && d.held.takes(t.Key()) <= handoffTime
 }
 
-// handsOff tells whether new tasks of a type need not wait in line. Without news from other
-// nodes it isn't known whether somebody does. d.door.mu is held.
+// handsOff tells whether new tasks of a type need not wait in line, unless somebody does.
+// Without news from other nodes that isn't known. d.door.mu is held.
 func (d *Dispatcher) handsOff(t *store.Type) bool {
 	return d.door.isOpen && d.stopping.Err() == nil && d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
-		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name) && d.agenda.idle(t.Key())
+		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name)
 }
 
 // Receive begins the attempts of tasks that were leased with their rows, and gives back

@@ -12,13 +12,13 @@ import (
 // Receiver is the dispatcher of this node, as far as it takes new tasks over while they
 // are submitted. They get their lease with their row, and never wait in ready.
 type Receiver interface {
-	// Await waits, while it is worth while and until a time, for room for as many new tasks of a
-	// type as due says.
-	Await(t *Type, due func() int, until time.Time)
+	// Await waits, while it is worth while, for room for as many new tasks of a type as due
+	// says, the first of which came at a time.
+	Await(t *Type, due func() int, since time.Time)
 	// Reserve keeps room for the first of n new tasks of a type that are due, in their
 	// order, and returns for how many. It is 0 when others of the type may be due. It may
-	// wait for room until a time.
-	Reserve(t *Type, n int, until time.Time) int
+	// wait for room, but not long after a time; not at all if that is zero.
+	Reserve(t *Type, n int, since time.Time) int
 	// Receive hands over what was leased in that room, durably. What is left of the room is
 	// free again.
 	Receive(t *Type, room int, leases []asyncflow.Lease)
@@ -26,10 +26,6 @@ type Receiver interface {
 
 // HandTo names who takes new tasks over. Call it before tasks are submitted.
 func (s *Store) HandTo(r Receiver) { s.receiver = r }
-
-// handoffPatience is how long new tasks may wait for room that comes in that time: those
-// that go in line cost up to a third more, and so do all that come after them until it is empty.
-const handoffPatience = 100 * time.Millisecond
 
 // handoff is the part of a batch of new tasks that goes to the receiver; nil is none.
 type handoff struct {
@@ -51,7 +47,7 @@ func (s *Store) awaitRoom(key TypeKey, batch func() []*submitItem) {
 	s.receiver.Await(t, func() int {
 		n, _ := dueOf(batch(), s.Clock.Now())
 		return n
-	}, batch()[0].created.Add(handoffPatience))
+	}, batch()[0].created)
 }
 
 // dueOf returns how many of a batch are due, and when the first of the batch came.
@@ -68,10 +64,9 @@ func dueOf(items []*submitItem, now time.Time) (n int, since time.Time) {
 	return n, since
 }
 
-// handOff asks the receiver for room for those of a batch that are due, which it may wait
-// for until they have waited for so long. end must be called when it is known what became
-// of the batch.
-func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *handoff {
+// handOff asks the receiver for room for those of a batch that are due; patiently, it may
+// wait for that. end must be called when it is known what became of the batch.
+func (s *Store) handOff(t *Type, items []*submitItem, patiently bool) *handoff {
 	if s.receiver == nil {
 		return nil
 	}
@@ -80,7 +75,10 @@ func (s *Store) handOff(t *Type, items []*submitItem, patience time.Duration) *h
 	if n == 0 {
 		return nil
 	}
-	h := &handoff{s: s, t: t, due: now, room: s.receiver.Reserve(t, n, since.Add(patience)), now: s.Clock.Now()}
+	if !patiently {
+		since = time.Time{}
+	}
+	h := &handoff{s: s, t: t, due: now, room: s.receiver.Reserve(t, n, since), now: s.Clock.Now()}
 	if h.room == 0 {
 		return nil
 	}

@@ -73,7 +73,7 @@ func (s *Store) insertBatch(ctx context.Context, key TypeKey, items []*submitIte
 // is one transaction and one round trip. It returns the least order_time among the ready
 // rows.
 func (s *Store) insertNew(ctx context.Context, t *Type, items []*submitItem, now time.Time) (time.Time, error) {
-	h := s.handOff(t, items, handoffPatience)
+	h := s.handOff(t, items, true)
 	b := &pgx.Batch{}
 	queueTasks(b, t, items)
 	earliest := s.queueTokens(b, t, items, h, now)
@@ -211,7 +211,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []*su
 		return time.Time{}, nil, err
 	}
 	items = slices.DeleteFunc(slices.Clone(items), func(item *submitItem) bool { return !inserted[item.id] })
-	h := s.handOff(t, items, 0)
+	h := s.handOff(t, items, false)
 	b := &pgx.Batch{}
 	earliest := s.queueTokens(b, t, items, h, now)
 	return earliest, h, tx.SendBatch(ctx, b).Close()
