@@ -62,6 +62,15 @@ func TestNumber(t *testing.T) {
 	}
 }
 
+func TestMeans(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, figures{{"rate", "Rate", "tasks/s", 1.5}, {"cpu_all", "CPU", "µs/task", 2}}, meanOf([]figures{
+		{{"rate", "Rate", "tasks/s", 1}, {"cpu_all", "CPU", "µs/task", 1}},
+		{{"rate", "Rate", "tasks/s", 3}, {"cpu_all", "CPU", "µs/task", 3}},
+	}))
+	assert.InDelta(t, 20, leastShare([]float64{100, 0}, []float64{140, 10}), 1e-9)
+}
+
 func TestZeroRateIsBroken(t *testing.T) {
 	t.Parallel()
 	assert.NoError(t, figures{{unit: "tasks/s", value: 1}, {unit: "tasks", value: 0}}.check())

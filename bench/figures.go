@@ -25,6 +25,23 @@ func (f figures) find(key string) (float64, bool) {
 	return 0, false
 }
 
+// meanOf returns the means of several measurements of the same: harmonic ones of what is done
+// a second, as if they were one.
+func meanOf(all []figures) (means figures) {
+	for i, f := range all[0] {
+		sum, inverse := 0.0, 0.0
+		for _, one := range all {
+			sum, inverse = sum+one[i].value, inverse+1/one[i].value
+		}
+		f.value = sum / float64(len(all))
+		if strings.HasSuffix(f.unit, "/s") {
+			f.value = float64(len(all)) / inverse
+		}
+		means = append(means, f)
+	}
+	return means
+}
+
 // check refuses rates of zero: nothing was done.
 func (f figures) check() error {
 	for _, one := range f {

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,80 +17,90 @@ import (
 // newsOfNodes is when a node knows of another one that came or went: each looks every 5 s.
 const newsOfNodes = 6 * time.Second
 
-// beginNodes: the same tasks with one node, with two, and with one again, as the machine
-// may be getting faster or slower; with two, half of the submits go to each.
+// nodesTurns is how often one node and two have their turn in a round: each is short, so that
+// a machine that gets faster or slower does so for both.
+const nodesTurns = 3
+
+// beginNodes measures the node that runs and, by turns, two of another database; half of the
+// submits go to each of these.
 func beginNodes(ctx context.Context, r *rounds) (measure, error) {
-	p, err := r.registerShape(ctx, "nodes", shape{})
-	if err == nil {
-		err = r.warmUp(ctx, p)
-	}
+	two, err := r.side(ctx, "nodes", "")
 	if err != nil {
 		return nil, err
 	}
-	r.countDead(r.bench, p)
-	return func(ctx context.Context) (two figures, err error) {
-		before, err := r.rate(ctx, p, r.tasks/2)
-		if err != nil {
-			return nil, err
-		}
-		err = r.withNode(ctx, func(ctx context.Context) (err error) {
-			if err = sleep(ctx, newsOfNodes); err == nil {
-				two, err = r.twoNodes(ctx, p)
+	var ofTwo *pipe
+	ofOne, err := r.registerShape(ctx, "nodes", shape{})
+	if err == nil {
+		err = two.withNode(ctx, func(ctx context.Context) (err error) {
+			if err = two.makeTenant(ctx); err == nil {
+				ofTwo, err = two.registerShape(ctx, "nodes", shape{})
 			}
 			return err
 		})
-		if err == nil {
-			err = sleep(ctx, newsOfNodes)
-		}
-		if err != nil {
-			return nil, err
-		}
-		after, err := r.rate(ctx, p, r.tasks/2)
-		if err != nil {
-			return nil, err
-		}
-		return append(two, overOne(two, before, after)...), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.countDead(two, ofTwo)
+	return func(ctx context.Context) (all figures, err error) {
+		err = two.withNode(ctx, func(ctx context.Context) error {
+			return two.withNode(ctx, func(ctx context.Context) error {
+				all, err = r.oneAndTwo(ctx, ofOne, two, ofTwo)
+				return err
+			})
+		})
+		return all, err
 	}, nil
 }
 
-// overOne compares two nodes with one, before and after, by the harmonic means of these.
-func overOne(two, before, after figures) (all figures) {
-	one := func(key string) float64 {
-		a, _ := before.find(key)
-		b, _ := after.find(key)
-		return 2 / (1/a + 1/b)
+// oneAndTwo measures the node of the rounds and two others by turns, and compares them.
+func (r *rounds) oneAndTwo(ctx context.Context, ofOne *pipe, two *bench, ofTwo *pipe) (figures, error) {
+	err := errors.Join(sleep(ctx, newsOfNodes), r.warmUp(ctx, ofOne), two.warmUp(ctx, ofTwo))
+	if err != nil {
+		return nil, err
 	}
-	all = figures{{"one_rate", "One node in the same round", "tasks/s", one("rate")},
-		{"over_one", "Two nodes ÷ one node", "×", two[0].value / one("rate")}}
-	if bound, ok := two.find("cpu_bound"); ok {
-		all = append(all, figure{"cpu_over_one", "By CPU of all, ÷ one node", "×", bound / one("cpu_bound")})
+	before, err := two.attempts(ctx, ofTwo)
+	if err != nil {
+		return nil, err
 	}
-	return all
+	var ones, twos []figures
+	turns := []func() error{
+		func() error { return appendRate(ctx, &ones, r.bench, ofOne, r.tasks/2) },
+		func() error { return appendRate(ctx, &twos, two, ofTwo, r.tasks/2) },
+	}
+	for range nodesTurns {
+		if err := errors.Join(turns[0](), turns[1]()); err != nil {
+			return nil, err
+		}
+		slices.Reverse(turns)
+	}
+	after, err := two.attempts(ctx, ofTwo)
+	one, all := meanOf(ones), meanOf(twos)
+	all = append(all, figure{"one_rate", "One node in the same round", "tasks/s", one[0].value},
+		figure{"over_one", "Two nodes ÷ one node", "×", all[0].value / one[0].value},
+		figure{"least_share", "Share of the node that did less", "%", leastShare(before, after)})
+	ofCPU, ok := one.find("cpu_bound")
+	if bound, _ := all.find("cpu_bound"); ok {
+		all = append(all, figure{"cpu_over_one", "By CPU of all, ÷ one node", "×", bound / ofCPU})
+	}
+	return all, err
 }
 
-// twoNodes measures with the nodes that run, and adds the least share of one.
-func (r *rounds) twoNodes(ctx context.Context, p *pipe) (figures, error) {
-	if err := r.warmUp(ctx, p); err != nil {
-		return nil, err
-	}
-	before, err := r.attempts(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	all, err := r.rate(ctx, p, r.tasks/2)
-	if err != nil {
-		return nil, err
-	}
-	after, err := r.attempts(ctx, p)
-	sum, least := 0.0, 1.0
+// appendRate measures the rate of a bench's nodes.
+func appendRate(ctx context.Context, to *[]figures, b *bench, p *pipe, tasks int) error {
+	f, err := b.rate(ctx, p, tasks)
+	*to = append(*to, f)
+	return err
+}
+
+// leastShare returns the share of what was done of the node that did least, in percent.
+func leastShare(before, after []float64) float64 {
+	sum, least := 0.0, math.Inf(1)
 	for i := range after {
-		after[i] -= before[i]
-		sum += after[i]
+		done := after[i] - before[i]
+		sum, least = sum+done, min(least, done)
 	}
-	for _, n := range after {
-		least = min(least, n/sum)
-	}
-	return append(all, figure{"least_share", "Share of the node that did less", "%", 100 * least}), err
+	return 100 * least / sum
 }
 
 // attempts returns how many attempts at tasks of a pipe each node has made, by its metrics.

@@ -37,8 +37,8 @@ const (
 	// Beside other nodes a batch lingers for linger * (1 + items of the last one / lingerItems),
 	// lingerMost at most: each node gets a part of the items, and the database the batches of
 	// all.
-	lingerItems = 32
-	lingerMost  = 25 * time.Millisecond
+	lingerItems = 20
+	lingerMost  = 40 * time.Millisecond
 	// longBatch is from how many bytes on batches are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
