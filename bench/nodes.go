@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -17,35 +16,25 @@ import (
 // newsOfNodes is when a node knows of another one that came or went: each looks every 5 s.
 const newsOfNodes = 6 * time.Second
 
-// nodesTurns is how often one node and two have their turn in a round: each is short, so that
-// a machine that gets faster or slower does so for both.
+// nodesTurns is how often one node and two have their turn in a round: so often that a machine
+// that gets faster or slower does so for both.
 const nodesTurns = 3
 
-// beginNodes measures the node that runs and, by turns, two of another database; half of the
-// submits go to each of these.
+// beginNodes measures one node and two, each with a database of its own, by turns. Half of the
+// submits go to each of the two.
 func beginNodes(ctx context.Context, r *rounds) (measure, error) {
-	two, err := r.side(ctx, "nodes", "")
-	if err != nil {
-		return nil, err
+	var sides [2]nodesSide
+	for i := range sides {
+		var err error
+		if sides[i], err = r.nodesSide(ctx, i+1); err != nil {
+			return nil, err
+		}
 	}
-	var ofTwo *pipe
-	ofOne, err := r.registerShape(ctx, "nodes", shape{})
-	if err == nil {
-		err = two.withNode(ctx, func(ctx context.Context) (err error) {
-			if err = two.makeTenant(ctx); err == nil {
-				ofTwo, err = two.registerShape(ctx, "nodes", shape{})
-			}
-			return err
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	r.countDead(two, ofTwo)
+	r.countDead(sides[1].bench, sides[1].pipe)
 	return func(ctx context.Context) (all figures, err error) {
-		err = two.withNode(ctx, func(ctx context.Context) error {
-			return two.withNode(ctx, func(ctx context.Context) error {
-				all, err = r.oneAndTwo(ctx, ofOne, two, ofTwo)
+		err = sides[0].run(ctx, func(ctx context.Context) error {
+			return sides[1].run(ctx, func(ctx context.Context) error {
+				all, err = oneAndTwo(ctx, sides[0], sides[1], r.tasks)
 				return err
 			})
 		})
@@ -53,44 +42,75 @@ func beginNodes(ctx context.Context, r *rounds) (measure, error) {
 	}, nil
 }
 
-// oneAndTwo measures the node of the rounds and two others by turns, and compares them.
-func (r *rounds) oneAndTwo(ctx context.Context, ofOne *pipe, two *bench, ofTwo *pipe) (figures, error) {
-	err := errors.Join(sleep(ctx, newsOfNodes), r.warmUp(ctx, ofOne), two.warmUp(ctx, ofTwo))
-	if err != nil {
+// nodesSide is some nodes on a database.
+type nodesSide struct {
+	*bench
+	pipe  *pipe
+	count int
+}
+
+func (r *rounds) nodesSide(ctx context.Context, count int) (s nodesSide, err error) {
+	s.count = count
+	if s.bench, err = r.side(ctx, fmt.Sprintf("nodes%d", count), ""); err != nil {
+		return s, err
+	}
+	return s, s.withNode(ctx, func(ctx context.Context) (err error) {
+		if err = s.makeTenant(ctx); err == nil {
+			s.pipe, err = s.registerShape(ctx, "nodes", shape{})
+		}
+		return err
+	})
+}
+
+// run does something while the nodes run.
+func (s nodesSide) run(ctx context.Context, do func(context.Context) error) error {
+	for range s.count {
+		next := do
+		do = func(ctx context.Context) error { return s.withNode(ctx, next) }
+	}
+	return do(ctx)
+}
+
+// oneAndTwo measures one node and two by turns, and compares them.
+func oneAndTwo(ctx context.Context, one, two nodesSide, tasks int) (figures, error) {
+	if err := sleep(ctx, newsOfNodes); err != nil {
 		return nil, err
 	}
-	before, err := two.attempts(ctx, ofTwo)
-	if err != nil {
-		return nil, err
-	}
-	var ones, twos []figures
-	turns := []func() error{
-		func() error { return appendRate(ctx, &ones, r.bench, ofOne, r.tasks/2) },
-		func() error { return appendRate(ctx, &twos, two, ofTwo, r.tasks/2) },
-	}
-	for range nodesTurns {
-		if err := errors.Join(turns[0](), turns[1]()); err != nil {
+	turns := []nodesSide{one, two}
+	for _, s := range turns {
+		if err := s.warmUp(ctx, s.pipe); err != nil {
 			return nil, err
+		}
+	}
+	before, err := two.attempts(ctx, two.pipe)
+	if err != nil {
+		return nil, err
+	}
+	measured := map[int][]figures{}
+	for range nodesTurns {
+		for _, s := range turns {
+			f, err := s.rate(ctx, s.pipe, tasks)
+			if err != nil {
+				return nil, err
+			}
+			measured[s.count] = append(measured[s.count], f)
 		}
 		slices.Reverse(turns)
 	}
-	after, err := two.attempts(ctx, ofTwo)
-	one, all := meanOf(ones), meanOf(twos)
-	all = append(all, figure{"one_rate", "One node in the same round", "tasks/s", one[0].value},
-		figure{"over_one", "Two nodes ÷ one node", "×", all[0].value / one[0].value},
-		figure{"least_share", "Share of the node that did less", "%", leastShare(before, after)})
-	ofCPU, ok := one.find("cpu_bound")
-	if bound, _ := all.find("cpu_bound"); ok {
-		all = append(all, figure{"cpu_over_one", "By CPU of all, ÷ one node", "×", bound / ofCPU})
+	after, err := two.attempts(ctx, two.pipe)
+	if err != nil {
+		return nil, err
 	}
-	return all, err
-}
-
-// appendRate measures the rate of a bench's nodes.
-func appendRate(ctx context.Context, to *[]figures, b *bench, p *pipe, tasks int) error {
-	f, err := b.rate(ctx, p, tasks)
-	*to = append(*to, f)
-	return err
+	ofOne, all := meanOf(measured[1]), meanOf(measured[2])
+	oneBound, ok := ofOne.find("cpu_bound")
+	twoBound, _ := all.find("cpu_bound")
+	all = append(all, figure{"one_rate", "One node in the same round", "tasks/s", ofOne[0].value},
+		figure{"over_one", "Two nodes ÷ one node", "×", all[0].value / ofOne[0].value},
+		figure{"least_share", "Share of the node that did less", "%", leastShare(before, after)})
+	if ok {
+		all = append(all, figure{"cpu_over_one", "By CPU of all, ÷ one node", "×", twoBound / oneBound})
+	}
+	return all, nil
 }
 
 // leastShare returns the share of what was done of the node that did least, in percent.

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"container/heap"
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type entry struct {
 	index int       // on the heap; -1: not on it
 	taken bool
 	empty bool      // when it was last looked at, nothing was due
-	idle  time.Time // until when that was so, if it no longer is
+	busy  time.Time // since when, or from when on, something may be due; zero: always was
 }
 
 func newAgenda(now func() time.Time) *agenda {
@@ -55,6 +56,12 @@ func (a *agenda) move(e *entry, at time.Time) {
 		return
 	}
 	e.at = at
+	if e.empty {
+		e.busy = at
+		if now := a.now(); now.After(at) {
+			e.busy = now
+		}
+	}
 	switch {
 	case e.taken: // put looks at it
 		return
@@ -102,9 +109,6 @@ func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
 		return store.TypeKey{}, rest, a.changed, false
 	}
 	heap.Pop(&a.heap)
-	if e.empty {
-		e.idle = a.now()
-	}
 	e.taken, e.empty, e.at = true, false, time.Time{}
 	return e.key, 0, nil, true
 }
@@ -137,31 +141,28 @@ func (a *agenda) filling(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.entries[key]; e != nil && e.empty {
-		e.empty, e.idle = false, a.now()
+		e.empty, e.busy = false, a.now()
 	}
 }
 
-// idle tells whether nothing of a type is due, as far as is known here.
-func (a *agenda) idle(key store.TypeKey) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.entries[key]
-	return e != nil && !e.taken && e.empty && (e.at.IsZero() || e.at.After(a.now()))
-}
-
-// wasIdle tells whether a type that isn't idle was so a while ago, or later.
-func (a *agenda) wasIdle(key store.TypeKey, ago time.Duration) bool {
+// idle tells whether nothing of a type is due, as far as is known here; else for how long
+// something may have been.
+func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[key]
 	if e == nil {
-		return false
+		return false, math.MaxInt64
 	}
-	until := e.idle
-	if e.empty { // nobody has come to look yet
-		until = e.at
+	now := a.now()
+	switch {
+	case e.empty && e.taken: // it is about to be
+		return false, 0
+	case e.empty && (e.at.IsZero() || e.at.After(now)):
+		return true, 0
+	default:
+		return false, now.Sub(e.busy)
 	}
-	return a.now().Sub(until) < ago
 }
 
 // forget drops a type that is gone. It must be taken.

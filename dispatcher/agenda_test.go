@@ -106,63 +106,74 @@ func TestSlots(t *testing.T) {
 func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newAgenda(time.Now)
-		assert.False(t, g.idle(a), "not looked at yet")
+		idle := func() bool {
+			is, _ := g.idle(a)
+			return is
+		}
+		assert.False(t, idle(), "not looked at yet")
 		g.wake(a, time.Now())
-		assert.False(t, g.idle(a))
+		assert.False(t, idle())
 		_, _ = g.take(t.Context())
 		g.drained(a)
-		assert.False(t, g.idle(a), "somebody is at it")
+		assert.False(t, idle(), "somebody is at it")
 		g.put(a, time.Now().Add(time.Second), time.Time{})
-		assert.True(t, g.idle(a), "the next is due in a second")
+		assert.True(t, idle(), "the next is due in a second")
 		time.Sleep(time.Second)
-		assert.False(t, g.idle(a), "now it is")
+		assert.False(t, idle(), "now it is")
 		_, _ = g.take(t.Context())
 		g.put(a, time.Now().Add(time.Second), time.Time{})
-		assert.False(t, g.idle(a), "it could not be looked at")
+		assert.False(t, idle(), "it could not be looked at")
 
 		_, _ = g.take(t.Context())
 		g.drained(a)
 		g.wake(a, time.Now())
 		g.put(a, time.Time{}, time.Time{})
-		assert.False(t, g.idle(a), "something came meanwhile")
+		assert.False(t, idle(), "something came meanwhile")
 		_, _ = g.take(t.Context())
 		g.drained(a)
 		g.put(a, time.Time{}, time.Time{})
-		assert.True(t, g.idle(a))
+		assert.True(t, idle())
 		g.filling(a)
-		assert.False(t, g.idle(a), "something is about to come")
+		assert.False(t, idle(), "something is about to come")
 	})
 }
 
-func TestAgendaKnowsWhatWasIdle(t *testing.T) {
+func TestAgendaKnowsHowLongSomethingMayBeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newAgenda(time.Now)
-		wasIdle := func(ago time.Duration) {
+		busy := func() time.Duration {
 			t.Helper()
-			assert.True(t, g.wasIdle(a, ago+1))
-			assert.False(t, g.wasIdle(a, ago))
+			idle, d := g.idle(a)
+			assert.False(t, idle)
+			return d
 		}
-		assert.False(t, g.wasIdle(a, time.Hour), "not looked at yet")
+		assert.Greater(t, busy(), time.Hour, "not looked at yet")
 		g.wake(a, time.Now())
-		assert.False(t, g.wasIdle(a, time.Hour))
+		assert.Greater(t, busy(), time.Hour)
 		_, _ = g.take(t.Context())
-		assert.False(t, g.wasIdle(a, time.Hour))
+		assert.Greater(t, busy(), time.Hour)
 		g.drained(a)
+		assert.Zero(t, busy(), "nothing is")
 		g.put(a, time.Now().Add(time.Second), time.Time{})
 		time.Sleep(3 * time.Second)
-		wasIdle(2 * time.Second) // nobody has looked since it is due
+		assert.Equal(t, 2*time.Second, busy(), "nobody has looked since it is due")
 		_, _ = g.take(t.Context())
 		time.Sleep(time.Second)
-		wasIdle(time.Second)
+		assert.Equal(t, 3*time.Second, busy())
 		g.put(a, time.Now(), time.Time{}) // something was due
 		_, _ = g.take(t.Context())
-		wasIdle(time.Second)
+		assert.Equal(t, 3*time.Second, busy())
+		g.drained(a)
+		g.put(a, time.Time{}, time.Time{})
+		g.wake(a, time.Now().Add(-time.Hour))
+		assert.Zero(t, busy(), "it has just come in line, though it is before others")
+		_, _ = g.take(t.Context())
 		g.drained(a)
 		g.put(a, time.Time{}, time.Time{})
 		time.Sleep(time.Second)
 		g.filling(a)
 		time.Sleep(time.Second)
 		g.filling(a)
-		wasIdle(time.Second)
+		assert.Equal(t, time.Second, busy())
 	})
 }

@@ -189,7 +189,6 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 		s.Lease.Context = nil // no longer needed
 	}
 	d.load.answered(t.Key(), len(settlements), contexts, outputs)
-	d.held.settle(t.Key(), len(settlements))
 	d.store.SettleAll(t.Tenant, settlements, func(s *asyncflow.Settlement, r store.Settled) {
 		if written := len(s.Outcome.Output); written > 0 {
 			d.load.end(t.Key(), written)
@@ -203,7 +202,6 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 		default:
 			asyncflow.LogAttempt(d.log, t.Tenant, *s)
 		}
-		d.held.settle(t.Key(), -1)
 		d.release(t)
 	})
 }

@@ -86,6 +86,16 @@ func (c *crowd) counts(t *store.Type) map[string]int {
 	return counts
 }
 
+// of returns how many those of a type's endpoints are.
+func (c *crowd) of(t *store.Type) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range t.AllEndpoints() {
+		n += c.endpoints[e.ID]
+	}
+	return n
+}
+
 // endpointRoom returns how many tasks of a type may be leased whichever of its endpoints
 // they are for, with so many slots that are free, some of which are reserved for them: with
 // fewer than one, an endpoint has so many that its tasks are to be held back.

@@ -59,7 +59,7 @@ type Dispatcher struct {
 	crowd     crowd
 	gathering gathering
 	door      door
-	waiting   atomic.Int32 // types whose new tasks wait for slots
+	waiting   atomic.Int32 // batches of new tasks that wait to be handed over
 	rates     *rates
 	patients  patients
 	holding   *holding

@@ -80,12 +80,12 @@ func prepare(ctx context.Context, url string) error {
 // node is a running dispatcher.
 type node struct {
 	*store.Store
-	inFlight   func() int
-	load       func() int // bytes
-	lacksSlots func(*store.Type, int) bool
-	waiting    func() int
-	halt       func() // stop the dispatcher, and wait until it has
-	stop       func() // stop all of it
+	inFlight func() int
+	load     func() int // bytes
+	soonRoom func(*store.Type, int) bool
+	waiting  func() int
+	halt     func() // stop the dispatcher, and wait until it has
+	stop     func() // stop all of it
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
@@ -111,7 +111,7 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, lacksSlots: d.LacksSlots, waiting: d.Waiting, halt: halt, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, halt: halt, stop: sync.OnceFunc(func() {
 		halt()
 		stopStore()
 		running.Wait()

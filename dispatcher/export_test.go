@@ -21,10 +21,10 @@ func (d *Dispatcher) Load() int {
 	return d.load.bytes
 }
 
-// LacksSlots tells whether n new tasks of a type may wait for slots.
-func (d *Dispatcher) LacksSlots(t *store.Type, n int) bool {
-	return d.lacksSlots(t, n, d.store.Clock.Now())
+// SoonRoom tells whether n new tasks of a type may wait for room.
+func (d *Dispatcher) SoonRoom(t *store.Type, n int) bool {
+	return d.soonRoom(t, n, d.store.Clock.Now())
 }
 
-// Waiting returns of how many types new tasks wait for slots.
+// Waiting returns how many batches of new tasks wait to be handed over.
 func (d *Dispatcher) Waiting() int { return int(d.waiting.Load()) }

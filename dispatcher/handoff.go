@@ -43,15 +43,17 @@ const (
 	handoffLook = time.Millisecond
 	// handoffWaits bounds the batches that do so at a time: leasers look in the same place.
 	handoffWaits = 4
-	// handoffTime is how long new tasks wait for slots, and for a line that has just begun to
-	// end: those that go in line cost up to a third more. It is how long attempts of a type
-	// may take on average for that, too.
+	// handoffTime is how long new tasks wait for slots, and for the end of a line that has
+	// just begun: those that go in line cost up to a third more. It is how long attempts of a
+	// type may take on average for that, too.
 	handoffTime = 100 * time.Millisecond
-	// congestedTime is how long they wait, though there are slots, for tasks that are in each
-	// other's way, where other nodes may be in it, too.
+	// congestedTime is how long they wait, though there are slots, for deliveries that are in
+	// each other's way, where other nodes may be in it, too; twice that is how long deliveries
+	// of a type may take on average for that.
 	congestedTime = 25 * time.Millisecond
-	// congestion is how many of a node's slots tasks have that are in each other's way, at least.
-	congestion = 1.0 / 16
+	// congestedShare of a node's slots, but not less than congestedLeast, may be taken by
+	// deliveries that are in each other's way.
+	congestedShare, congestedLeast = 32, 8
 )
 
 // Reserve keeps slots for the first of n new tasks of a type that are due. There are none
@@ -76,14 +78,15 @@ func (d *Dispatcher) Await(t *store.Type, due func() int, since time.Time) {
 	})
 }
 
-// waitFor looks until nothing has to be waited for. It isn't patient where others wait.
+// waitFor looks until nothing has to be waited for, but for handoffTime at most, whatever
+// becomes of the database's clock. Where others wait already it has no patience.
 func (d *Dispatcher) waitFor(look func(patient bool) (wait bool)) {
 	if !look(true) {
 		return
 	}
 	defer d.waiting.Add(-1)
 	patient := d.waiting.Add(1) <= handoffWaits
-	for look(patient) {
+	for began := time.Now(); look(patient && time.Since(began) < handoffTime); {
 		time.Sleep(handoffLook)
 	}
 }
@@ -105,34 +108,34 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, since time.Time, patient b
 // handoffRoom returns for how many of n new tasks there is room, and whether it is worth
 // while to wait for more. d.door.mu is held.
 func (d *Dispatcher) handoffRoom(t *store.Type, n int, since time.Time) (room int, wait bool) {
-	if !d.handsOff(t) {
+	if n == 0 || !d.handsOff(t) {
 		return 0, false
 	}
 	now := d.store.Clock.Now()
 	waited := now.Sub(since)
-	patient := waited < handoffTime && d.lacksSlots(t, n, now)
-	if !d.agenda.idle(t.Key()) {
-		return 0, patient && d.agenda.wasIdle(t.Key(), handoffTime)
+	if idle, busy := d.agenda.idle(t.Key()); !idle {
+		return 0, waited < handoffTime && busy < handoffTime && d.crowd.of(t) > 0 && d.soonRoom(t, 1, now) // else the line is as quick
 	}
 	room, _ = d.roomOf(t, now, 0)
 	free := d.slots.rest()
-	room = min(n, max(0, min(room, d.endpointRoom(t, free, 0))))
-	if min(room, free) < n {
-		return room, patient
+	room = max(0, min(room, free, d.endpointRoom(t, free, 0)))
+	if room < n {
+		return room, waited < handoffTime && d.soonRoom(t, n, now)
 	}
 	// A batch that grows stops where it would lack room.
-	return room, patient && n < free && waited < congestedTime && d.isCongested(t)
+	return n, n < room && waited < congestedTime && d.isCongested(t) && d.soonRoom(t, n, now)
 }
 
-// isCongested tells whether tasks of a type are in each other's way. One node alone is the
-// better for it: it always has something to do.
+// isCongested tells whether too many deliveries of a type are in each other's way. To one
+// node alone they do no harm: it always has something to do.
 func (d *Dispatcher) isCongested(t *store.Type) bool {
-	return d.store.Dispatchers() > 1 && d.held.queued(t.Key()) >= max(1, int(congestion*float64(d.cfg.Concurrency)))
+	return d.store.Dispatchers() > 1 && d.held.takes(t.Key()) <= 2*congestedTime &&
+		d.held.queued(t.Key(), d.crowd.of(t)) >= max(congestedLeast, d.cfg.Concurrency/congestedShare)
 }
 
-// lacksSlots tells whether there will be room for n tasks of a type soon, once those that it
+// soonRoom tells whether there will be room for n tasks of a type soon, once those that it
 // has under way have ended.
-func (d *Dispatcher) lacksSlots(t *store.Type, n int, now time.Time) bool {
+func (d *Dispatcher) soonRoom(t *store.Type, n int, now time.Time) bool {
 	ofType, ofTenant := d.held.count(t.Key())
 	free := d.slots.rest() + ofType
 	most, _ := d.tenantRoom(t.Tenant, now)
@@ -149,6 +152,9 @@ func (d *Dispatcher) handsOff(t *store.Type) bool {
 	return d.door.isOpen && d.stopping.Err() == nil && d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
 		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name)
 }
+
+// HasSlots tells whether plenty of them are free.
+func (d *Dispatcher) HasSlots() bool { return d.slots.rest() >= d.cfg.Concurrency/4 }
 
 // Receive begins the attempts of tasks that were leased with their rows, and gives back
 // what was reserved for others.

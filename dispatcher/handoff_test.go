@@ -209,69 +209,91 @@ func TestHandoffWaitsForSlots(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// While it is being looked whether any are in line new tasks wait for what is found.
+// While it is being looked whether any are in line new tasks wait for what is found, if the
+// type has some under way.
 func TestHandoffWaitsForALook(t *testing.T) {
 	b := setup(t)
-	n, _ := b.startIdle() // nothing can go in line
-	require.Eventually(t, func() bool {
+	answers := make(chan struct{})
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		<-answers
+		return last
+	})
+	b.shut(ready) // nothing can go in line
+	require.Eventually(t, func() bool { return n.Submit(t.Context(), tenant, newTasks(1))[0].Err == nil }, patience, 5*time.Millisecond)
+	looking := func() (submitted <-chan error, end func()) {
 		unlock := b.lock(ready)
 		n.Wakeups.Announce(store.TypeKey{Tenant: tenant, Type: "pipe"}, n.Clock.Now())
-		b.waitsForLock() // the look
-		submitted := make(chan store.Submitted, 1)
-		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(1))[0] }()
-		waited := assert.Eventually(t, func() bool { return n.waiting() > 0 }, time.Second, time.Millisecond)
-		unlock()
-		r := <-submitted
-		return waited && r.Err == nil // else this was held up for too long
+		b.waitsForLock()
+		done := make(chan error, 1)
+		go func() { done <- n.Submit(t.Context(), tenant, newTasks(1))[0].Err }()
+		return done, unlock
+	}
+	require.Eventually(t, func() bool {
+		submitted, end := looking()
+		waited := false
+		for i := 0; !waited && i < 100; i++ { // it doesn't if it is held up until the look has taken long
+			waited = n.waiting() > 0
+			time.Sleep(time.Millisecond)
+		}
+		end()
+		return <-submitted == nil && waited
 	}, patience, time.Millisecond)
+
+	close(answers)
+	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+	submitted, end := looking()
+	for range 20 {
+		assert.Zero(t, n.waiting(), "the line is as quick")
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	require.Error(t, <-submitted)
 }
 
-// Where another node has slots, too, they wait while tasks of the type are in each other's
-// way, as they take longer than they could, and take other slots when that takes long.
+// Where another node has slots, too, they wait while deliveries of the type are in each
+// other's way, as they take longer than they could, and take other slots when that takes long.
 func TestHandoffWaitsWithSeveralNodes(t *testing.T) {
 	b := setup(t)
 	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
 	b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	took := make(chan time.Duration)
-	n := b.start("a", dispatcher.Config{Concurrency: 16}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+	n := b.start("a", dispatcher.Config{Concurrency: 32}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
 		time.Sleep(<-took)
 		return last
 	})
 	require.Eventually(t, func() bool { return n.Dispatchers() == 2 }, patience, time.Millisecond)
 	b.shut(ready) // nothing can go in line
 	var all []store.Submitted
-	submit := func() (waited bool) {
-		submitted := make(chan store.Submitted, 1)
-		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(1))[0] }()
+	submit := func(count int) (waited bool) {
+		submitted := make(chan []store.Submitted, 1)
+		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(count)) }()
 		for {
 			select {
-			case r := <-submitted:
-				if r.Err == nil { // else it isn't known yet that none is in line
-					all = append(all, r)
-				}
+			case results := <-submitted: // at first it isn't known that none is in line
+				all = append(all, slices.DeleteFunc(results, notSubmitted)...)
 				return waited
-			default:
+			case <-time.After(time.Millisecond):
 				waited = waited || n.waiting() > 0
 			}
 		}
 	}
 	for _, after := range []time.Duration{0, 500 * time.Millisecond} {
 		for len(all) < 1 {
-			submit()
+			submit(1)
 		}
 		took <- after
 		n.await(t, all, asyncflow.StatusFailed)
 		all = nil
 	}
-	for len(all) < 2 {
-		submit()
+	for len(all) < 14 {
+		submit(14 - len(all))
 	}
 	waited := false
 	for range 8 {
-		waited = waited || submit() // it may be held up for longer than it would wait
+		waited = waited || submit(1) // it may be held up for longer than it would wait
 	}
 	assert.True(t, waited)
-	assert.Greater(t, n.inFlight(), 2, "the other slots are there when it takes long")
+	assert.Greater(t, n.inFlight(), 14, "the other slots are there when it takes long")
 	close(took)
 	n.await(t, all, asyncflow.StatusFailed)
 }
@@ -291,18 +313,18 @@ func TestHandoffWaitsForSlotsAlone(t *testing.T) {
 		require.NoError(t, err)
 		return tt
 	}
-	assert.True(t, n.lacksSlots(pipe(), 4))
-	assert.False(t, n.lacksSlots(pipe(), 5), "more than one of several endpoints may have")
+	assert.True(t, n.soonRoom(pipe(), 4))
+	assert.False(t, n.soonRoom(pipe(), 5), "more than one of several endpoints may have")
 	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`)
-	require.Eventually(t, func() bool { return n.lacksSlots(pipe(), 5) }, patience, time.Millisecond)
-	assert.False(t, n.lacksSlots(pipe(), 6), "more than the type may have")
+	require.Eventually(t, func() bool { return n.soonRoom(pipe(), 5) }, patience, time.Millisecond)
+	assert.False(t, n.soonRoom(pipe(), 6), "more than the type may have")
 
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)
-	require.Eventually(t, func() bool { return !n.lacksSlots(pipe(), 4) }, patience, time.Millisecond, "more than the tenant may have")
-	require.Eventually(t, func() bool { return n.lacksSlots(pipe(), 3) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !n.soonRoom(pipe(), 4) }, patience, time.Millisecond, "more than the tenant may have")
+	require.Eventually(t, func() bool { return n.soonRoom(pipe(), 3) }, patience, time.Millisecond)
 	_, err := n.Pause(t.Context(), tenant, "pipe", "")
 	require.NoError(t, err)
-	assert.False(t, n.lacksSlots(pipe(), 1), "it is paused")
+	assert.False(t, n.soonRoom(pipe(), 1), "it is paused")
 	_, err = n.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
 
@@ -315,11 +337,11 @@ func TestHandoffWaitsForSlotsAlone(t *testing.T) {
 				took <- 0
 			}
 			n.await(t, all, asyncflow.StatusFailed)
-			if n.lacksSlots(pipe(), 1) != slow {
+			if n.soonRoom(pipe(), 1) != slow {
 				break
 			}
 		}
-		assert.Equal(t, !slow, n.lacksSlots(pipe(), 1), "slow: %t", slow)
+		assert.Equal(t, !slow, n.soonRoom(pipe(), 1), "slow: %t", slow)
 	}
 }
 

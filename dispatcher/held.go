@@ -9,11 +9,10 @@ import (
 
 // held counts the tasks that the node holds, by type and by tenant.
 type held struct {
-	mu       sync.Mutex
-	types    map[store.TypeKey]int // without zeros
-	settling map[store.TypeKey]int // of them, those that have ended, once that is written down; without zeros
-	tenants  map[string]int
-	lately   map[store.TypeKey]lately
+	mu      sync.Mutex
+	types   map[store.TypeKey]int // without zeros
+	tenants map[string]int
+	lately  map[store.TypeKey]lately
 }
 
 // lately is how long the deliveries of a type took.
@@ -28,14 +27,14 @@ type lately struct {
 const quickTime = time.Second
 
 // leastOf is of how many deliveries the quickest one tells how long they take when nothing is
-// in their way; each step towards it is 1 in leastStep of what it was.
+// in their way. It is approached in steps of 1 in leastStep.
 const (
 	leastOf   = 20
 	leastStep = 16 * leastOf
 )
 
 func newHeld() *held {
-	return &held{types: map[store.TypeKey]int{}, settling: map[store.TypeKey]int{}, tenants: map[string]int{}, lately: map[store.TypeKey]lately{}}
+	return &held{types: map[store.TypeKey]int{}, tenants: map[string]int{}, lately: map[store.TypeKey]lately{}}
 }
 
 func (h *held) add(key store.TypeKey, n int) {
@@ -49,27 +48,18 @@ func (h *held) add(key store.TypeKey, n int) {
 	}
 }
 
-// settle takes in that n tasks of a type have ended, and wait until that is written down;
-// or that they no longer do, when n is negative.
-func (h *held) settle(key store.TypeKey, n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.settling[key] += n; h.settling[key] == 0 {
-		delete(h.settling, key)
-	}
-}
-
-// queued returns how many tasks of a type under way are so because others are, too: those
-// that would have ended by now if each took the least time. (As TCP Vegas has it: the
-// congestion is what is under way beyond rate × least round trip.)
-func (h *held) queued(key store.TypeKey) int {
+// queued returns how many of n deliveries of a type are under way because others are, too:
+// those that would have ended by now if each took the least time. (As TCP Vegas has it: the
+// congestion is what is under way beyond rate × least round trip.) Where deliveries differ
+// in what they have to do, it says too many.
+func (h *held) queued(key store.TypeKey, n int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.lately[key]
 	if l.mean <= l.least {
 		return 0
 	}
-	return int(float64(h.types[key]-h.settling[key]) * float64(l.mean-l.least) / float64(l.mean))
+	return int(float64(n) * float64(l.mean-l.least) / float64(l.mean))
 }
 
 func (h *held) count(key store.TypeKey) (ofType, ofTenant int) {
@@ -88,12 +78,13 @@ func (h *held) ofTenant(tenant string) int {
 func (h *held) ended(key store.TypeKey, took time.Duration, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	took = max(took, 0) // the database's clock may be set
 	l, known := h.lately[key]
 	if !known {
 		l.mean, l.least = took, took
 	}
 	l.mean += (took - l.mean) / 16
-	if step := l.least/leastStep + 1; took < l.least { // by stochastic approximation: up as often as it says, down as far
+	if step := l.least/leastStep + 1; took < l.least { // as far down as it goes up for the others: it rests where 1 in leastOf took less
 		l.least -= (leastOf - 1) * step
 	} else {
 		l.least += step

@@ -21,8 +21,14 @@ func TestQueued(t *testing.T) {
 		took        func(i int) time.Duration
 		least, most int // of 100
 	}{
-		"nothing has ended":            {nil, 0, 0},
-		"all alike":                    {func(int) time.Duration { return 50 * ms }, 0, 6},
+		"nothing has ended": {nil, 0, 0},
+		"all alike":         {func(int) time.Duration { return 50 * ms }, 0, 6},
+		"the clock is set at first": {func(i int) time.Duration {
+			if i == 0 {
+				return -2 * ms
+			}
+			return 5 * ms
+		}, 0, 6},
 		"a little noise":               {func(int) time.Duration { return 50*ms + upTo(5*ms) }, 0, 10},
 		"they take turns":              {func(int) time.Duration { return ms + upTo(20*ms) }, 60, 99},
 		"slow ones that take turns":    {func(int) time.Duration { return 50*ms + upTo(100*ms) }, 25, 70},
@@ -36,15 +42,10 @@ func TestQueued(t *testing.T) {
 			for i := 0; c.took != nil && i < 5100; i++ {
 				h.ended(key, c.took(i), time.Time{})
 			}
-			h.add(key, 300)
-			h.settle(key, 210)
-			h.settle(key, -10)
-			n := h.queued(key)
+			n := h.queued(key, 100)
 			assert.GreaterOrEqual(t, n, c.least, fmt.Sprint(h.lately[key]))
 			assert.LessOrEqual(t, n, c.most, fmt.Sprint(h.lately[key]))
-			h.settle(key, -200)
-			assert.InDelta(t, 3*n, h.queued(key), 3)
-			assert.Empty(t, h.settling)
+			assert.InDelta(t, 3*n, h.queued(key, 300), 3)
 		})
 	}
 }

@@ -23,7 +23,8 @@ type gatherer[T any] struct {
 	// await, unless it is nil, waits until a batch may be written. It asks what is in the batch,
 	// which takes in what comes meanwhile.
 	await func(key TypeKey, batch func() []T)
-	// others tells whether other nodes write such batches, too; or nil, for never.
+	// others tells whether other nodes write such batches, too, and nobody is short of what
+	// items hold until they are written; or nil, for never.
 	others func() bool
 
 	mu      sync.Mutex

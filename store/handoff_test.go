@@ -33,6 +33,8 @@ func (d *dying) Reserve(_ *store.Type, n int, _ time.Time) int {
 	return n
 }
 
+func (*dying) HasSlots() bool { return true }
+
 func (*dying) Await(*store.Type, func() int, time.Time) {}
 
 func (d *dying) Receive(_ *store.Type, room int, leases []asyncflow.Lease) {
