@@ -114,7 +114,7 @@ func (d *Dispatcher) handoffRoom(t *store.Type, n int, since time.Time) (room in
 	now := d.store.Clock.Now()
 	waited := now.Sub(since)
 	if idle, busy := d.agenda.idle(t.Key()); !idle {
-		return 0, waited < handoffTime && busy < handoffTime && d.crowd.of(t) > 0 && d.soonRoom(t, 1, now) // else the line is as quick
+		return 0, waited < handoffTime && busy < handoffTime && d.isActive(t, now) && d.soonRoom(t, 1, now)
 	}
 	room, _ = d.roomOf(t, now, 0)
 	free := d.slots.rest()
@@ -124,6 +124,11 @@ func (d *Dispatcher) handoffRoom(t *store.Type, n int, since time.Time) (room in
 	}
 	// A batch that grows stops where it would lack room.
 	return n, n < room && waited < congestedTime && d.isCongested(t) && d.soonRoom(t, n, now)
+}
+
+// isActive tells whether there is much to do for a type: else the line is as quick.
+func (d *Dispatcher) isActive(t *store.Type, now time.Time) bool {
+	return d.crowd.of(t) > 0 || d.held.lastQuick(t.Key(), now) < handoffTime
 }
 
 // isCongested tells whether too many deliveries of a type are in each other's way. To one

@@ -209,8 +209,8 @@ func TestHandoffWaitsForSlots(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// While it is being looked whether any are in line new tasks wait for what is found, if the
-// type has some under way.
+// While it is being looked whether any are in line new tasks wait for what is found, if there
+// is more of the type to do.
 func TestHandoffWaitsForALook(t *testing.T) {
 	b := setup(t)
 	answers := make(chan struct{})
@@ -241,6 +241,7 @@ func TestHandoffWaitsForALook(t *testing.T) {
 
 	close(answers)
 	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // until it is a while ago
 	submitted, end := looking()
 	for range 20 {
 		assert.Zero(t, n.waiting(), "the line is as quick")

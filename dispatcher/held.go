@@ -113,6 +113,13 @@ func (h *held) quickAt(key store.TypeKey, now time.Time) bool {
 	return now.Sub(h.lately[key].quick) < quickTime
 }
 
+// lastQuick returns how long it is ago that a quick delivery of a type ended.
+func (h *held) lastQuick(key store.TypeKey, now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now.Sub(h.lately[key].quick)
+}
+
 // slow returns how many tasks the types hold together that are not quick.
 func (h *held) slow(now time.Time) (sum int) {
 	h.mu.Lock()
