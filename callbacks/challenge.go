@@ -33,37 +33,36 @@ const challengeType = "asyncflow.challenge"
 // Challenge asks an endpoint to echo a random text, in a request that is signed and
 // sent like a delivery. Its error says why it didn't, without what the endpoint wrote.
 func (s *Sender) Challenge(ctx context.Context, e asyncflow.Endpoint, at time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, ChallengeTime)
-	defer cancel()
+	r := newRequestContext(ctx, ChallengeTime)
+	defer r.end()
 	set, err := s.settingsOf(&e)
 	if err == nil {
-		err = s.challenge(ctx, &e, set, at)
+		err = s.challenge(r, &e, set, at)
 	}
 	if err == nil {
 		return nil
 	}
-	return errors.New(set.scrub(Clean(reason(ctx, err, ChallengeTime).Error(), MaxErrorBytes), s.tokens))
+	return errors.New(set.scrub(Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes), s.tokens))
 }
 
-func (s *Sender) challenge(ctx context.Context, e *asyncflow.Endpoint, set *settings, at time.Time) error {
+func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, set *settings, at time.Time) error {
 	c := challenge{Type: challengeType, Challenge: rand.Text()}
 	body, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	resp, err := s.post(ctx, e, set, challengeType+"."+rand.Text(), at, body)
+	resp, err := s.post(r, e, set, challengeType+"."+rand.Text(), at, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge", resp.StatusCode)
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxChallengeAnswer+1))
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
+	case r.Err() != nil:
+		return r.Err()
 	case err != nil:
 		return errors.New("the answer to the challenge broke off")
 	case len(answer) > maxChallengeAnswer:

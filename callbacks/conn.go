@@ -53,6 +53,7 @@ type conn struct {
 	raw    net.Conn // the socket, below TLS
 	to     address
 	silent func() bool // tells whether the socket is open and has nothing to read
+	until  time.Time   // when the exchange must be over; zero: not by its time
 	room   int64       // how many bytes may still be read
 	last   bool        // no other exchange may follow
 
@@ -66,6 +67,12 @@ func newConn(to address, raw, c net.Conn) *conn {
 
 // cut closes the connection at once, whatever is under way on it.
 func (c *conn) cut() { c.raw.Close() }
+
+// limit bounds the exchange that begins; zero: by nothing.
+func (c *conn) limit(until time.Time) {
+	c.until = until
+	c.SetDeadline(until)
+}
 
 // quiet tells whether an idle connection is open, and the worker has said nothing that
 // would be taken for the next answer.
@@ -111,9 +118,17 @@ func (c *conn) send(req *http.Request) error {
 		err = w.Flush()
 	}
 	if err != nil {
-		c.raw.SetReadDeadline(time.Now().Add(lastWords))
+		c.raw.SetReadDeadline(c.earlier(time.Now().Add(lastWords)))
 	}
 	return err
+}
+
+// earlier returns a point in time, or the end of the exchange's, if that comes first.
+func (c *conn) earlier(at time.Time) time.Time {
+	if !c.until.IsZero() && c.until.Before(at) {
+		return c.until
+	}
+	return at
 }
 
 // writeRequest writes a request as net/http does, which sorts headers first and looks for

@@ -13,6 +13,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 // Config says how deliveries are sent.
@@ -39,7 +40,8 @@ type Sender struct {
 	cfg      Config
 	keys     *Keys
 	client   *retryablehttp.Client
-	signers  signers
+	signers  kept[signing.Signer]          // by their sealed secrets
+	targets  kept[*url.URL]                // where deliveries may go, by its text
 	settings *lru.Cache[string, *settings] // of endpoints that have any, by their seals
 	routes   *routes
 	tokens   *tokens
@@ -82,9 +84,9 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 // the first, or when ctx does.
 func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, all[0].Timeout)
-	defer cancel()
-	outcomes := s.exchange(ctx, all)
+	r := newRequestContext(ctx, all[0].Timeout)
+	defer r.end()
+	outcomes := s.exchange(r, all)
 	took := time.Since(start)
 	for i := range outcomes {
 		outcomes[i].Endpoint, outcomes[i].Duration = all[0].Endpoint.URL, took
@@ -92,34 +94,31 @@ func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow
 	return outcomes
 }
 
-func (s *Sender) exchange(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+func (s *Sender) exchange(r *requestContext, all []asyncflow.Delivery) []asyncflow.Outcome {
 	set, err := s.settingsOf(all[0].Endpoint)
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	outcomes := s.deliver(ctx, all, set)
+	outcomes := s.deliver(r, all, set)
 	for i := range outcomes {
 		outcomes[i].Error = set.scrub(outcomes[i].Error, s.tokens)
 	}
 	return outcomes
 }
 
-func (s *Sender) deliver(ctx context.Context, all []asyncflow.Delivery, set *settings) []asyncflow.Outcome {
+func (s *Sender) deliver(r *requestContext, all []asyncflow.Delivery, set *settings) []asyncflow.Outcome {
 	first := all[0]
-	resp, err := s.post(ctx, first.Endpoint, set, deliveryID(first.Lease), first.At, s.body(all))
+	resp, err := s.post(r, first.Endpoint, set, deliveryID(first.Lease), first.At, s.body(all))
 	if err != nil {
-		return toAll(all, failed(reason(ctx, err, first.Timeout)))
+		return toAll(all, failed(reason(r, err, first.Timeout)))
 	}
-	return s.read(ctx, all, resp)
+	return s.read(r, all, resp)
 }
 
 // read returns what the answer to some deliveries means for each.
 func (s *Sender) read(ctx context.Context, all []asyncflow.Delivery, resp *http.Response) []asyncflow.Outcome {
 	first := all[0]
 	defer resp.Body.Close()
-	if resp.Body != http.NoBody {
-		defer context.AfterFunc(ctx, func() { resp.Body.Close() })() // whatever kind of body it is
-	}
 	o, answer, more := readStatus(resp, s.mostAnswer(len(all)))
 	switch {
 	case more && !first.Endpoint.Batch.IsZero():
@@ -162,18 +161,19 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 
 // post sends a signed body to an endpoint, with its settings; nil: it has none. One
 // that is answered with 401 has its next request log in anew.
-func (s *Sender) post(ctx context.Context, e *asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
-	h := &headed{Context: ctx}
-	req, err := retryablehttp.NewRequestWithContext(h, http.MethodPost, e.URL, body)
-	if err == nil {
-		err = s.permits(req.URL)
+func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
+	to, err := s.target(e)
+	if err != nil {
+		return nil, err
 	}
+	req, err := retryablehttp.NewRequestWithContext(r, http.MethodPost, "", body)
 	if err == nil {
-		h.header, err = s.header(e, id, at, body)
+		req.URL, req.Host = to, to.Host
+		r.header, err = s.header(e, id, at, body)
 	}
 	client, used := s.client, login{}
 	if err == nil && set != nil {
-		used, client, err = s.apply(h, set)
+		used, client, err = s.apply(r, set)
 	}
 	if err != nil {
 		return nil, err
@@ -187,13 +187,30 @@ func (s *Sender) post(ctx context.Context, e *asyncflow.Endpoint, set *settings,
 
 // apply sets the headers that an endpoint's settings ask for, and returns how it has logged
 // in, and the client that has its certificates.
-func (s *Sender) apply(h *headed, set *settings) (login, *retryablehttp.Client, error) {
-	used, err := set.apply(h, h.header, s.tokens)
+func (s *Sender) apply(r *requestContext, set *settings) (login, *retryablehttp.Client, error) {
+	used, err := set.apply(r, r.header, s.tokens)
 	if err != nil {
 		return login{}, nil, err
 	}
 	client, err := s.routes.to(set.tls)
 	return used, client, err
+}
+
+// target returns where requests to an endpoint go, which many share, if they may. It is kept:
+// reading and checking a URL costs as much as writing the request.
+func (s *Sender) target(e *asyncflow.Endpoint) (*url.URL, error) {
+	if known, ok := keptOf(&s.targets, e.URL); ok {
+		return known, nil
+	}
+	req, err := http.NewRequest(http.MethodPost, e.URL, nil)
+	if err == nil {
+		err = s.permits(req.URL)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.targets.put(e.URL, req.URL)
+	return req.URL, nil
 }
 
 // permits checks where a request goes: the policy may be newer than the endpoint.

@@ -3,7 +3,6 @@ package callbacks
 import (
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -34,7 +33,7 @@ func (s *Sender) sign(h http.Header, e *asyncflow.Endpoint, id string, at time.T
 // signerFor returns the signer of a secret. It is kept: opening a secret costs
 // about as much as signing with it.
 func (s *Sender) signerFor(endpoint string, secret asyncflow.SigningSecret) (signing.Signer, error) {
-	if known := s.signers.get(secret.Sealed); known != nil {
+	if known, ok := keptOf(&s.signers, secret.Sealed); ok {
 		return known, nil
 	}
 	opened, err := s.keys.Open(secret.Sealed, endpoint)
@@ -45,31 +44,6 @@ func (s *Sender) signerFor(endpoint string, secret asyncflow.SigningSecret) (sig
 	if err != nil {
 		return nil, err
 	}
-	s.signers.put(secret.Sealed, made)
+	s.signers.put(string(secret.Sealed), made)
 	return made, nil
-}
-
-// maxSigners bounds how many secrets' signers are kept.
-const maxSigners = 10000
-
-// signers keeps signers by their sealed secrets.
-type signers struct {
-	mu  sync.RWMutex
-	all map[string]signing.Signer
-}
-
-// get returns a signer; nil if it isn't kept.
-func (s *signers) get(sealed []byte) signing.Signer {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.all[string(sealed)]
-}
-
-func (s *signers) put(sealed []byte, made signing.Signer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.all) == 0 || len(s.all) >= maxSigners { // secrets that were rotated away must not pile up
-		s.all = map[string]signing.Signer{}
-	}
-	s.all[string(sealed)] = made
 }

@@ -58,37 +58,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	x := &exchange{conn: c, idle: t.idle, unwatch: context.AfterFunc(ctx, c.cut)}
+	watched, deadline := limitsOf(ctx)
+	c.limit(deadline)
+	x := &exchange{conn: c, idle: t.idle, unwatch: context.AfterFunc(watched, c.cut)}
 	resp, err := x.run(req)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return resp, err
-}
-
-// headed is a context with the headers of a request in it, which has none itself then.
-// There http.Client doesn't copy them for redirects, which no request follows.
-type headed struct {
-	context.Context
-	header http.Header
-}
-
-type headerKey struct{}
-
-// Value returns the headers, or what is in the context.
-func (h *headed) Value(key any) any {
-	if _, ok := key.(headerKey); ok {
-		return h.header
-	}
-	return h.Context.Value(key)
-}
-
-// headerOf returns the headers of a request: those in its context, or its own.
-func headerOf(req *http.Request) http.Header {
-	if h, ok := req.Context().Value(headerKey{}).(http.Header); ok {
-		return h
-	}
-	return req.Header
 }
 
 // checkHeaders checks what may come from elsewhere, such as the token of a login.

@@ -60,7 +60,7 @@ func parsed(t *testing.T, raw []byte) parsedRequest {
 // is never missing.
 func TestWriteRequestHeaders(t *testing.T) {
 	t.Parallel()
-	req, err := http.NewRequestWithContext(&headed{t.Context(), http.Header{"X-A": {"1"}}}, http.MethodPost, "http://worker.test", http.NoBody)
+	req, err := http.NewRequestWithContext(&requestContext{Context: t.Context(), header: http.Header{"X-A": {"1"}}}, http.MethodPost, "http://worker.test", http.NoBody)
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"X-A": {"1"}, "User-Agent": {"asyncflow"}, "Content-Length": {"0"}}, parsed(t, written(t, req)).header)
 }
@@ -76,8 +76,10 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		"A\r\nB": "field name", "X-Value": "field value",
 	} {
 		for name, ctx := range map[string]func(http.Header) (context.Context, http.Header){
-			"its own":     func(h http.Header) (context.Context, http.Header) { return t.Context(), h },
-			"the context": func(h http.Header) (context.Context, http.Header) { return &headed{t.Context(), h}, http.Header{} },
+			"its own": func(h http.Header) (context.Context, http.Header) { return t.Context(), h },
+			"the context": func(h http.Header) (context.Context, http.Header) {
+				return &requestContext{Context: t.Context(), header: h}, http.Header{}
+			},
 		} {
 			ctx, own := ctx(http.Header{header: {"a\nb"}})
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader("x"))

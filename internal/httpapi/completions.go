@@ -73,7 +73,11 @@ func (s *Server) answerReport(c *fiber.Ctx, o asyncflow.Outcome) error {
 	if err != nil {
 		return err
 	}
-	return writeBody(c, http.StatusOK, CallbackResult{Status: status})
+	doc, err := encode(CallbackResult{Status: status})
+	if err != nil {
+		return err
+	}
+	return writeDocument(c, http.StatusOK, doc)
 }
 
 // report settles the attempt that the completion token vouches for and returns

@@ -1,6 +1,17 @@
 package httpapi
 
-import "github.com/gofiber/fiber/v2"
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow/store"
+)
 
 // Routes returns what the framework has registered.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
+
+// SubmittedDocument returns what the API answers of a task that was accepted, as it is written
+// and as package json would write it.
+func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
+	encoded, _ = encode(submittedOut(r))
+	return submittedLine(&r), encoded
+}

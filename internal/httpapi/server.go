@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -155,12 +154,8 @@ func (s *Server) Shutdown(timeout time.Duration) error {
 // encode writes JSON for programs and people: without escapes for HTML.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
-	err := encodeTo(&b, v)
-	return b.Bytes(), err
-}
-
-func encodeTo(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	err := e.Encode(v)
+	return b.Bytes(), err
 }

@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -49,9 +51,9 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	case result.Err != nil:
 		return result.Err
 	case result.Existing:
-		return writeBody(c, http.StatusOK, submittedOut(result))
+		return writeDocument(c, http.StatusOK, submittedLine(&result))
 	}
-	return writeBody(c, http.StatusCreated, submittedOut(result))
+	return writeDocument(c, http.StatusCreated, submittedLine(&result))
 }
 
 // submitTasks accepts a batch: each task has a result of its own.
@@ -64,9 +66,8 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 	if n := len(items); n < 1 || n > asyncflow.MaxBatch {
 		return asyncflow.InvalidField("tasks", "must have 1 to %d entries", asyncflow.MaxBatch)
 	}
-	results := make([]BatchResult, len(items))
+	errs := make([]error, len(items))
 	good := make([]asyncflow.NewTask, 0, len(items))
-	at := make([]int, 0, len(items)) // where the good ones stand in the request
 	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
 	for i := range items {
 		task, err := s.itemIn(&items[i])
@@ -76,24 +77,39 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 		if err == nil {
 			err = checkContext(task.Context, quota)
 		}
-		if err != nil {
-			results[i].Error = itemProblem(i, err)
-			continue
+		if err == nil {
+			good = append(good, task)
 		}
-		good, at = append(good, task), append(at, i)
+		errs[i] = err
 	}
 	if err := s.throttle(ctx, len(good)); err != nil {
 		return err
 	}
-	for n, submitted := range s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, good) {
-		if submitted.Err != nil {
-			s.logFault(submitted.Err)
-			results[at[n]].Error = itemProblem(at[n], submitted.Err)
-			continue
+	submitted := s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, good)
+	doc := append(make([]byte, 0, len(items)*submittedBytes), `{"tasks":[`...)
+	for i, err := range errs {
+		result := store.Submitted{Err: err}
+		if err == nil {
+			result, submitted = submitted[0], submitted[1:]
 		}
-		results[at[n]].Task = submittedOut(submitted)
+		if i > 0 {
+			doc = append(doc, ',')
+		}
+		if doc, err = s.appendResult(doc, i, &result); err != nil {
+			return err
+		}
 	}
-	return writeBody(c, http.StatusCreated, SubmittedBatch{Tasks: results})
+	return writeDocument(c, http.StatusCreated, append(doc, "]}\n"...))
+}
+
+// appendResult appends what became of a task of a batch, by its place.
+func (s *Server) appendResult(b []byte, i int, r *store.Submitted) ([]byte, error) {
+	if r.Err == nil {
+		return append(appendSubmitted(append(b, `{"task":`...), r), '}'), nil
+	}
+	s.logFault(r.Err)
+	doc, err := encode(BatchResult{Error: itemProblem(i, r.Err)})
+	return append(b, bytes.TrimSpace(doc)...), err
 }
 
 // readBody reads the body of a request, without a copy of the whole: Decode keeps nothing
@@ -105,10 +121,11 @@ func readBody(c *fiber.Ctx, into any) error {
 	return nil
 }
 
-// writeBody answers with a JSON document.
-func writeBody(c *fiber.Ctx, status int, doc any) error {
+// writeDocument answers with a JSON document, which is kept.
+func writeDocument(c *fiber.Ctx, status int, doc []byte) error {
 	c.Status(status).Response().Header.SetContentType(fiber.MIMEApplicationJSON)
-	return encodeTo(c.Response().BodyWriter(), doc)
+	c.Response().SetBodyRaw(doc)
+	return nil
 }
 
 // idempotencyKey returns the header of that name, if there is one.
@@ -159,6 +176,30 @@ func taskIn(t *NewTask) asyncflow.NewTask {
 	return task
 }
 
+// submittedOut is what the API tells of a task that was accepted.
 func submittedOut(r store.Submitted) SubmittedTask {
 	return SubmittedTask{Id: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime, Existing: r.Existing}
+}
+
+// submittedLine returns the answer to a single submit.
+func submittedLine(r *store.Submitted) []byte {
+	return append(appendSubmitted(make([]byte, 0, submittedBytes), r), '\n')
+}
+
+// submittedBytes is about what appendSubmitted appends.
+const submittedBytes = 200
+
+// appendSubmitted appends what submittedOut returns, as package json would write it: by hand
+// as there are many. Names and ids need no escapes by their rules.
+func appendSubmitted(b []byte, r *store.Submitted) []byte {
+	b = append(b, '{')
+	if r.Existing {
+		b = append(b, `"existing":true,`...)
+	}
+	b = r.ID.Append(append(b, `"id":"`...))
+	b = r.OrderTime.AppendFormat(append(b, `","order_time":"`...), time.RFC3339Nano)
+	b = append(append(b, `","stage":"`...), r.Stage...)
+	b = append(append(b, `","status":"`...), r.Status...)
+	b = append(append(b, `","type":"`...), r.ID.Type...)
+	return append(b, `"}`...)
 }
