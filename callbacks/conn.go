@@ -153,14 +153,12 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	}
 	b := append(append(append(w.AvailableBuffer(), req.Method...), ' '), uri...)
 	b = append(append(append(b, " HTTP/1.1\r\nHost: "...), host...), "\r\n"...)
-	header := headerOf(req)
-	if header["User-Agent"] == nil { // some servers refuse requests without one
+	all := headersOf(req)
+	if !all.has("User-Agent") { // some servers refuse requests without one
 		b = append(b, "User-Agent: asyncflow\r\n"...)
 	}
-	for name, values := range header {
-		for _, value := range values {
-			b = append(append(append(append(b, name...), ": "...), value...), "\r\n"...)
-		}
+	for _, h := range all {
+		b = append(append(append(append(b, h.Name...), ": "...), h.Value...), "\r\n"...)
 	}
 	b = strconv.AppendInt(append(b, "Content-Length: "...), req.ContentLength, 10)
 	if _, err := w.Write(append(b, "\r\n\r\n"...)); err != nil || req.Body == nil {

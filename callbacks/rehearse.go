@@ -22,7 +22,11 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 		return toAll(all, failed(err))
 	}
 	if err = s.permits(req.URL); err == nil {
-		req.Header, err = s.header(first.Endpoint, deliveryID(first.Lease), first.At, body)
+		var all headers
+		all, err = s.appendHeaders(nil, first.Endpoint, deliveryID(first.Lease), first.At, body)
+		for _, h := range all {
+			req.Header[h.Name] = []string{h.Value}
+		}
 	}
 	if err == nil {
 		err = alter(req, body)

@@ -2,9 +2,10 @@ package callbacks
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
+
+	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 // requestContext is the context of a request of a Sender: its caller's with a time limit, and
@@ -17,7 +18,8 @@ import (
 type requestContext struct {
 	context.Context // the caller's
 	deadline        time.Time
-	header          http.Header
+	headers         headers
+	room            [8]signing.Header // mostly enough for headers
 
 	mu     sync.Mutex
 	timed  context.Context // with the deadline; nil: nobody has asked
@@ -25,7 +27,9 @@ type requestContext struct {
 }
 
 func newRequestContext(ctx context.Context, timeout time.Duration) *requestContext {
-	return &requestContext{Context: ctx, deadline: time.Now().Add(timeout)}
+	r := &requestContext{Context: ctx, deadline: time.Now().Add(timeout)}
+	r.headers = r.room[:0]
+	return r
 }
 
 // end gives back what the context holds. The request must be over.
@@ -69,24 +73,6 @@ func (r *requestContext) Err() error {
 		return nil
 	}
 	return context.DeadlineExceeded
-}
-
-type headerKey struct{}
-
-// Value returns the headers, or what is in the caller's context.
-func (r *requestContext) Value(key any) any {
-	if _, ok := key.(headerKey); ok {
-		return r.header
-	}
-	return r.Context.Value(key)
-}
-
-// headerOf returns the headers of a request: those in its context, or its own.
-func headerOf(req *http.Request) http.Header {
-	if h, ok := req.Context().Value(headerKey{}).(http.Header); ok {
-		return h
-	}
-	return req.Header
 }
 
 // limitsOf returns what ends a request with a context: another context, and, unless it is zero,

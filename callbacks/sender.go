@@ -46,7 +46,7 @@ type Sender struct {
 	routes   *routes
 	tokens   *tokens
 
-	userAgent []string // the header
+	userAgent signing.Header
 }
 
 // NewSender returns a Sender.
@@ -63,7 +63,7 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	routes := newRoutes(cfg)
 	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
 		settings: newLRU[*settings](maxSettings, nil), routes: routes, tokens: newTokens(routes),
-		userAgent: []string{"asyncflow/" + cfg.Version}}
+		userAgent: signing.Header{Name: "User-Agent", Value: "asyncflow/" + cfg.Version}}
 }
 
 // newClient returns a client that sends each request once: every attempt must be
@@ -169,7 +169,7 @@ func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, set *settings, i
 	req, err := retryablehttp.NewRequestWithContext(r, http.MethodPost, "", body)
 	if err == nil {
 		req.URL, req.Host = to, to.Host
-		r.header, err = s.header(e, id, at, body)
+		r.headers, err = s.appendHeaders(r.headers, e, id, at, body)
 	}
 	client, used := s.client, login{}
 	if err == nil && set != nil {
@@ -188,7 +188,10 @@ func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, set *settings, i
 // apply sets the headers that an endpoint's settings ask for, and returns how it has logged
 // in, and the client that has its certificates.
 func (s *Sender) apply(r *requestContext, set *settings) (login, *retryablehttp.Client, error) {
-	used, err := set.apply(r, r.header, s.tokens)
+	used, err := set.apply(r, &r.headers, s.tokens)
+	if err == nil {
+		err = r.headers.check()
+	}
 	if err != nil {
 		return login{}, nil, err
 	}
@@ -221,16 +224,12 @@ func (s *Sender) permits(to *url.URL) error {
 	return nil
 }
 
-// header returns the headers that each request to an endpoint has.
-func (s *Sender) header(e *asyncflow.Endpoint, id string, at time.Time, body []byte) (http.Header, error) {
-	h := make(http.Header, 8)
-	h["Content-Type"], h["User-Agent"] = contentType, s.userAgent
-	return h, s.sign(h, e, id, at, body)
+// appendHeaders appends the headers that each request to an endpoint has.
+func (s *Sender) appendHeaders(h headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte) (headers, error) {
+	return s.sign(append(h, signing.Header{Name: "Content-Type", Value: "application/json"}, s.userAgent), e, id, at, body)
 }
 
 // lateReports is how long after the deadline of an attempt its token still verifies,
 // so that a worker that is late, or didn't get the answer to its report, hears what
 // became of it.
 const lateReports = time.Hour
-
-var contentType = []string{"application/json"}

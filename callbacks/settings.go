@@ -3,7 +3,6 @@ package callbacks
 import (
 	"context"
 	"encoding/base64"
-	"net/http"
 	"strings"
 
 	"github.com/asyncflow/asyncflow"
@@ -14,8 +13,8 @@ const maxSettings = 10000
 
 // settings are an endpoint's Outbound, ready for use.
 type settings struct {
-	headers http.Header // the custom ones, and Authorization if it is always the same
-	oauth2  *grant      // nil: none
+	headers headers // the custom ones, and Authorization if it is always the same
+	oauth2  *grant  // nil: none
 	tls     certificates
 	hide    *strings.Replacer // of secrets, from what is shown
 }
@@ -39,17 +38,17 @@ func (s *Sender) settingsOf(e *asyncflow.Endpoint) (*settings, error) {
 }
 
 func newSettings(o asyncflow.Outbound) *settings {
-	set := &settings{headers: http.Header{}, tls: certificates{EndpointTLS: o.TLS}}
+	set := &settings{tls: certificates{EndpointTLS: o.TLS}}
 	for name, value := range o.Headers {
-		set.headers[name] = []string{value}
+		set.headers.set(name, value)
 	}
 	secrets := o.Secrets()
 	switch a := o.Auth; a.Kind {
 	case asyncflow.AuthBearer:
-		set.headers["Authorization"] = []string{bearer + a.Token}
+		set.headers.set("Authorization", bearer+a.Token)
 	case asyncflow.AuthBasic:
 		both := base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + a.Password))
-		set.headers["Authorization"] = []string{"Basic " + both}
+		set.headers.set("Authorization", "Basic "+both)
 		secrets = append(secrets, both)
 	case asyncflow.AuthOAuth2:
 		set.oauth2 = &grant{auth: a, ca: o.TLS.CA}
@@ -86,16 +85,16 @@ func (s *settings) scrub(text string, all *tokens) string {
 }
 
 // apply sets what requests to the endpoint have, and says how it has logged in.
-func (s *settings) apply(ctx context.Context, h http.Header, all *tokens) (login, error) {
-	for name, values := range s.headers {
-		h[name] = values
+func (s *settings) apply(ctx context.Context, h *headers, all *tokens) (login, error) {
+	for _, one := range s.headers {
+		h.set(one.Name, one.Value)
 	}
 	if s.oauth2 == nil {
 		return login{}, nil
 	}
 	l, err := all.login(ctx, *s.oauth2)
 	if err == nil {
-		h["Authorization"] = []string{l.header}
+		h.set("Authorization", l.header)
 	}
 	return l, err
 }

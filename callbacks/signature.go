@@ -2,16 +2,15 @@ package callbacks
 
 import (
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// sign sets the headers of a request to an endpoint: a signature by each of its secrets
-// that is active.
-func (s *Sender) sign(h http.Header, e *asyncflow.Endpoint, id string, at time.Time, body []byte) error {
+// sign adds the headers of a request to an endpoint that sign it: a signature by each of its
+// secrets that is active.
+func (s *Sender) sign(h headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte) (headers, error) {
 	var few [asyncflow.MaxSecrets]signing.Signer
 	signers := few[:0]
 	for _, secret := range e.Secrets {
@@ -20,14 +19,15 @@ func (s *Sender) sign(h http.Header, e *asyncflow.Endpoint, id string, at time.T
 		}
 		signer, err := s.signerFor(e.ID, secret)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		signers = append(signers, signer)
 	}
 	if len(signers) == 0 {
-		return errors.New("the endpoint has no secret that signs")
+		return nil, errors.New("the endpoint has no secret that signs")
 	}
-	return signing.Sign(h, id, at, body, signers)
+	signed, err := signing.Headers(id, at, body, signers)
+	return append(h, signed[:]...), err
 }
 
 // signerFor returns the signer of a secret. It is kept: opening a secret costs

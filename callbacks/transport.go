@@ -4,14 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 )
 
 const dialTimeout = 10 * time.Second
@@ -44,9 +40,9 @@ func newTransport(cfg Config, config *tls.Config) *transport {
 // answer is read.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	err := checkHeaders(headerOf(req))
-	if err == nil {
-		err = ctx.Err()
+	err := ctx.Err()
+	if _, ok := ctx.(*requestContext); !ok && err == nil { // who sets those in the context checks them
+		err = headersOf(req).check()
 	}
 	var c *conn
 	if err == nil {
@@ -66,34 +62,6 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, ctx.Err()
 	}
 	return resp, err
-}
-
-// checkHeaders checks what may come from elsewhere, such as the token of a login.
-func checkHeaders(h http.Header) error {
-	for name, values := range h {
-		if !httpguts.ValidHeaderFieldName(name) {
-			return fmt.Errorf("invalid header field name %q", name)
-		}
-		if framing(name) {
-			return fmt.Errorf("the header %s is not for callers to set", name)
-		}
-		for _, value := range values {
-			if !httpguts.ValidHeaderFieldValue(value) {
-				return fmt.Errorf("invalid header field value for %q", name) // which may be a secret
-			}
-		}
-	}
-	return nil
-}
-
-// framing tells whether a header says where a request ends, or whose it is: those are
-// writeRequest's. Users can't set them anyway; this is the last look.
-func framing(name string) bool {
-	switch textproto.CanonicalMIMEHeaderKey(name) {
-	case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
-		return true
-	}
-	return false
 }
 
 // connection returns a kept connection to where a URL leads, or a new one.

@@ -3,11 +3,11 @@ package callbacks
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -60,34 +60,30 @@ func parsed(t *testing.T, raw []byte) parsedRequest {
 // is never missing.
 func TestWriteRequestHeaders(t *testing.T) {
 	t.Parallel()
-	req, err := http.NewRequestWithContext(&requestContext{Context: t.Context(), header: http.Header{"X-A": {"1"}}}, http.MethodPost, "http://worker.test", http.NoBody)
+	req, err := http.NewRequestWithContext(&requestContext{Context: t.Context(), headers: headers{{Name: "X-A", Value: "1"}}}, http.MethodPost, "http://worker.test", http.NoBody)
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"X-A": {"1"}, "User-Agent": {"asyncflow"}, "Content-Length": {"0"}}, parsed(t, written(t, req)).header)
 }
 
-// Nothing that frames a request is taken from its headers, and nothing that can't be written
-// in a line.
+// Nothing that frames a request is taken from its headers, nor from an endpoint's settings,
+// and nothing that can't be written in a line.
 func TestHeadersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
 	r := setup(t)
-	for header, why := range map[string]string{
+	for name, why := range map[string]string{
 		"Host": "not for callers", "content-length": "not for callers", "Transfer-Encoding": "not for callers", "trailer": "not for callers",
 		"A\r\nB": "field name", "X-Value": "field value",
 	} {
-		for name, ctx := range map[string]func(http.Header) (context.Context, http.Header){
-			"its own": func(h http.Header) (context.Context, http.Header) { return t.Context(), h },
-			"the context": func(h http.Header) (context.Context, http.Header) {
-				return &requestContext{Context: t.Context(), header: h}, http.Header{}
-			},
-		} {
-			ctx, own := ctx(http.Header{header: {"a\nb"}})
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader("x"))
-			require.NoError(t, err)
-			req.Header = own
-			_, err = r.transport.RoundTrip(req)
-			require.ErrorContains(t, err, why, "%s in %s", header, name)
-		}
+		req, err := http.NewRequest(http.MethodPost, w.url, strings.NewReader("x"))
+		require.NoError(t, err)
+		req.Header[name] = []string{"a\nb"}
+		_, err = r.transport.RoundTrip(req)
+		require.ErrorContains(t, err, why, name)
+
+		set := &settings{headers: headers{{Name: name, Value: "a\nb"}}}
+		_, err = r.post(newRequestContext(t.Context(), ample), deliveryTo(w.url).Endpoint, set, "id", time.Now(), nil)
+		require.ErrorContains(t, err, why, name)
 	}
 	require.Empty(t, w.all())
 }

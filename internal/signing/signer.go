@@ -80,14 +80,29 @@ func NewSigner(secret string) (Signer, error) {
 	return newHMAC(secret)
 }
 
-// Sign sets the three headers of a request: its id, its time, and a signature by each
-// of the signers. Without any it is an error.
+// Header is one of a request.
+type Header struct{ Name, Value string }
+
+// Sign sets the three headers of a request that Headers returns.
 func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer) error {
+	all, err := Headers(id, at, body, signers)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		h[one.Name] = []string{one.Value}
+	}
+	return nil
+}
+
+// Headers returns the id of a request, its time, and a signature by each of the signers.
+// Without any it is an error.
+func Headers(id string, at time.Time, body []byte, signers []Signer) (all [3]Header, err error) {
 	var signatures string
 	for _, s := range signers {
 		one, err := s.sign(id, at, body)
 		if err != nil {
-			return err
+			return all, err
 		}
 		if signatures != "" {
 			signatures += " "
@@ -95,12 +110,9 @@ func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer)
 		signatures += one
 	}
 	if signatures == "" {
-		return errors.New("there is no secret that signs")
+		return all, errors.New("there is no secret that signs")
 	}
-	h[headerID] = []string{id}
-	h[headerTimestamp] = []string{strconv.FormatInt(at.Unix(), 10)}
-	h[headerSignature] = []string{signatures}
-	return nil
+	return [...]Header{{headerID, id}, {headerTimestamp, strconv.FormatInt(at.Unix(), 10)}, {headerSignature, signatures}}, nil
 }
 
 const (
