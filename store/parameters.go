@@ -1,6 +1,8 @@
 package store
 
 import (
+	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 
@@ -29,8 +31,57 @@ func (c roomy) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pg
 	if plan == nil {
 		return nil
 	}
+	if format == pgtype.BinaryFormatCode {
+		switch value.(type) {
+		case pgtype.FlatArray[int64]:
+			if oid == pgtype.Int8ArrayOID {
+				return roomyPlan{flatPlan[int64]{element: pgtype.Int8OID, append: appendInt8}}
+			}
+		case pgtype.FlatArray[[]byte]:
+			if oid == pgtype.TextArrayOID {
+				return roomyPlan{flatPlan[[]byte]{element: pgtype.TextOID, append: appendText}}
+			}
+		}
+	}
 	return roomyPlan{plan}
 }
+
+// flatPlan encodes an array in Postgres' binary format (array_recv) as pgx does, which puts
+// each element on the heap to look at it.
+type flatPlan[T any] struct {
+	element uint32                                         // its OID
+	append  func(buf []byte, v T) (_ []byte, notNull bool) // an element, without its length
+}
+
+// Encode appends the array.
+func (p flatPlan[T]) Encode(value any, buf []byte) ([]byte, error) {
+	values := value.(pgtype.FlatArray[T])
+	if values == nil {
+		return nil, nil
+	}
+	const dimensions, firstIndex, isNull = 1, 1, math.MaxUint32
+	start := len(buf)
+	for _, n := range []uint32{dimensions, 0, p.element, uint32(len(values)), firstIndex} {
+		buf = binary.BigEndian.AppendUint32(buf, n)
+	}
+	for _, v := range values {
+		at := len(buf)
+		buf = binary.BigEndian.AppendUint32(buf, isNull)
+		if next, notNull := p.append(buf, v); notNull {
+			buf = next
+			binary.BigEndian.PutUint32(buf[at:], uint32(len(buf)-at-4))
+		} else {
+			binary.BigEndian.PutUint32(buf[start+4:], 1) // there are NULLs
+		}
+	}
+	return buf, nil
+}
+
+func appendInt8(buf []byte, n int64) ([]byte, bool) {
+	return binary.BigEndian.AppendUint64(buf, uint64(n)), true
+}
+
+func appendText(buf, text []byte) ([]byte, bool) { return append(buf, text...), text != nil }
 
 type roomyPlan struct{ pgtype.EncodePlan }
 

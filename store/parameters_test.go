@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -33,20 +34,24 @@ func TestRoomyArrays(t *testing.T) { // not parallel: it counts allocations
 	text := strings.Repeat("x", 200)
 	var pointers pgtype.FlatArray[*string]
 	var documents pgtype.FlatArray[[]byte]
-	for range n {
+	numbers := make([]int64, n)
+	for i := range n {
+		numbers[i] = int64(1000 + i)
 		pointers, documents = append(pointers, &text), append(documents, []byte(text))
 	}
 	for _, c := range []struct {
 		oid  uint32
 		long any
 		some []any
+		flat bool
 	}{
-		{pgtype.Int8ArrayOID, make([]int64, n), []any{[]int64{1, -1}, []int64{}, []int64(nil)}},
-		{pgtype.TimestamptzArrayOID, make([]time.Time, n), []any{[]time.Time{time.Now()}, []*time.Time{nil, {}}}},
-		{pgtype.Float4ArrayOID, make([]float32, n), []any{[]*float32{nil, new(float32)}}},
-		{pgtype.TextArrayOID, strings.Split(strings.Repeat(text+",", n), ","), []any{[]string{"", "ä"}, []*string{nil, &text}}},
-		{pgtype.TextArrayOID, pointers, []any{pgtype.FlatArray[*string]{nil, &text}}},
-		{pgtype.JSONArrayOID, documents, []any{pgtype.FlatArray[[]byte]{nil, {}, []byte("1")}, []string{"1"}, []*string{nil, &text}}},
+		{pgtype.Int8ArrayOID, numbers, []any{[]int64{1, -1, math.MaxInt64}, []int64{}, []int64(nil)}, true},
+		{pgtype.TimestamptzArrayOID, make([]time.Time, n), []any{[]time.Time{time.Now()}, []*time.Time{nil, {}}}, false},
+		{pgtype.Float4ArrayOID, make([]float32, n), []any{[]*float32{nil, new(float32)}}, false},
+		{pgtype.TextArrayOID, strings.Split(strings.Repeat(text+",", n), ","), []any{[]string{"", "ä"}, []*string{nil, &text}}, false},
+		{pgtype.TextArrayOID, pointers, []any{pgtype.FlatArray[*string]{nil, &text}}, false},
+		{pgtype.TextArrayOID, documents, []any{pgtype.FlatArray[[]byte]{nil, {}, []byte("1")}, pgtype.FlatArray[[]byte]{}, [][]byte{[]byte("1")}, [][]byte(nil)}, true},
+		{pgtype.JSONArrayOID, documents, []any{pgtype.FlatArray[[]byte]{nil, {}, []byte("1")}, []string{"1"}, []*string{nil, &text}}, false},
 	} {
 		for _, value := range append(c.some, c.long) {
 			want, err := plain.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
@@ -62,5 +67,8 @@ func TestRoomyArrays(t *testing.T) { // not parallel: it counts allocations
 			})
 		}
 		assert.Less(t, buffers(roomy), buffers(plain)-5, fmt.Sprintf("%T", c.long))
+		if c.flat {
+			assert.Less(t, buffers(roomy), 5.0, "elements don't go to the heap")
+		}
 	}
 }
