@@ -1,21 +1,22 @@
 package callbacks
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// body returns the body of the request for some deliveries: the one as it is, or, if the
+// appendBody appends the body of the request for some deliveries: the one as it is, or, if the
 // endpoint gets several, in an object {"deliveries": […]}.
-func (s *Sender) body(all []asyncflow.Delivery) []byte {
+func (s *Sender) appendBody(b []byte, all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
 		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context)
 	}
+	b = slices.Grow(b, size)
 	batch := !all[0].Endpoint.Batch.IsZero()
-	b := make([]byte, 0, size)
 	if batch {
 		b = append(b, `{"deliveries":[`...)
 	}

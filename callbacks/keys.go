@@ -30,7 +30,7 @@ type Keys struct{ all []key }
 
 type key struct {
 	id   [keyIDBytes]byte
-	macs *sync.Pool // of hash.Hash, for completion tokens
+	macs *sync.Pool // of *mac, for completion tokens
 	seal cipher.AEAD
 }
 
@@ -75,7 +75,7 @@ func newKey(secret []byte) (k key, err error) {
 		return out
 	}
 	token := derive("asyncflow completion token v1", 32)
-	k.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, token) }}
+	k.macs = &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, token)} }}
 	sealKey := derive("asyncflow endpoint secret v1", 32)
 	copy(k.id[:], derive("asyncflow key id v1", keyIDBytes))
 	if err != nil {

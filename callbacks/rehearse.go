@@ -16,7 +16,7 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 	first, start := all[0], time.Now()
 	ctx, cancel := context.WithTimeout(ctx, first.Timeout)
 	defer cancel()
-	body := s.body(all)
+	body := s.appendBody(nil, all)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, first.Endpoint.URL, bytes.NewReader(body))
 	if err != nil {
 		return toAll(all, failed(err))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -107,13 +108,20 @@ func (s *Sender) exchange(r *requestContext, all []asyncflow.Delivery) []asyncfl
 }
 
 func (s *Sender) deliver(r *requestContext, all []asyncflow.Delivery, set *settings) []asyncflow.Outcome {
-	first := all[0]
-	resp, err := s.post(r, first.Endpoint, set, deliveryID(first.Lease), first.At, s.body(all))
+	first, body := all[0], bodies.Get().(*[]byte)
+	*body = s.appendBody((*body)[:0], all)
+	if len(*body) <= inOneGo { // else somebody may still write it once all is over
+		defer bodies.Put(body)
+	}
+	resp, err := s.post(r, first.Endpoint, set, deliveryID(first.Lease), first.At, *body)
 	if err != nil {
 		return toAll(all, failed(reason(r, err, first.Timeout)))
 	}
 	return s.read(r, all, resp)
 }
+
+// bodies are buffers for short bodies of requests.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 // read returns what the answer to some deliveries means for each.
 func (s *Sender) read(ctx context.Context, all []asyncflow.Delivery, resp *http.Response) []asyncflow.Outcome {
@@ -166,9 +174,8 @@ func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, set *settings, i
 	if err != nil {
 		return nil, err
 	}
-	req, err := retryablehttp.NewRequestWithContext(r, http.MethodPost, "", body)
+	req, err := newRequest(r, to, body)
 	if err == nil {
-		req.URL, req.Host = to, to.Host
 		r.headers, err = s.appendHeaders(r.headers, e, id, at, body)
 	}
 	client, used := s.client, login{}
@@ -183,6 +190,17 @@ func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, set *settings, i
 		used.refused()
 	}
 	return resp, err
+}
+
+// newRequest returns a request with its body. http.NewRequest would read the URL anew, and
+// give the request a host of its own, for which http.Client copies the URL.
+func newRequest(ctx context.Context, to *url.URL, body []byte) (*retryablehttp.Request, error) {
+	plain := http.Request{Method: http.MethodPost, URL: to, Header: http.Header{}}
+	req, err := retryablehttp.FromRequest(plain.WithContext(ctx))
+	if err == nil {
+		err = req.SetBody(body)
+	}
+	return req, err
 }
 
 // apply sets the headers that an endpoint's settings ask for, and returns how it has logged

@@ -50,12 +50,17 @@ const tokenBytes = 128
 // appendMAC appends the MAC as it is written: base64 has several spellings of the same
 // bytes, and only this one counts.
 func (k key) appendMAC(b, signed []byte) []byte {
-	h := k.macs.Get().(hash.Hash) // to make one costs as much as to use it
-	defer k.macs.Put(h)
-	h.Reset()
-	h.Write(signed)
-	var sum [sha256.Size]byte
-	return base64.RawURLEncoding.AppendEncode(b, h.Sum(sum[:0]))
+	m := k.macs.Get().(*mac) // to make one costs as much as to use it
+	defer k.macs.Put(m)
+	m.Reset()
+	m.Write(signed)
+	return base64.RawURLEncoding.AppendEncode(b, m.Sum(m.room[:0]))
+}
+
+// mac is a MAC with room for what comes out.
+type mac struct {
+	hash.Hash
+	room [sha256.Size]byte
 }
 
 // VerifyCompletion returns what a token vouches for, if it is ours and for this

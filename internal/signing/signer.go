@@ -124,7 +124,13 @@ const (
 // hmacKey is the scheme v1, HMAC-SHA-256: it signs, and it verifies.
 type hmacKey struct {
 	webhook *standardwebhooks.Webhook
-	macs    *sync.Pool // of hash.Hash; the library makes three copies of the body for each signature
+	macs    *sync.Pool // of *mac; the library makes three copies of the body for each signature
+}
+
+// mac is a MAC with room for what else goes into it, and what comes out.
+type mac struct {
+	hash.Hash
+	room []byte
 }
 
 func newHMAC(secret string) (hmacKey, error) {
@@ -136,18 +142,19 @@ func newHMAC(secret string) (hmacKey, error) {
 		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d", len(raw), secretLeast, secretMost)
 	}
 	w, err := standardwebhooks.NewWebhookRaw(raw)
-	return hmacKey{w, &sync.Pool{New: func() any { return hmac.New(sha256.New, raw) }}}, err
+	return hmacKey{w, &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, raw)} }}}, err
 }
 
 func (k hmacKey) sign(id string, at time.Time, body []byte) (string, error) {
-	mac := k.macs.Get().(hash.Hash)
-	defer k.macs.Put(mac)
-	mac.Reset()
-	mac.Write(prefix(id, at))
-	mac.Write(body)
-	const scheme = "v1,"
-	signature := make([]byte, 0, len(scheme)+base64.StdEncoding.EncodedLen(sha256.Size))
-	return string(base64.StdEncoding.AppendEncode(append(signature, scheme...), mac.Sum(nil))), nil
+	m := k.macs.Get().(*mac)
+	defer k.macs.Put(m)
+	m.Reset()
+	m.room = appendPrefix(m.room[:0], id, at)
+	m.Write(m.room)
+	m.Write(body)
+	sum := m.Sum(m.room[:0])
+	m.room = base64.StdEncoding.AppendEncode(append(sum, "v1,"...), sum)
+	return string(m.room[len(sum):]), nil
 }
 
 // Kind is hmac.
@@ -187,11 +194,12 @@ func (s ed25519Signer) PublicKey() string {
 }
 
 // content is what a signature covers.
-func content(id string, at time.Time, body []byte) []byte { return append(prefix(id, at), body...) }
+func content(id string, at time.Time, body []byte) []byte {
+	return append(appendPrefix(nil, id, at), body...)
+}
 
-// prefix is what comes before the body in that.
-func prefix(id string, at time.Time) []byte {
-	b := append(make([]byte, 0, len(id)+len("..1234567890")), id...)
-	b = strconv.AppendInt(append(b, '.'), at.Unix(), 10)
-	return append(b, '.')
+// appendPrefix appends what comes before the body in that.
+func appendPrefix(b []byte, id string, at time.Time) []byte {
+	b = append(append(b, id...), '.')
+	return append(strconv.AppendInt(b, at.Unix(), 10), '.')
 }
