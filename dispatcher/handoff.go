@@ -158,8 +158,12 @@ func (d *Dispatcher) handsOff(t *store.Type) bool {
 		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name)
 }
 
-// HasSlots tells whether plenty of them are free.
-func (d *Dispatcher) HasSlots() bool { return d.slots.rest() >= d.cfg.Concurrency/4 }
+// MayLinger tells whether so many attempts that have ended may keep their slots until more
+// have: some are under way, and plenty of slots are free.
+func (d *Dispatcher) MayLinger(ended int) bool {
+	free := d.slots.rest()
+	return free >= d.cfg.Concurrency/4 && d.cfg.Concurrency-free > ended
+}
 
 // Receive begins the attempts of tasks that were leased with their rows, and gives back
 // what was reserved for others.

@@ -295,7 +295,7 @@ func TestPacedOperation(t *testing.T) {
 type dying struct{}
 
 func (dying) Await(*store.Type, func() int, time.Time)      {}
-func (dying) HasSlots() bool                                { return true }
+func (dying) MayLinger(int) bool                            { return true }
 func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
 func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
 

@@ -23,13 +23,15 @@ type gatherer[T any] struct {
 	// await, unless it is nil, waits until a batch may be written. It asks what is in the batch,
 	// which takes in what comes meanwhile.
 	await func(key TypeKey, batch func() []T)
-	// others tells whether other nodes write such batches, too, and nobody is short of what
-	// items hold until they are written; or nil, for never.
-	others func() bool
+	// others tells, of so many items that aren't written yet, whether other nodes write such
+	// batches, too, more items are to come, and nobody is short of what these hold until they are
+	// written; or nil, for never.
+	others func(unwritten int) bool
 
-	mu      sync.Mutex
-	queues  map[TypeKey]*queue[T]
-	pending sync.WaitGroup // items not yet written
+	mu        sync.Mutex
+	queues    map[TypeKey]*queue[T]
+	unwritten int            // items
+	pending   sync.WaitGroup // for the same
 }
 
 const (
@@ -70,6 +72,7 @@ func (g *gatherer[T]) add(key TypeKey, items ...T) {
 		g.queues[key] = q
 	}
 	g.pending.Add(len(items))
+	g.unwritten += len(items)
 	q.items = append(q.items, items...)
 	for _, item := range items {
 		q.bytes += g.sizeOf(item)
@@ -115,7 +118,7 @@ func (g *gatherer[T]) flushAwaited(key TypeKey, q *queue[T]) {
 }
 
 func (g *gatherer[T]) lingerOf(q *queue[T]) time.Duration {
-	if g.others == nil || !g.others() {
+	if g.others == nil || !g.others(g.unwritten) {
 		return g.linger
 	}
 	return min(g.linger*time.Duration(lingerItems+q.taken)/lingerItems, lingerMost)
@@ -173,6 +176,7 @@ func (g *gatherer[T]) flush(key TypeKey, q *queue[T], batch []T) {
 	g.pending.Add(-len(batch))
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.unwritten -= len(batch)
 	q.writing--
 	g.schedule(key, q)
 }

@@ -76,7 +76,7 @@ func TestGathererBesideOthers(t *testing.T) {
 				n++
 				time.Sleep(time.Millisecond)
 			})
-			g.others = func() bool { return others }
+			g.others = func(int) bool { return others }
 			for range 300 {
 				g.add(TypeKey{"acme", "report"}, make([]int, perMS)...)
 				time.Sleep(time.Millisecond)
@@ -89,6 +89,28 @@ func TestGathererBesideOthers(t *testing.T) {
 	assert.Less(t, batches(8, true), 40)
 	assert.InDelta(t, 8, batches(18, true), 2, "so long at most")
 	assert.InDelta(t, batches(1, false), batches(1, true), 30)
+}
+
+// A batch lingers for items that are yet to come, not once all there are have come.
+func TestGathererLingersForMore(t *testing.T) {
+	for _, all := range []int{200, 201} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGatherer(t.Context(), 1, 5000, 3*time.Millisecond, func(context.Context, TypeKey, []int) { time.Sleep(time.Millisecond) })
+			g.others = func(unwritten int) bool { return unwritten < all }
+			key := TypeKey{"acme", "report"}
+			g.add(key, make([]int, 100)...)
+			all -= 100
+			time.Sleep(4 * time.Millisecond)
+			began := time.Now()
+			g.add(key, make([]int, 100)...)
+			g.drain()
+			want := time.Millisecond // to write it
+			if all > 100 {
+				want = 3*time.Millisecond*6 - 3*time.Millisecond
+			}
+			assert.Equal(t, want, time.Since(began))
+		})
+	}
 }
 
 // A batch that has to wait takes along what comes meanwhile.

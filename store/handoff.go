@@ -19,9 +19,9 @@ type Receiver interface {
 	// order, and returns for how many. It is 0 when others of the type may be due. It may
 	// wait for room, but not long after a time; not at all if that is zero.
 	Reserve(t *Type, n int, since time.Time) int
-	// HasSlots tells whether the dispatcher has plenty of slots: what has ended, but isn't
-	// written down yet, takes some.
-	HasSlots() bool
+	// MayLinger tells whether so many attempts that have ended may wait to be written down
+	// with more: others are under way, and there are plenty of slots, which these take, too.
+	MayLinger(ended int) bool
 	// Receive hands over what was leased in that room, durably. What is left of the room is
 	// free again.
 	Receive(t *Type, room int, leases []asyncflow.Lease)

@@ -33,7 +33,7 @@ func (d *dying) Reserve(_ *store.Type, n int, _ time.Time) int {
 	return n
 }
 
-func (*dying) HasSlots() bool { return true }
+func (*dying) MayLinger(int) bool { return true }
 
 func (*dying) Await(*store.Type, func() int, time.Time) {}
 

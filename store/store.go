@@ -135,7 +135,9 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.leasesOf = newGatherer(writing, 2, settleBatch, leaseOfLinger, s.readLeases)
 	s.unholds = newGatherer(writing, 1, settleBatch, settleLinger, s.writeUnholds)
 	s.submits.await = s.awaitRoom
-	s.settles.others = func() bool { return s.Dispatchers() > 1 && s.receiver != nil && s.receiver.HasSlots() }
+	s.settles.others = func(unwritten int) bool {
+		return s.Dispatchers() > 1 && s.receiver != nil && s.receiver.MayLinger(unwritten)
+	}
 	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
 	s.settles.size, s.reports.size = settleItem.size, settleItem.size
 	return s, s.Catalog.Refresh(ctx)
