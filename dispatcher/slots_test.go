@@ -29,3 +29,17 @@ func TestSlotsWake(t *testing.T) {
 	s.give(1)
 	require.Equal(t, map[store.TypeKey]int{pipe: 1, other: 1}, woken)
 }
+
+// What has ended waits for more to end while there are plenty of slots.
+func TestMayLinger(t *testing.T) {
+	t.Parallel()
+	d := &Dispatcher{cfg: Config{Concurrency: 8}, slots: newSlots(8, nil)}
+	for taken, want := range map[int]string{0: "........", 1: "l.......", 3: "lll.....", 6: "llllll..", 7: "........"} {
+		n, _ := d.slots.tryTake(taken, 0)
+		require.Equal(t, taken, n)
+		for ended, may := range want {
+			require.Equal(t, may == 'l', d.MayLinger(ended), "%d of %d", ended, taken)
+		}
+		d.slots.give(taken)
+	}
+}
