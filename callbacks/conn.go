@@ -53,7 +53,7 @@ type conn struct {
 	raw    net.Conn // the socket, below TLS
 	to     address
 	silent func() bool // tells whether the socket is open and has nothing to read
-	until  time.Time   // when the exchange must be over; zero: not by its time
+	until  time.Time   // when the exchange must be over; zero: it has no limit of its own
 	room   int64       // how many bytes may still be read
 	last   bool        // no other exchange may follow
 
@@ -68,7 +68,7 @@ func newConn(to address, raw, c net.Conn) *conn {
 // cut closes the connection at once, whatever is under way on it.
 func (c *conn) cut() { c.raw.Close() }
 
-// limit bounds the exchange that begins; zero: by nothing.
+// limit says until when the exchange that begins may last; zero: it has no limit of its own.
 func (c *conn) limit(until time.Time) {
 	c.until = until
 	c.SetDeadline(until)
@@ -83,6 +83,7 @@ func (c *conn) quiet() bool {
 	if c.Conn == c.raw {
 		return true
 	}
+	c.SetWriteDeadline(time.Time{})    // TLS may have something to answer
 	c.SetReadDeadline(time.Unix(1, 0)) // only what TLS has read already
 	defer c.SetReadDeadline(time.Time{})
 	_, err := c.Conn.Read(make([]byte, 1))
@@ -123,7 +124,7 @@ func (c *conn) send(req *http.Request) error {
 	return err
 }
 
-// earlier returns a point in time, or the end of the exchange's, if that comes first.
+// earlier returns a point in time, or when the exchange must be over, if that is earlier.
 func (c *conn) earlier(at time.Time) time.Time {
 	if !c.until.IsZero() && c.until.Before(at) {
 		return c.until
@@ -154,7 +155,7 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	b := append(append(append(w.AvailableBuffer(), req.Method...), ' '), uri...)
 	b = append(append(append(b, " HTTP/1.1\r\nHost: "...), host...), "\r\n"...)
 	all := headersOf(req)
-	if !all.has("User-Agent") { // some servers refuse requests without one
+	if all.index("User-Agent") < 0 { // some servers refuse requests without one
 		b = append(b, "User-Agent: asyncflow\r\n"...)
 	}
 	for _, h := range all {

@@ -9,7 +9,8 @@ import (
 )
 
 // inOneGo is up to how many bytes of a body are written before the answer is read: the
-// buffers of both sides' sockets have room for them, even if the worker reads nothing.
+// buffers of both sides' sockets have room for them, even if the worker reads nothing. The
+// memory of such a body is used again once the exchange is over.
 const inOneGo = 32 << 10
 
 // exchange is one request and its answer on a connection, and the answer's body. It

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -16,7 +17,7 @@ type headers []signing.Header
 
 // headersOf returns the headers of a request: those in its context, or its own.
 func headersOf(req *http.Request) headers {
-	if r, ok := req.Context().(*requestContext); ok {
+	if r := requestContextOf(req.Context()); r != nil {
 		return r.headers
 	}
 	var h headers
@@ -30,26 +31,20 @@ func headersOf(req *http.Request) headers {
 
 // set adds a header, in the place of one of that name.
 func (h *headers) set(name, value string) {
-	for i, one := range *h {
-		if strings.EqualFold(one.Name, name) {
-			(*h)[i].Value = value
-			return
-		}
+	if i := h.index(name); i >= 0 {
+		(*h)[i].Value = value
+		return
 	}
 	*h = append(*h, signing.Header{Name: name, Value: value})
 }
 
-// has tells whether there is a header of a name.
-func (h headers) has(name string) bool {
-	for _, one := range h {
-		if one.Name == name {
-			return true
-		}
-	}
-	return false
+// index returns where the header of a name is, or -1.
+func (h headers) index(name string) int {
+	return slices.IndexFunc(h, func(one signing.Header) bool { return strings.EqualFold(one.Name, name) })
 }
 
-// check checks what may come from elsewhere, such as the token of a login.
+// check checks headers that may come from elsewhere, such as the token of a login: those of an
+// endpoint's settings, and those that a request has itself.
 func (h headers) check() error {
 	for _, one := range h {
 		switch {
@@ -65,7 +60,7 @@ func (h headers) check() error {
 }
 
 // framing tells whether a header says where a request ends, or whose it is: those are
-// writeRequest's. Users can't set them anyway; this is the last look.
+// writeRequest's. Users can't set them anyway.
 func framing(name string) bool {
 	switch textproto.CanonicalMIMEHeaderKey(name) {
 	case "Host", "Content-Length", "Transfer-Encoding", "Trailer":

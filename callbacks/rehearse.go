@@ -22,9 +22,9 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 		return toAll(all, failed(err))
 	}
 	if err = s.permits(req.URL); err == nil {
-		var all headers
-		all, err = s.appendHeaders(nil, first.Endpoint, deliveryID(first.Lease), first.At, body)
-		for _, h := range all {
+		var signed headers
+		signed, err = s.appendHeaders(nil, first.Endpoint, deliveryID(first.Lease), first.At, body)
+		for _, h := range signed {
 			req.Header[h.Name] = []string{h.Value}
 		}
 	}

@@ -32,7 +32,7 @@ func newRequestContext(ctx context.Context, timeout time.Duration) *requestConte
 	return r
 }
 
-// end gives back what the context holds. The request must be over.
+// end gives back what the context holds. The request must be over, and nobody ask for Done.
 func (r *requestContext) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *requestContext) Done() <-chan struct{} {
 	return r.timed.Done()
 }
 
-// Err tells whether the caller's context has ended, or time is up, or this one has ended.
+// Err tells whether the caller's context has ended, or time is up.
 func (r *requestContext) Err() error {
 	r.mu.Lock()
 	timed := r.timed
@@ -73,6 +73,22 @@ func (r *requestContext) Err() error {
 		return nil
 	}
 	return context.DeadlineExceeded
+}
+
+// Value returns what is in the caller's context.
+func (r *requestContext) Value(key any) any {
+	if _, ok := key.(requestContextKey); ok {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+type requestContextKey struct{}
+
+// requestContextOf returns the one that a context is made from, or nil.
+func requestContextOf(ctx context.Context) *requestContext {
+	r, _ := ctx.Value(requestContextKey{}).(*requestContext)
+	return r
 }
 
 // limitsOf returns what ends a request with a context: another context, and, unless it is zero,

@@ -58,8 +58,9 @@ func TestRequestContext(t *testing.T) {
 func TestRequestContextOfADeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, least := range []time.Duration{time.Second, time.Minute} {
-			caller, cancel := context.WithTimeout(t.Context(), least)
+		for _, callers := range []time.Duration{time.Second, time.Hour} {
+			least := min(callers, time.Minute)
+			caller, cancel := context.WithTimeout(t.Context(), callers)
 			defer cancel()
 			r := newRequestContext(caller, time.Minute)
 			defer r.end()

@@ -42,7 +42,7 @@ type Sender struct {
 	keys     *Keys
 	client   *retryablehttp.Client
 	signers  kept[signing.Signer]          // by their sealed secrets
-	targets  kept[*url.URL]                // where deliveries may go, by its text
+	targets  kept[*url.URL]                // that the policy has nothing against, by their texts
 	settings *lru.Cache[string, *settings] // of endpoints that have any, by their seals
 	routes   *routes
 	tokens   *tokens
@@ -72,11 +72,16 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 func newClient(transport http.RoundTripper) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
 	c.RetryMax = 0
+	c.CheckRetry = once
 	c.Logger = nil
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // a 503 keeps its body and Retry-After
 	c.HTTPClient = &http.Client{Transport: transport, CheckRedirect: noRedirects}
 	return c
 }
+
+// once is a retry policy without retries. The library's own would take an answer that came with
+// the end of its context for an error, and leave its body open.
+func once(context.Context, *http.Response, error) (bool, error) { return false, nil }
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 

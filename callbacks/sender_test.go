@@ -159,22 +159,6 @@ func TestSendReusesConnections(t *testing.T) {
 	require.LessOrEqual(t, w.connections.Load(), int64(3), "a busy machine may give a connection back too late once in a while")
 }
 
-// The time limit of a request doesn't hold for the next one on its connection.
-func TestSendBeyondTheLimitOfTheLast(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t, reply(200, `{"output":1}`))
-	r := setup(t)
-	d := deliveryTo(w.url)
-	for _, d.Timeout = range []time.Duration{short, ample, short, ample} {
-		require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
-		if d.Timeout == short {
-			time.Sleep(2 * short)
-		}
-	}
-	require.Len(t, w.all(), 4)
-	require.EqualValues(t, 1, r.dialled.Load())
-}
-
 // A request on a kept connection that the worker has closed meanwhile may fail,
 // but is never sent twice.
 func TestSendNeverRepeats(t *testing.T) {

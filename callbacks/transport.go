@@ -36,12 +36,12 @@ func newTransport(cfg Config, config *tls.Config) *transport {
 }
 
 // RoundTrip sends a request and returns its answer as soon as the headers are there.
-// Once the request's context ends, its connection is closed, also while the body of the
-// answer is read.
+// Once the request's context ends, its connection is closed, and once its time is up, nothing
+// more comes from it: also while the body of the answer is read.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	err := ctx.Err()
-	if _, ok := ctx.(*requestContext); !ok && err == nil { // who sets those in the context checks them
+	if err == nil && requestContextOf(ctx) == nil { // who sets those in the context checks them
 		err = headersOf(req).check()
 	}
 	var c *conn

@@ -121,7 +121,7 @@ func readBody(c *fiber.Ctx, into any) error {
 	return nil
 }
 
-// writeDocument answers with a JSON document, which is kept.
+// writeDocument answers with a JSON document, which must not change until it is sent.
 func writeDocument(c *fiber.Ctx, status int, doc []byte) error {
 	c.Status(status).Response().Header.SetContentType(fiber.MIMEApplicationJSON)
 	c.Response().SetBodyRaw(doc)

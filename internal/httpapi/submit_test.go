@@ -18,7 +18,7 @@ func TestSubmittedByHand(t *testing.T) {
 	name := rapid.StringMatching(`[a-z][a-z0-9_-]{0,39}`)
 	zones := rapid.SampledFrom([]*time.Location{time.UTC, time.FixedZone("", -5*3600-1800)})
 	rapid.Check(t, func(t *rapid.T) {
-		at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "second"), 1000*rapid.Int64Range(0, 999_999).Draw(t, "microsecond"))
+		at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanosecond"))
 		written, encoded := httpapi.SubmittedDocument(store.Submitted{
 			ID: asyncflow.NewTaskID(name.Draw(t, "type"),
 				rapid.IntRange(1, 1<<22-1).Draw(t, "position"), rapid.Int64Range(1, 1<<40-1).Draw(t, "sequence")),
