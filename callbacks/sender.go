@@ -74,7 +74,7 @@ func newClient(transport http.RoundTripper) *retryablehttp.Client {
 	c.RetryMax = 0
 	c.CheckRetry = once
 	c.Logger = nil
-	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // a 503 keeps its body and Retry-After
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler // errors as they are
 	c.HTTPClient = &http.Client{Transport: transport, CheckRedirect: noRedirects}
 	return c
 }
