@@ -75,7 +75,7 @@ func (r *requestContext) Err() error {
 	return context.DeadlineExceeded
 }
 
-// Value returns what is in the caller's context.
+// Value returns what is in the caller's context, and this one for requestContextOf.
 func (r *requestContext) Value(key any) any {
 	if _, ok := key.(requestContextKey); ok {
 		return r

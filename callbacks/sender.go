@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/signing"
@@ -41,9 +40,9 @@ type Sender struct {
 	cfg      Config
 	keys     *Keys
 	client   *retryablehttp.Client
-	signers  kept[signing.Signer]          // by their sealed secrets
-	targets  kept[*url.URL]                // that the policy has nothing against, by their texts
-	settings *lru.Cache[string, *settings] // of endpoints that have any, by their seals
+	signers  kept[signing.Signer] // by their sealed secrets
+	targets  kept[*url.URL]       // that the policy has nothing against, by their texts
+	settings kept[*settings]      // of endpoints that have any, by their seals
 	routes   *routes
 	tokens   *tokens
 
@@ -63,7 +62,7 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	}
 	routes := newRoutes(cfg)
 	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
-		settings: newLRU[*settings](maxSettings, nil), routes: routes, tokens: newTokens(routes),
+		routes: routes, tokens: newTokens(routes),
 		userAgent: signing.Header{Name: "User-Agent", Value: "asyncflow/" + cfg.Version}}
 }
 

@@ -8,9 +8,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// maxSettings bounds how many endpoints' settings are kept open.
-const maxSettings = 10000
-
 // settings are an endpoint's Outbound, ready for use.
 type settings struct {
 	headers headers // the custom ones, and Authorization if it is always the same
@@ -25,7 +22,7 @@ func (s *Sender) settingsOf(e *asyncflow.Endpoint) (*settings, error) {
 	if len(e.Outbound) == 0 {
 		return nil, nil
 	}
-	if known, ok := s.settings.Get(string(e.Outbound)); ok {
+	if known, ok := keptOf(&s.settings, e.Outbound); ok {
 		return known, nil
 	}
 	o, err := s.keys.OpenOutbound(*e)
@@ -33,7 +30,7 @@ func (s *Sender) settingsOf(e *asyncflow.Endpoint) (*settings, error) {
 		return nil, err
 	}
 	made := newSettings(o)
-	s.settings.Add(string(e.Outbound), made)
+	s.settings.put(string(e.Outbound), made)
 	return made, nil
 }
 
