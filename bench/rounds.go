@@ -115,15 +115,15 @@ func (r *rounds) beginAll(ctx context.Context) (begun []started, missing map[str
 	return begun, missing, err
 }
 
-// round measures everything once: every other time in the reverse order, so that what
-// else the machine does hits all alike.
+// round measures everything: every other time in the reverse order, so that what else the
+// machine does hits all alike.
 func (r *rounds) round(ctx context.Context, n int, begun []started) (figures, error) {
 	r.number = n
-	turns := slices.Clone(begun)
+	turns := byTurns(begun, r.config.short)
 	if n%2 == 1 {
 		slices.Reverse(turns)
 	}
-	measured := map[string]figures{}
+	measured := map[string][]figures{}
 	for _, s := range turns {
 		f, err := s.measure(ctx)
 		if err == nil {
@@ -133,14 +133,34 @@ func (r *rounds) round(ctx context.Context, n int, begun []started) (figures, er
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s: %s %s\n", n+1, r.config.rounds, s.name, number(f[0].value), f[0].unit)
-		measured[s.name] = f
+		measured[s.name] = append(measured[s.name], f)
 	}
 	var all figures
 	for _, s := range begun {
-		for _, f := range measured[s.name] {
+		for _, f := range meanOf(measured[s.name]) {
 			f.key = s.name + "." + f.key
 			all = append(all, f)
 		}
 	}
 	return append(all, ratios(all)...), nil
+}
+
+// byTurns lists scenarios as often as they have their turn: those side by side with several
+// turns one after the other, and then the other way round. In a short run each has one.
+func byTurns(begun []started, short bool) (turns []started) {
+	for len(begun) > 0 {
+		n := 1
+		for n < len(begun) && begun[n].turns == begun[0].turns {
+			n++
+		}
+		beside := slices.Clone(begun[:n])
+		begun = begun[n:]
+		for range beside[0].turns {
+			turns = append(turns, beside...)
+			if slices.Reverse(beside); short {
+				break
+			}
+		}
+	}
+	return turns
 }
