@@ -136,12 +136,14 @@ func (a *agenda) drained(key store.TypeKey) {
 	a.entries[key].empty = true
 }
 
-// filling notes that something due is about to be put in line.
+// filling notes that something due is about to be put in line. If nothing is heard of it, as
+// it couldn't be written, the type is looked at after a while.
 func (a *agenda) filling(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.entries[key]; e != nil && e.empty {
 		e.empty, e.busy = false, a.now()
+		a.move(e, e.busy.Add(fullLook))
 	}
 }
 

@@ -135,6 +135,12 @@ func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 		assert.True(t, idle())
 		g.filling(a)
 		assert.False(t, idle(), "something is about to come")
+		began := time.Now()
+		_, _ = g.take(t.Context())
+		assert.Equal(t, fullLook, time.Since(began), "nothing was heard of it")
+		g.drained(a)
+		g.put(a, time.Time{}, time.Time{})
+		assert.True(t, idle())
 	})
 }
 

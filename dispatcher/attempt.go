@@ -181,16 +181,19 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 
 // finish has settlements written, and gives up the tasks.
 func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
-	var contexts, outputs int // bytes
+	var contexts, kept int                                               // bytes
+	goesOn := !t.Guarded(d.store.Clock.Now()) && t.ScheduleInterval == 0 // it may, without standing in line
 	for i := range settlements {
 		s := &settlements[i]
 		contexts += len(s.Lease.Context)
-		outputs += len(s.Outcome.Output)
-		s.Lease.Context = nil // no longer needed
+		if !goesOn || s.Verdict.Kind != asyncflow.Advance || len(s.Outcome.Output) > 0 {
+			s.Lease.Context = nil // no longer needed
+		}
+		kept += keptBytes(s)
 	}
-	d.load.answered(t.Key(), len(settlements), contexts, outputs)
+	d.load.answered(t.Key(), len(settlements), contexts, kept)
 	d.store.SettleAll(t.Tenant, settlements, func(s *asyncflow.Settlement, r store.Settled) {
-		if written := len(s.Outcome.Output); written > 0 {
+		if written := keptBytes(s); written > 0 {
 			d.load.end(t.Key(), written)
 		}
 		switch {
@@ -205,6 +208,10 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 		d.release(t)
 	})
 }
+
+// keptBytes returns how many bytes of a settlement are kept until it is written: its output,
+// or what the task goes on with.
+func keptBytes(s *asyncflow.Settlement) int { return len(s.Outcome.Output) + len(s.Lease.Context) }
 
 func (d *Dispatcher) release(t *store.Type) {
 	d.held.add(t.Key(), -1)

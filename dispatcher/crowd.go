@@ -44,10 +44,12 @@ func roundUp(n, by int) int {
 	return (n + by - 1) / by
 }
 
-// fair returns how many more slots a type may have, those included that were taken for it.
-func (d *Dispatcher) fair(key store.TypeKey, taken int, now time.Time) int {
-	free := d.slots.rest() + taken
+// fair returns how many more slots a type may have, those included that were taken for it, and
+// those of so many of its tasks that have ended.
+func (d *Dispatcher) fair(key store.TypeKey, taken, ended int, now time.Time) int {
+	free := d.slots.rest() + taken + ended
 	ofType, ofTenant := d.held.count(key)
+	ofType, ofTenant = ofType-ended, ofTenant-ended
 	room := typeRoom(ofType, ofTenant, free)
 	if slotRoom(slowShare, d.cfg.Concurrency-free, free) >= room || d.held.isQuick(key, now) {
 		return room // whoever holds the others

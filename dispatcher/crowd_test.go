@@ -17,7 +17,7 @@ func crowded(slots int) *Dispatcher {
 
 // lease takes up to n slots for a type, as a leaser does, and returns how many.
 func (d *Dispatcher) leaseSlots(key store.TypeKey, n int, now time.Time) int {
-	n, _ = d.slots.tryTake(min(n, d.fair(key, 0, now)), 0)
+	n, _ = d.slots.tryTake(min(n, d.fair(key, 0, 0, now)), 0)
 	d.held.add(key, n)
 	return n
 }
@@ -63,8 +63,8 @@ func TestRoomBesideTypesThatHang(t *testing.T) {
 			assert.LessOrEqual(t, c.slots-d.slots.rest(), c.slots*4/5+c.hanging, what)
 			assert.Equal(t, 1, d.leaseSlots(quick, c.slots, now), what)
 			d.held.ended(quick, quickTime, now)
-			assert.GreaterOrEqual(t, d.fair(quick, 0, now), c.slots/128, what)
-			assert.Zero(t, d.fair(quick, 0, now.Add(quickTime)), "it has not come back for a while: %s", what)
+			assert.GreaterOrEqual(t, d.fair(quick, 0, 0, now), c.slots/128, what)
+			assert.Zero(t, d.fair(quick, 0, 0, now.Add(quickTime)), "it has not come back for a while: %s", what)
 		}
 	}
 }
@@ -81,8 +81,32 @@ func TestRoomBesideTypesThatBeginToHang(t *testing.T) {
 		}
 		d.fill(keys, 1, now)
 		what := fmt.Sprint(d.counts(keys))
-		assert.Positive(t, d.fair(store.TypeKey{Tenant: "acme", Type: "quick"}, 0, now), what)
-		assert.Positive(t, d.fair(store.TypeKey{Tenant: "other", Type: "quick"}, 0, now), what)
+		assert.Positive(t, d.fair(store.TypeKey{Tenant: "acme", Type: "quick"}, 0, 0, now), what)
+		assert.Positive(t, d.fair(store.TypeKey{Tenant: "other", Type: "quick"}, 0, 0, now), what)
+	}
+}
+
+// Tasks that have ended leave their type the room that it would have if they had given it
+// back: all of it, if there is nobody else, and less once others have come.
+func TestRoomOfTasksThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, slots := range []int{1, 5, 64, 1024} {
+		d, keys := crowded(slots), typesOf("acme", 2)
+		for _, key := range keys {
+			d.held.ended(key, 0, now)
+		}
+		d.fill(keys[:1], slots, now)
+		ended := d.counts(keys)[0]
+		assert.Equal(t, ended, d.fair(keys[0], 0, ended, now), "%d slots", slots)
+		d.fill(keys[1:], slots, now)
+		room := d.fair(keys[0], 0, ended, now)
+		d.slots.give(ended)
+		d.held.add(keys[0], -ended)
+		assert.Equal(t, d.fair(keys[0], 0, 0, now), room)
+		if slots > 5 {
+			assert.Less(t, room, ended, "%d slots", slots)
+		}
 	}
 }
 

@@ -24,8 +24,8 @@ type Sender interface {
 type Config struct {
 	// Concurrency is the most tasks that the node holds at once; 0: 1024.
 	Concurrency int
-	// ContextBytes bounds the memory for the contexts of these tasks, and for outputs that
-	// aren't written yet; 0: 64 MiB. See load.
+	// ContextBytes bounds the memory for the contexts of these tasks, and for outputs, and
+	// what tasks go on with, that aren't written yet; 0: 64 MiB. See load.
 	ContextBytes int
 	// Grace is how long attempts under way may take to end after a stop; 0: 20 s.
 	Grace time.Duration
@@ -157,7 +157,8 @@ const (
 	failurePause   = time.Second
 
 	// A type that the node has no room for is looked at when slots are given back, but no
-	// more often than this; and after a while, as the number of nodes may have changed.
+	// more often than this; and after a while, as the number of nodes may have changed. So is
+	// one of which something was to come in line that nobody has told of.
 	fullPause = 2 * time.Millisecond
 	fullLook  = time.Second
 
@@ -262,7 +263,7 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 	}
 	gives := d.slots.given()
 	now := d.store.Clock.Now()
-	room, again := d.roomOf(t, now, taken)
+	room, again := d.roomOf(t, now, taken, 0)
 	room = min(room, t.ScheduleLimit)
 	switch {
 	case t.Paused():
@@ -275,9 +276,9 @@ func (d *Dispatcher) room(key store.TypeKey, taken int) (*store.Type, int) {
 }
 
 // roomOf returns how many tasks of a type may be taken, whatever the endpoints of its
-// stages allow; for so many slots were taken already. Without any, again is when to look
-// again.
-func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, again time.Time) {
+// stages allow; for so many slots were taken already, and so many of its tasks have ended.
+// Without any, again is when to look again.
+func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken, ended int) (room int, again time.Time) {
 	room = t.Room(d.cfg.Concurrency, now)
 	if room < d.cfg.Concurrency {
 		ofType, _ := d.held.count(t.Key())
@@ -288,7 +289,7 @@ func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken int) (room int, 
 	if room == 0 {
 		again = now.Add(contendedPause)
 	}
-	return max(0, min(room, d.fair(t.Key(), taken, now), ofTenant)), again
+	return max(0, min(room, d.fair(t.Key(), taken, ended, now), ofTenant)), again
 }
 
 // latest returns the type as it is now: another node may have registered an endpoint

@@ -6,7 +6,7 @@ import "github.com/asyncflow/asyncflow/store"
 // may have limits, and tells whether the lease is to be a guarded one.
 func (d *Dispatcher) AskLimits(t *store.Type) (guarded bool) {
 	now := d.store.Clock.Now()
-	room, _ := d.roomOf(t, now, 0)
+	room, _ := d.roomOf(t, now, 0, 0)
 	guarded = room == 0 || d.endpointRoom(t, d.slots.rest(), 0) == 0 || d.holding.has(t.Key()) || t.Guarded(now)
 	d.charge(t.Tenant, 1)
 	d.held.ended(t.Key(), 0, now)

@@ -21,19 +21,30 @@ func (o *door) set(isOpen bool) {
 	o.isOpen = isOpen
 }
 
-// reserve counts slots that were taken as tasks of a type that are held. d.door.mu is held.
+// reserve counts slots that were taken as tasks of a type that are held, and whose contexts
+// are to come. d.door.mu is held.
 func (d *Dispatcher) reserve(t *store.Type, n int) {
-	d.attempts.Add(n)
-	d.held.add(t.Key(), n)
+	d.occupy(t, n)
 	d.load.expect(t.Key(), n)
-	d.charge(t.Tenant, n)
 }
 
 // unreserve gives room back that was reserved for tasks which did not come.
 func (d *Dispatcher) unreserve(t *store.Type, n int) {
+	d.load.expect(t.Key(), -n)
+	d.vacate(t, n)
+}
+
+// occupy counts slots that were taken as tasks of a type that are held. d.door.mu is held.
+func (d *Dispatcher) occupy(t *store.Type, n int) {
+	d.attempts.Add(n)
+	d.held.add(t.Key(), n)
+	d.charge(t.Tenant, n)
+}
+
+// vacate gives slots back that were taken for tasks which did not come.
+func (d *Dispatcher) vacate(t *store.Type, n int) {
 	d.charge(t.Tenant, -n)
 	d.held.add(t.Key(), -n)
-	d.load.expect(t.Key(), -n)
 	d.slots.give(n)
 	d.attempts.Add(-n)
 }
@@ -105,10 +116,35 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, since time.Time, patient b
 	return room, false
 }
 
+// Keep keeps the slots of n tasks of a type that have ended a stage for the next one: no more
+// than they would get again if they gave them back. They do so a moment later. What they go
+// on with is counted until then.
+func (d *Dispatcher) Keep(t *store.Type, n int) int {
+	d.door.mu.Lock()
+	defer d.door.mu.Unlock()
+	room := d.keepRoom(t, n)
+	if room < n { // the others of the batch are before whatever comes next
+		d.agenda.filling(t.Key())
+	}
+	d.slots.takeAhead(room)
+	d.occupy(t, room)
+	return room
+}
+
+// keepRoom returns how many of n tasks that have ended a stage keep their slots. d.door.mu is
+// held.
+func (d *Dispatcher) keepRoom(t *store.Type, n int) int {
+	if idle, _ := d.agenda.idle(t.Key()); !idle || !d.handsOff(t) {
+		return 0
+	}
+	room, _ := d.roomOf(t, d.store.Clock.Now(), 0, n)
+	return max(0, min(n, room, d.endpointRoom(t, d.slots.rest()+n, n)))
+}
+
 // handoffRoom returns for how many of n new tasks there is room, and whether it is worth
 // while to wait for more. d.door.mu is held.
 func (d *Dispatcher) handoffRoom(t *store.Type, n int, since time.Time) (room int, wait bool) {
-	if n == 0 || !d.handsOff(t) {
+	if n == 0 || !d.handsOff(t) || !t.Serves(t.Stages[0].Name) {
 		return 0, false
 	}
 	now := d.store.Clock.Now()
@@ -116,7 +152,7 @@ func (d *Dispatcher) handoffRoom(t *store.Type, n int, since time.Time) (room in
 	if idle, busy := d.agenda.idle(t.Key()); !idle {
 		return 0, waited < handoffTime && busy < handoffTime && d.isActive(t, now) && d.soonRoom(t, 1, now)
 	}
-	room, _ = d.roomOf(t, now, 0)
+	room, _ = d.roomOf(t, now, 0, 0)
 	free := d.slots.rest()
 	room = max(0, min(room, free, d.endpointRoom(t, free, 0)))
 	if room < n {
@@ -151,11 +187,11 @@ func (d *Dispatcher) soonRoom(t *store.Type, n int, now time.Time) bool {
 	return most >= n && t.Room(d.cfg.Concurrency, now) == d.cfg.Concurrency && d.held.takes(t.Key()) <= handoffTime
 }
 
-// handsOff tells whether new tasks of a type need not wait in line, unless somebody does.
+// handsOff tells whether tasks of a type need not wait in line, unless somebody does.
 // Without news from other nodes that isn't known. d.door.mu is held.
 func (d *Dispatcher) handsOff(t *store.Type) bool {
 	return d.door.isOpen && d.stopping.Err() == nil && d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
-		t.ScheduleInterval == 0 && t.Serves(t.Stages[0].Name)
+		t.ScheduleInterval == 0
 }
 
 // MayLinger tells whether so many attempts that have ended may keep their slots until more
@@ -169,5 +205,13 @@ func (d *Dispatcher) MayLinger(ended int) bool {
 // what was reserved for others.
 func (d *Dispatcher) Receive(t *store.Type, reserved int, leases []asyncflow.Lease) {
 	d.unreserve(t, reserved-len(leases))
+	d.start(t, leases)
+}
+
+// Resume begins the attempts of tasks that were leased for their next stage, and gives back
+// what was kept for others.
+func (d *Dispatcher) Resume(t *store.Type, kept int, leases []asyncflow.Lease) {
+	d.vacate(t, kept-len(leases))
+	d.load.expect(t.Key(), len(leases))
 	d.start(t, leases)
 }

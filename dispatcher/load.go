@@ -8,7 +8,7 @@ import (
 )
 
 // load bounds the memory for the contexts of the tasks that the node has under way, and for
-// the outputs of those that have ended until they are written. How long they are shows once
+// the outputs of those that have ended, or what they go on with, until that is written. How long they are shows once
 // a task is leased or has ended: before, it is taken to be like those of its type lately. So
 // what is under way may be over the bound by what some have above that average.
 type load struct {
@@ -111,14 +111,14 @@ func (l *load) learn(key store.TypeKey, bytes, tasks int) {
 	l.mean[key] = mean
 }
 
-// answered takes in that tasks of a type have outputs, which are kept until they are
-// written, in place of their contexts.
-func (l *load) answered(key store.TypeKey, tasks, contexts, outputs int) {
+// answered takes in that so many bytes of tasks of a type that have ended are kept until they
+// are written, their outputs or what they go on with, in place of their contexts.
+func (l *load) answered(key store.TypeKey, tasks, contexts, kept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.add(key, outputs-contexts)
-	if outputs > contexts {
-		l.learn(key, outputs, tasks)
+	l.add(key, kept-contexts)
+	if kept > contexts {
+		l.learn(key, kept, tasks)
 	}
 }
 

@@ -53,6 +53,9 @@ func (s *slots) take(ctx context.Context, most int) int {
 func (s *slots) tryTake(most, enough int) (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if most == 0 {
+		return 0, nil
+	}
 	if s.free < enough {
 		if s.freed == nil {
 			s.freed, s.enough = make(chan struct{}), enough
@@ -63,6 +66,14 @@ func (s *slots) tryTake(most, enough int) (int, chan struct{}) {
 	n := min(s.free, most)
 	s.free -= n
 	return n, nil
+}
+
+// takeAhead takes slots that are about to be given back: until they are, fewer than none may
+// be free.
+func (s *slots) takeAhead(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free -= n
 }
 
 // give gives slots back.

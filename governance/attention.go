@@ -17,8 +17,8 @@ const sweep = asyncflow.Soon * 4 / 5
 // attention keeps which task types are worth a look: of a thousand types most have
 // nothing to do at a time, and a look at each every few seconds would cost more than
 // that little is worth. Whatever puts a task into ready is told of, by NOTIFY from other
-// nodes, and only from there a task gets a lease, or with its row, which is told of too. News
-// that got lost are made good by the sweep.
+// nodes, and only from there a task gets a lease, or with its row, or where the lease before
+// ends: both are told of, too. News that got lost are made good by the sweep.
 type attention struct {
 	all bool // there are no news from other nodes: all types are always looked at
 

@@ -295,9 +295,11 @@ func TestPacedOperation(t *testing.T) {
 type dying struct{}
 
 func (dying) Await(*store.Type, func() int, time.Time)      {}
+func (dying) Keep(_ *store.Type, n int) int                 { return n }
 func (dying) MayLinger(int) bool                            { return true }
 func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
 func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
+func (dying) Resume(*store.Type, int, []asyncflow.Lease)    {}
 
 // A node that hears of another one's tasks looks after them, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {

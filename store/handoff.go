@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -9,8 +8,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Receiver is the dispatcher of this node, as far as it takes new tasks over while they
-// are submitted. They get their lease with their row, and never wait in ready.
+// Receiver is the dispatcher of this node, as far as it takes tasks over while they are
+// submitted, or enter their next stage. They get their lease with their row, or where the one
+// before ends, and don't wait in ready.
 type Receiver interface {
 	// Await waits, while it is worth while, for room for as many new tasks of a type as due
 	// says, the first of which came at a time.
@@ -19,25 +19,33 @@ type Receiver interface {
 	// order, and returns for how many. It is 0 when others of the type may be due. It may
 	// wait for room, but not long after a time; not at all if that is zero.
 	Reserve(t *Type, n int, since time.Time) int
+	// Keep keeps the room of n tasks of a type whose attempts have ended here for what they go
+	// on with, and returns for how many. It is 0 when others of the type may be due. They give
+	// their room back nonetheless, as soon as it is known what became of the batch.
+	Keep(t *Type, n int) int
 	// MayLinger tells whether so many attempts that have ended may wait to be written down
 	// with more: others are under way, and there are plenty of slots, which these take, too.
 	MayLinger(ended int) bool
-	// Receive hands over what was leased in that room, durably. What is left of the room is
-	// free again.
+	// Receive hands over what was leased in room that was reserved, durably. What is left of
+	// the room is free again.
 	Receive(t *Type, room int, leases []asyncflow.Lease)
+	// Resume is Receive for room that was kept.
+	Resume(t *Type, room int, leases []asyncflow.Lease)
 }
 
-// HandTo names who takes new tasks over. Call it before tasks are submitted.
+// HandTo names who takes tasks over. Call it before tasks are submitted.
 func (s *Store) HandTo(r Receiver) { s.receiver = r }
 
-// handoff is the part of a batch of new tasks that goes to the receiver; nil is none.
+// handoff is the part of a batch, of new tasks or of settlements, that goes to the receiver;
+// nil is none.
 type handoff struct {
 	s      *Store
 	t      *Type
 	due    time.Time // by when tasks were due
 	now    time.Time // when the leases began
 	room   int
-	last   *submitItem // the last one in order that has a place
+	take   func(*Type, int, []asyncflow.Lease) // of the receiver
+	last   place                               // of the last one in order that is handed off
 	leases []asyncflow.Lease
 }
 
@@ -67,8 +75,18 @@ func dueOf(items []*submitItem, now time.Time) (n int, since time.Time) {
 	return n, since
 }
 
-// handOff asks the receiver for room for those of a batch that are due; patiently, it may
-// wait for that. end must be called when it is known what became of the batch.
+// newHandoff returns the handoff of the first of n tasks that were due at a time, for as many
+// as there is room; nil: there is none. end must be called when it is known what became of
+// the batch.
+func (s *Store) newHandoff(t *Type, due time.Time, n, room int, take func(*Type, int, []asyncflow.Lease)) *handoff {
+	if room == 0 {
+		return nil
+	}
+	return &handoff{s: s, t: t, due: due, now: s.Clock.Now(), room: room, take: take, leases: make([]asyncflow.Lease, 0, min(n, room))}
+}
+
+// handOff hands off new tasks that are due, as far as there is room. Patiently, it may wait
+// for that.
 func (s *Store) handOff(t *Type, items []*submitItem, patiently bool) *handoff {
 	if s.receiver == nil {
 		return nil
@@ -81,16 +99,22 @@ func (s *Store) handOff(t *Type, items []*submitItem, patiently bool) *handoff {
 	if !patiently {
 		since = time.Time{}
 	}
-	h := &handoff{s: s, t: t, due: now, room: s.receiver.Reserve(t, n, since), now: s.Clock.Now()}
-	if h.room == 0 {
+	h := s.newHandoff(t, now, n, s.receiver.Reserve(t, n, since), s.receiver.Receive)
+	if h == nil {
 		return nil
 	}
 	due := slices.DeleteFunc(slices.Clone(items), func(item *submitItem) bool { return !canHandOff(item, now) })
-	slices.SortFunc(due, inOrder)
-	due = due[:min(h.room, n)]
-	h.last = due[len(due)-1]
-	h.lease(due)
-	return h
+	slices.SortFunc(due, func(a, b *submitItem) int { return a.place().compare(b.place()) })
+	for _, item := range due[:min(n, h.room)] {
+		l := asyncflow.Lease{Seq: 1, Context: item.context}
+		if item.options != nil {
+			if err := json.Unmarshal([]byte(*item.options), &l.Options); err != nil {
+				panic(err) // optionsText made it
+			}
+		}
+		h.lease(l, item.place(), item.verdict)
+	}
+	return h.held()
 }
 
 // canHandOff tells whether a task is due and nothing but room is asked of it.
@@ -98,29 +122,70 @@ func canHandOff(item *submitItem, now time.Time) bool {
 	return item.verdict.Kind == asyncflow.Retry && item.flowKey == "" && !item.verdict.OrderTime.After(now)
 }
 
-func inOrder(a, b *submitItem) int {
-	return cmp.Or(a.verdict.OrderTime.Compare(b.verdict.OrderTime), cmp.Compare(a.id, b.id))
-}
+func (item *submitItem) place() place { return place{item.verdict.OrderTime, item.id} }
 
-func (h *handoff) lease(items []*submitItem) {
-	h.leases = make([]asyncflow.Lease, len(items))
-	for i, item := range items {
-		l := asyncflow.Lease{ID: asyncflow.TaskID{Type: h.t.Name, Number: item.id}, Seq: 1,
-			OrderTime: item.verdict.OrderTime, Context: item.context}
-		l.Stage, l.Attempt = h.t.Place(item.verdict.Stage, item.verdict.Attempt)
-		if item.options != nil {
-			if err := json.Unmarshal([]byte(*item.options), &l.Options); err != nil {
-				panic(err) // optionsText made it
-			}
-		}
-		h.leases[i] = l
+// handOn hands off tasks that have ended a stage and go on with the next one at once, as far
+// as there is room.
+func (s *Store) handOn(t *Type, items []settleItem) *handoff {
+	if s.receiver == nil || len(t.Stages) == 1 {
+		return nil
 	}
-	hold(h.leases, h.t, h.now)
+	now := s.Clock.Now()
+	due := slices.DeleteFunc(slices.Clone(items), func(item settleItem) bool { return !canHandOn(t, item, now) })
+	if len(due) == 0 {
+		return nil
+	}
+	h := s.newHandoff(t, now, len(due), s.receiver.Keep(t, len(due)), s.receiver.Resume)
+	if h == nil {
+		return nil
+	}
+	slices.SortFunc(due, func(a, b settleItem) int { return a.place().compare(b.place()) })
+	for _, item := range due[:min(len(due), h.room)] {
+		l := asyncflow.Lease{Seq: item.Lease.Seq + 1, Options: item.Lease.Options, Context: item.nextContext()}
+		h.lease(l, item.place(), item.Verdict)
+	}
+	return h.held()
 }
 
-// has tells whether an item of the batch is handed off.
+// canHandOn tells whether a task goes on at once, nothing is asked of it but its slot, which it
+// has, and what it goes on with is at hand.
+func canHandOn(t *Type, item settleItem, now time.Time) bool {
+	return item.held && item.Verdict.Kind == asyncflow.Advance && !item.Verdict.OrderTime.After(now) && t.FlowKeyOf(item.Lease.Options) == "" &&
+		len(item.nextContext()) > 0 && t.Serves(item.Verdict.Stage)
+}
+
+func (item settleItem) place() place { return place{item.Verdict.OrderTime, item.Lease.ID.Number} }
+
+// nextContext returns what a task goes on with, if it is at hand: the output of its stage, or
+// else what that stage was sent with.
+func (item settleItem) nextContext() json.RawMessage {
+	if len(item.Outcome.Output) > 0 {
+		return item.Outcome.Output
+	}
+	return item.Lease.Context
+}
+
+// lease adds the lease of a task, which is to be the last one in order by now.
+func (h *handoff) lease(l asyncflow.Lease, p place, v asyncflow.Verdict) {
+	l.ID, l.OrderTime = asyncflow.TaskID{Type: h.t.Name, Number: p.id}, p.at
+	l.Stage, l.Attempt = h.t.Place(v.Stage, v.Attempt)
+	h.leases, h.last = append(h.leases, l), p
+}
+
+// held sets how long the leases stand.
+func (h *handoff) held() *handoff {
+	hold(h.leases, h.t, h.now)
+	return h
+}
+
+// has tells whether a new task of the batch is handed off.
 func (h *handoff) has(item *submitItem) bool {
-	return h != nil && canHandOff(item, h.due) && inOrder(item, h.last) <= 0
+	return h != nil && canHandOff(item, h.due) && item.place().compare(h.last) <= 0
+}
+
+// hasSettled tells whether a settled task of the batch is handed off.
+func (h *handoff) hasSettled(item settleItem) bool {
+	return h != nil && canHandOn(h.t, item, h.due) && item.place().compare(h.last) <= 0
 }
 
 // end hands the leases over, unless the batch failed. If it was committed after all, they
@@ -129,7 +194,8 @@ func (h *handoff) end(err error) {
 	if h == nil {
 		return
 	}
-	h.s.Wakeups.Announce(h.t.Key(), h.leases[0].Until) // for governance, which looks then
+	until := slices.MinFunc(h.leases, func(a, b asyncflow.Lease) int { return a.Until.Compare(b.Until) }).Until
+	h.s.Wakeups.Announce(h.t.Key(), until) // for governance, which looks then
 	if err != nil {
 		h.leases = nil
 	}
@@ -137,5 +203,5 @@ func (h *handoff) end(err error) {
 	for _, l := range h.leases {
 		h.s.watched.tell(h.t.Key(), l.ID.Number)
 	}
-	h.s.receiver.Receive(h.t, h.room, h.leases)
+	h.take(h.t, h.room, h.leases)
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -163,7 +162,7 @@ func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now tim
 }
 
 func leasesInOrder(a, b asyncflow.Lease) int {
-	return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
+	return place{a.OrderTime, a.ID.Number}.compare(place{b.OrderTime, b.ID.Number})
 }
 
 // hold sets since when and until when the leases stand.

@@ -35,6 +35,7 @@ type Settled struct {
 type settleItem struct {
 	*asyncflow.Settlement
 	done func(*asyncflow.Settlement, Settled)
+	held bool // its task has a slot of this node, which done gives back
 }
 
 func (item settleItem) size() int { return len(item.Outcome.Output) }
@@ -50,18 +51,18 @@ func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func
 			s.extends.add(key.TypeKey, accepted.extension())
 		}
 		done(r)
-	}})
+	}, false})
 }
 
-// SettleAll is Settle for tasks of one type whose attempts have ended: done is called for
-// each of them. The settlements are left to the store.
+// SettleAll is Settle for tasks of one type whose attempts have ended on this node: done is
+// called for each of them, and gives its slot back. The settlements are left to the store.
 func (s *Store) SettleAll(tenant string, settlements []asyncflow.Settlement, done func(*asyncflow.Settlement, Settled)) {
 	if len(settlements) == 0 {
 		return
 	}
 	items := make([]settleItem, len(settlements))
 	for i := range settlements {
-		items[i] = settleItem{&settlements[i], done}
+		items[i] = settleItem{&settlements[i], done, true}
 	}
 	s.settles.add(TypeKey{tenant, settlements[0].Lease.ID.Type}, items...)
 }
@@ -148,25 +149,30 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 	ts := &tokens{}
 	var rows journal
 	var counts tally
+	items = slices.DeleteFunc(slices.Clone(items), func(item settleItem) bool { return !ended[item.Lease.ID.Number] })
+	h := s.handOn(t, items)
 	for _, item := range items {
-		if !ended[item.Lease.ID.Number] {
-			continue
-		}
 		rows.add(item.Settlement)
 		counts.count(item.Settlement)
-		if item.Verdict.Final() == "" {
+		if item.Verdict.Final() == "" && !h.hasSettled(item) {
 			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options), item.Verdict, now)
 		}
 	}
 	b = &pgx.Batch{}
 	rows.queue(b, t, now)
 	ts.queue(b, t)
+	if h != nil {
+		s.queueLeases(b, t, h.leases, nil, h.now)
+	}
 	if t.Flow != nil {
 		queueBlocks(b, t, settledOf(items, ended))
 	}
 	counts.queue(b, t, now)
 	b.Queue("COMMIT")
-	return ended, ts, conn.Send(ctx, b)
+	err = conn.Send(ctx, b)
+	conn.Release()
+	h.end(err)
+	return ended, ts, err
 }
 
 // announceSettled tells dispatchers of what is ready, and those who follow a task

@@ -26,9 +26,13 @@ type place struct {
 	id int64
 }
 
+func (p place) compare(other place) int {
+	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.id, other.id))
+}
+
 // before tells whether there is a place, and it is before a task's.
 func (p place) before(l asyncflow.Lease) bool {
-	return p.id != 0 && cmp.Or(p.at.Compare(l.OrderTime), cmp.Compare(p.id, l.ID.Number)) < 0
+	return p.id != 0 && p.compare(place{l.OrderTime, l.ID.Number}) < 0
 }
 
 // has tells whether it is a task's turn.
