@@ -181,12 +181,12 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 
 // finish has settlements written, and gives up the tasks.
 func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
-	var contexts, kept int                                               // bytes
-	goesOn := !t.Guarded(d.store.Clock.Now()) && t.ScheduleInterval == 0 // it may, without standing in line
+	var contexts, kept int // bytes
+	mayGoOn := d.mayGoOn(t)
 	for i := range settlements {
 		s := &settlements[i]
 		contexts += len(s.Lease.Context)
-		if !goesOn || s.Verdict.Kind != asyncflow.Advance || len(s.Outcome.Output) > 0 {
+		if !mayGoOn || s.Verdict.Kind != asyncflow.Advance || len(s.Outcome.Output) > 0 {
 			s.Lease.Context = nil // no longer needed
 		}
 		kept += keptBytes(s)
@@ -207,6 +207,12 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 		}
 		d.release(t)
 	})
+}
+
+// mayGoOn tells whether tasks of a type may go on with their next stage without standing in
+// line.
+func (d *Dispatcher) mayGoOn(t *store.Type) bool {
+	return len(t.Stages) > 1 && t.ScheduleInterval == 0 && !t.Guarded(d.store.Clock.Now())
 }
 
 // keptBytes returns how many bytes of a settlement are kept until it is written: its output,
