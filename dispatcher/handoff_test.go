@@ -519,15 +519,22 @@ func TestStopDuringAHandoff(t *testing.T) {
 	other.await(t, tasks, asyncflow.StatusFailed)
 }
 
+// startWithOneSlot starts a node of one slot that tells of what it sends, and waits for what
+// comes of it.
+func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- asyncflow.Outcome) {
+	b.t.Helper()
+	sent, answers := make(chan asyncflow.Delivery), make(chan asyncflow.Outcome)
+	return b.start("a", dispatcher.Config{Concurrency: 1}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		sent <- d
+		return <-answers
+	}), sent, answers
+}
+
 // A task that goes on with its next stage keeps its slot, though it be the only one: the
 // lease of that stage is written where that of the last one ends.
 func TestHandoffToTheNextStage(t *testing.T) {
 	b := setup(t)
-	sent, answers := make(chan asyncflow.Delivery), make(chan asyncflow.Outcome)
-	n := b.start("a", dispatcher.Config{Concurrency: 1}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		sent <- d
-		return <-answers
-	})
+	n, sent, answers := b.startWithOneSlot()
 	task := newTasks(1)
 	task[0].Options.Priority = asyncflow.Priority{0, 5}
 	for _, output := range []string{"", `{"made":1}`} {
@@ -555,11 +562,7 @@ func TestHandoffToTheNextStage(t *testing.T) {
 // Those in line are before a task that enters its next stage.
 func TestHandoffToTheNextStageKeepsTheOrder(t *testing.T) {
 	b := setup(t)
-	sent, answers := make(chan asyncflow.Delivery), make(chan asyncflow.Outcome)
-	n := b.start("a", dispatcher.Config{Concurrency: 1}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		sent <- d
-		return <-answers
-	})
+	n, sent, answers := b.startWithOneSlot()
 	results := n.submit(t, 3)
 	for _, stage := range []string{"first", "second"} {
 		for _, r := range results {
