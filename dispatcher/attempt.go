@@ -182,7 +182,7 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 // finish has settlements written, and gives up the tasks.
 func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) {
 	var contexts, kept int // bytes
-	mayGoOn := d.mayGoOn(t)
+	mayGoOn := len(t.Stages) > 1 && !d.standsInLine(t)
 	for i := range settlements {
 		s := &settlements[i]
 		contexts += len(s.Lease.Context)
@@ -207,12 +207,6 @@ func (d *Dispatcher) finish(t *store.Type, settlements ...asyncflow.Settlement) 
 		}
 		d.release(t)
 	})
-}
-
-// mayGoOn tells whether tasks of a type may go on with their next stage without standing in
-// line.
-func (d *Dispatcher) mayGoOn(t *store.Type) bool {
-	return len(t.Stages) > 1 && t.ScheduleInterval == 0 && !t.Guarded(d.store.Clock.Now())
 }
 
 // keptBytes returns how many bytes of a settlement are kept until it is written: its output,

@@ -12,8 +12,8 @@
 // is sent in a goroutine of its own: that of one task, or, to an endpoint with a
 // batch, that of several, for which the tasks may have to wait. A task holds its slot
 // from its lease until its outcome is settled, so that a node never holds more than
-// its capacity. One that goes on with its next stage keeps it. A type that the node has no room for is looked at again when slots are
-// given back.
+// its capacity. One that goes on with its next stage keeps it. A type that the node
+// has no room for is looked at again when slots are given back.
 //
 // Nothing is asked of the database while nothing is due.
 //

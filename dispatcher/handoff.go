@@ -190,8 +190,13 @@ func (d *Dispatcher) soonRoom(t *store.Type, n int, now time.Time) bool {
 // handsOff tells whether tasks of a type need not wait in line, unless somebody does.
 // Without news from other nodes that isn't known. d.door.mu is held.
 func (d *Dispatcher) handsOff(t *store.Type) bool {
-	return d.door.isOpen && d.stopping.Err() == nil && d.store.Listening() && !d.holding.has(t.Key()) && !t.Guarded(d.store.Clock.Now()) &&
-		t.ScheduleInterval == 0
+	return d.door.isOpen && d.stopping.Err() == nil && d.store.Listening() && !d.holding.has(t.Key()) && !d.standsInLine(t)
+}
+
+// standsInLine tells whether tasks of a type always wait in line: more than slots must be
+// asked for, or leases are some time apart.
+func (d *Dispatcher) standsInLine(t *store.Type) bool {
+	return t.Guarded(d.store.Clock.Now()) || t.ScheduleInterval != 0
 }
 
 // MayLinger tells whether so many attempts that have ended may keep their slots until more

@@ -26,6 +26,7 @@ type place struct {
 	id int64
 }
 
+// compare tells which place is before the other, as cmp.Compare does.
 func (p place) compare(other place) int {
 	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.id, other.id))
 }
