@@ -2048,8 +2048,9 @@ type ClientInterface interface {
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+	// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+	// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+	// tells that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2058,8 +2059,9 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+	// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+	// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+	// tells that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2848,8 +2850,9 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+// tells that the attempt is over.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2868,8 +2871,9 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+// tells that the attempt is over.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -89,11 +89,20 @@ func TestCompletion(t *testing.T) {
 	l, second := b.lease()
 	assert.Equal(t, 2, l.Attempt)
 	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", ``).status, "an attempt that is over can't end another")
-	assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", `{"output":{"x":[1, 2]}}`).status)
+	for range 2 {
+		assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", `{"output":{"x":[1, 2]}}`).status)
+	}
+	for _, other := range []string{`{"output":{"x":[1,2]}}`, `{"output":3}`, ``} {
+		a := b.callAs(second, "POST", path+"/complete", other)
+		assert.Equal(t, 409, a.status, "the output %q is not what counts", other)
+		assert.Contains(t, a.problem.Detail, `ended as "done" with another output`)
+	}
 
 	l, third := b.lease()
 	assert.Equal(t, []any{"second", `{"x":[1, 2]}`}, []any{l.Stage, string(l.Context)})
 	assert.Equal(t, asyncflow.StatusSucceeded, read[api.CallbackResult](b, 200, b.callAs(third, "POST", path+"/complete", ``)).Status, "without a body")
+	assert.Equal(t, 200, b.callAs(third, "POST", path+"/complete", `{}`).status, "without an output, again")
+	assert.Equal(t, 409, b.callAs(third, "POST", path+"/complete", `{"output":1}`).status, "there was none")
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Len(t, attempts, 3)
 	assert.Equal(t, []api.AttemptOutcome{"failed", "done", "done"}, []api.AttemptOutcome{attempts[0].Outcome, attempts[1].Outcome, attempts[2].Outcome})
@@ -159,6 +168,41 @@ func TestCompletionAtOnce(t *testing.T) {
 		assert.Equal(t, 200, s)
 	}
 	assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data, 1)
+}
+
+// Of two outcomes at once, from this node or from another one's worker that answered at
+// once, exactly one counts, and whoever reported the other hears that it doesn't.
+func TestOutcomesAtOnce(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	l, token := b.lease()
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(t, err)
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"answered"`)}
+	settled := make(chan store.Settled, 1)
+	bodies := []string{`{"output":0}`, `{"output":1}`, `{"output":2}`}
+	statuses := make([]int, 20*len(bodies))
+	var wg sync.WaitGroup
+	for i := range statuses {
+		wg.Go(func() { statuses[i] = b.callAs(token, "POST", path+"/complete", bodies[i%len(bodies)]).status })
+	}
+	wg.Go(func() {
+		b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
+			func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
+	})
+	wg.Wait()
+	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
+	require.Len(t, attempts, 1)
+	counts := string(attempts[0].Output)
+	for i, status := range statuses {
+		want := 409
+		if bodies[i%len(bodies)] == `{"output":`+counts+`}` {
+			want = 200
+		}
+		assert.Equal(t, want, status, "%s, where %s counts", bodies[i%len(bodies)], counts)
+	}
+	assert.Equal(t, counts != `"answered"`, (<-settled).Stale)
 }
 
 func TestWaitForTheEnd(t *testing.T) {

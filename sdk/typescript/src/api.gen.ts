@@ -666,8 +666,9 @@ export interface paths {
         put?: never;
         /**
          * Complete the stage of a delivery
-         * @description Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-         *     time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+         * @description Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+         *     outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+         *     tells that the attempt is over.
          */
         post: operations["completeTask"];
         delete?: never;
