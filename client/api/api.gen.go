@@ -987,18 +987,20 @@ type NewTask struct {
 	Delay Duration `json:"delay,omitempty,omitzero"`
 
 	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. Without one in the type it means nothing.
-	FlowKey string `json:"flow_key,omitempty,omitzero"`
+	FlowKey string `empty:"refused" json:"flow_key,omitempty,omitzero"`
 
 	// Key An idempotency key of your choice. While its window lasts, the same key again is answered with the first
 	// task of this type that had it.
-	Key string `json:"key,omitempty,omitzero"`
+	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
 	// KeyWindow A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1098,7 +1100,8 @@ type Pause struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+// type has stages, else 400. A list of one is the same as its number.
 //
 // Example: 60
 type Priority = asyncflow.Priority
@@ -1244,7 +1247,9 @@ type Schedule struct {
 	// PausedAt While it is paused.
 	PausedAt time.Time `json:"paused_at,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1300,7 +1305,9 @@ type ScheduleSpec struct {
 	// replace: that one is cancelled first.
 	Overlap Overlap `json:"overlap,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1392,8 +1399,9 @@ type SubmittedTask struct {
 	// Id Type, position and number of the task.
 	Id string `json:"id"`
 
-	// OrderTime Its place in the order; tasks are leased by this time, oldest first.
-	OrderTime time.Time `json:"order_time"`
+	// OrderTime Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
+	// task that is running or final.
+	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -1441,7 +1449,9 @@ type Task struct {
 	// OrderTime Its place in the order while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1493,7 +1503,9 @@ type TaskList struct {
 type TaskPatch struct {
 	Delay *Duration `json:"delay,omitempty"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,8 @@ func TestUsageErrors(t *testing.T) {
 		"two times":         {[]string{"tasks", "submit", "t", "--delay", "1s", "--run-at", "2026-11-21T10:00:00Z"}, "can't be used together"},
 		"no type":           {[]string{"tasks", "submit"}, "name a task type, or a file"},
 		"bad context":       {[]string{"tasks", "submit", "t", "{bad"}, "the context is not valid JSON"},
+		"empty key":         {[]string{"tasks", "submit", "t", "--key", ""}, "--key must not be empty"},
+		"empty flow key":    {[]string{"tasks", "submit", "t", "--flow-key="}, "--flow-key must not be empty"},
 		"no such file":      {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
 		"context and file":  {[]string{"tasks", "submit", "t", "{}", "-f", "x"}, "exclude each other"},
 		"wait and file":     {[]string{"tasks", "submit", "t", "-f", "x", "--wait"}, "exclude each other"},
@@ -232,6 +235,24 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 	require.JSONEq(t, `{"type":"t","context":[1],"priority":60,"delay":"5m0s","retry":{"max_attempts":3}}`, body)
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)
 	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
+}
+
+// Who submits a key again is told that nothing new was submitted.
+func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
+	t.Parallel()
+	existing := true
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		answer(w, 200, client.SubmittedTask{Id: "t.1.7", Type: "t", Status: client.StatusSucceeded, Existing: existing})
+	})
+	for _, wait := range [][]string{nil, {"--output", "json"}} {
+		r := runCLI(t, env, append([]string{"tasks", "submit", "t", "--key", "k"}, wait...)...)
+		require.Equal(t, ran{0, r.stdout, "asyncflow: the key stands for task t.1.7 already: nothing new was submitted\n"}, r)
+		require.Contains(t, r.stdout, "t.1.7")
+		require.NotContains(t, r.stdout, "0001-01-01")
+		require.Equal(t, wait != nil, strings.Contains(r.stdout, `"existing": true`), r.stdout)
+	}
+	existing = false
+	require.Empty(t, runCLI(t, env, "tasks", "submit", "t", "--key", "k").stderr)
 }
 
 func TestListPages(t *testing.T) {

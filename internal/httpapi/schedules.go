@@ -46,6 +46,9 @@ func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (P
 	if err := checkContext(schedule.Context, s.contextQuota(ctx)); err != nil {
 		return nil, err
 	}
+	if err := s.checkPriority(ctx, schedule.Type, schedule.Priority); err != nil {
+		return nil, err
+	}
 	put := s.cfg.Store.PutSchedule
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckSchedule

@@ -121,6 +121,9 @@ func (s *Server) PatchTask(ctx context.Context, r PatchTaskRequestObject) (Patch
 		return nil, err
 	}
 	p, err := patchIn(*r.Body, s.cfg.Store.Clock.Now())
+	if err == nil {
+		err = s.checkPriority(ctx, id.Type, p.Priority)
+	}
 	if err != nil {
 		return nil, err
 	}

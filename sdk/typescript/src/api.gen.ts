@@ -1061,7 +1061,8 @@ export interface components {
          */
         Interval: number | number[] | string;
         /**
-         * @description A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+         * @description A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+         *     type has stages, else 400. A list of one is the same as its number.
          * @example 60
          */
         Priority: number | number[];
@@ -1488,9 +1489,10 @@ export interface components {
             status: components["schemas"]["Status"];
             /**
              * Format: date-time
-             * @description Its place in the order; tasks are leased by this time, oldest first.
+             * @description Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
+             *     task that is running or final.
              */
-            order_time: string;
+            order_time?: string;
             /** @description True where the key stood for this task already. */
             existing?: boolean;
         };
