@@ -192,7 +192,7 @@ func tokenOf(t *testing.T, tenant string) string {
 	cfg.HMACSecret = []byte(testJWTSecret)
 	issuer, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Hour, time.Now())
+	token, err := issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour, time.Now())
 	require.NoError(t, err)
 	return token
 }

@@ -118,9 +118,9 @@ func TestOperationsRefused(t *testing.T) {
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/redrive", `{"type":"pipe"}`).status)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/operations/x/stop", "").status)
 	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/operations", "").status)
-	submitter := b.newToken("acme", auth.ScopeSubmit)
-	assert.Equal(t, 202, b.callAs(submitter, "POST", "/v1/tasks/cancel", `{"type":"pipe"}`).status)
-	assert.Equal(t, 403, b.callAs(submitter, "GET", "/v1/operations", "").status)
+	operator := b.newToken("acme", auth.ScopeOperate)
+	assert.Equal(t, 202, b.callAs(operator, "POST", "/v1/tasks/cancel", `{"type":"pipe"}`).status)
+	assert.Equal(t, 403, b.callAs(operator, "GET", "/v1/operations", "").status)
 	other := b.newToken("other", auth.ScopeRead)
 	assert.Empty(t, read[api.OperationList](b, 200, b.callAs(other, "GET", "/v1/operations", "")).Data)
 }

@@ -99,12 +99,12 @@ func TestSchedulesRefused(t *testing.T) {
 	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/schedules", "").body), "none of them is there")
 
 	const good = `{"type":"pipe","context":1,"every":"1h"}`
-	reader, submitter := b.newToken("acme", auth.ScopeRead), b.newToken("acme", auth.ScopeSubmit)
+	reader, operator := b.newToken("acme", auth.ScopeRead), b.newToken("acme", auth.ScopeOperate)
 	assert.Equal(t, 403, b.callAs(reader, "PUT", "/v1/schedules/a", good).status)
 	require.Equal(t, 201, b.call("PUT", "/v1/schedules/a", good).status)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/schedules/a/trigger", "").status)
-	assert.Equal(t, 201, b.callAs(submitter, "POST", "/v1/schedules/a/trigger", "").status)
-	assert.Equal(t, 403, b.callAs(submitter, "POST", "/v1/schedules/a/pause", "").status)
+	assert.Equal(t, 201, b.callAs(operator, "POST", "/v1/schedules/a/trigger", "").status)
+	assert.Equal(t, 403, b.callAs(operator, "PUT", "/v1/schedules/a", good).status)
 	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/schedules/a", "").status)
 	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/schedules/a", "").status)
 }
