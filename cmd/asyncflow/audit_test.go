@@ -124,7 +124,7 @@ func TestAuditOfANode(t *testing.T) {
 	require.NoError(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+"/v1/task-types/pipe/pause", nil)
 	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+issue(t, auth.ScopeManage))
+	req.Header.Set("Authorization", "Bearer "+issue(t, auth.ScopeOperate))
 	req.Header.Set("X-Forwarded-For", "203.0.113.9")
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
