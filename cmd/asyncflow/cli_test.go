@@ -78,6 +78,9 @@ func TestUsageErrors(t *testing.T) {
 		"unknown command":   {[]string{"taks"}, "unexpected argument taks"},
 		"unknown flag":      {[]string{"version", "--nope"}, "unknown flag --nope"},
 		"missing argument":  {[]string{"tasks", "get"}, `expected "<id>" (see asyncflow tasks get --help)`},
+		"missing settings":  {[]string{"serve"}, "asyncflow: set DATABASE_URL and ASYNCFLOW_SECRET in the environment (see asyncflow serve --help)"},
+		"of many commands":  {[]string{"keys", "reseal"}, "set DATABASE_URL and ASYNCFLOW_SECRET in the environment"},
+		"one setting":       {[]string{"serve", "--database-url=x"}, "set ASYNCFLOW_SECRET in the environment"},
 		"missing flag":      {[]string{"tasks", "list"}, "missing flags: --type=NAME"},
 		"bad output":        {[]string{"version", "-o", "xml"}, `--output must be one of "table","json" but got "xml"`},
 		"bad URL":           {[]string{"version", "--url", "localhost"}, "url must be an absolute URL"},
@@ -154,7 +157,7 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	require.Zero(t, runCLI(t, env, "types", "list").code)
 	require.Empty(t, token)
 	env["ASYNCFLOW_POOL"] = ""
-	require.Contains(t, runCLI(t, env, "serve").stderr, "missing flags")
+	require.Contains(t, runCLI(t, env, "serve").stderr, "set DATABASE_URL and ASYNCFLOW_SECRET")
 	env["ASYNCFLOW_POOL"] = "many"
 	require.Contains(t, runCLI(t, env, "serve").stderr, "--pool: expected")
 }

@@ -49,7 +49,7 @@ func TestVerifyUsage(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
 	for want, args := range map[string]string{
-		"--secret is required":                        "verify https://w.example.com --type=t --stage=s",
+		"ASYNCFLOW_ENDPOINT_SECRET must be":                        "verify https://w.example.com --type=t --stage=s",
 		"url must be https: plain http is off":        "verify http://w.example.com --type=t --stage=s --secret=" + testWebhook,
 		"secret must start with whsec_":               "verify https://w.example.com --type=t --stage=s --secret=x",
 		"the context is not valid JSON":               "verify https://w.example.com --type=t --stage=s --secret=x --context={",
