@@ -47,7 +47,7 @@ func TestScheduleDocumentProblems(t *testing.T) {
 		"{name: a, type: t, every: 1h}":                                                        "schedules[0].context is required",
 		"{name: a, type: t, context: 1, every: 1h, at: noon}":                                  "schedules[0].at is not known here; the keys are catch_up, catch_up_limit, context, cron, ends_at, every, name,",
 		"{name: A, type: t, context: 1, every: 1h}":                                            "schedules[0].name must start with a lower-case letter",
-		"{name: a, type: t, context: 1, cron: '* * * *'}":                                      "schedules[0].cron is not a cron expression: expected exactly 5 fields",
+		"{name: a, type: t, context: 1, cron: '* * * *'}":                                      "schedules[0].cron has 4 fields; it must have five",
 		"{name: a, type: t, context: 1, cron: '@daily', time_zone: Mars/Base}":                 `schedules[0].time_zone is "Mars/Base", which is not a time zone`,
 		"{name: a, type: t, context: 1, every: 1h, overlap: wait}":                             `schedules[0].overlap is "wait"; it must be skip, queue or replace`,
 		"{name: a, type: t, context: {x: ['${NO}']}, every: 1h}":                               "schedules[0].context.x[0] names the environment variable NO, which is not set",

@@ -77,7 +77,7 @@ func TestSchedulesRefused(t *testing.T) {
 		{`{"type":"pipe","context":1,"every":"8760h1s"}`, 400, "every", "must be 1s to 8760h0m0s"},
 		{`{"type":"pipe","context":1,"every":"1500ms"}`, 400, "every", "whole seconds"},
 		{`{"type":"pipe","context":1,"cron":"TZ=0"}`, 400, "cron", "time_zone"},
-		{`{"type":"pipe","context":1,"cron":"* * * *"}`, 400, "cron", "5 fields"},
+		{`{"type":"pipe","context":1,"cron":"* * * *"}`, 400, "cron", "has 4 fields; it must have five"},
 		{`{"type":"pipe","context":1,"cron":"0 0 31 4 *"}`, 400, "cron", "never comes"},
 		{`{"type":"pipe","context":1,"cron":"@daily","time_zone":"Berlin"}`, 400, "time_zone", "Europe/Berlin"},
 		{`{"type":"pipe","context":1,"cron":"@daily","overlap":"wait"}`, 400, "overlap", "one of skip, queue, replace"},
