@@ -1983,6 +1983,8 @@ type ClientInterface interface {
 
 	// Health Whether the process is alive
 	//
+	// It says nothing of the database: restart the node if this fails. No token is needed.
+	//
 	// Corresponds with GET /healthz (the `Health` operationId).
 	Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -1995,15 +1997,21 @@ type ClientInterface interface {
 
 	// OpenapiJSON This document as JSON
 	//
+	// As this node serves it, in JSON. No token is needed.
+	//
 	// Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
 	OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Openapi This document
 	//
+	// As this node serves it, in YAML. No token is needed.
+	//
 	// Corresponds with GET /openapi.yaml (the `Openapi` operationId).
 	Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Ready Whether the node can take requests now
+	//
+	// Send it requests while this answers 200. No token is needed.
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2016,6 +2024,8 @@ type ClientInterface interface {
 	DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAlerts Get where alerts go, and what has fired
+	//
+	// The URL and rules as they were set, and the episodes of rules that have fired.
 	//
 	// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
 	GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2126,6 +2136,8 @@ type ClientInterface interface {
 
 	// ListEndpoints List the endpoints
 	//
+	// Their settings and how they are doing. Secrets, credentials and keys are never shown.
+	//
 	// Corresponds with GET /v1/endpoints (the `ListEndpoints` operationId).
 	ListEndpoints(ctx context.Context, params *ListEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2163,6 +2175,8 @@ type ClientInterface interface {
 	DeleteEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEndpoint Get an endpoint
+	//
+	// Its settings and how it is doing. Its secret, credentials and keys are never shown.
 	//
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2239,10 +2253,14 @@ type ClientInterface interface {
 
 	// ListOperations List the operations, newest first
 	//
+	// What cancels or redrives many tasks, running or ended.
+	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
 	ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOperation Get an operation
+	//
+	// How many tasks it has looked at and changed so far, and whether it has ended.
 	//
 	// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
 	GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2256,10 +2274,14 @@ type ClientInterface interface {
 
 	// GetQuota See the quotas of the tenant, and how much of them is in use
 	//
+	// What the tenant may use, and what it uses now. An operator changes quotas.
+	//
 	// Corresponds with GET /v1/quota (the `GetQuota` operationId).
 	GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSchedules List the schedules
+	//
+	// Each with its next runs and what became of the last one.
 	//
 	// Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
 	ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2272,6 +2294,8 @@ type ClientInterface interface {
 	DeleteSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSchedule Get a schedule
+	//
+	// With its context, its next runs, and what became of the last one.
 	//
 	// Corresponds with GET /v1/schedules/{name} (the `GetSchedule` operationId).
 	GetSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2320,10 +2344,14 @@ type ClientInterface interface {
 
 	// GetStats Count what is waiting, running and done
 	//
+	// By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+	//
 	// Corresponds with GET /v1/stats (the `GetStats` operationId).
 	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTaskTypes List the task types
+	//
+	// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
 	//
 	// Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
 	ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2336,6 +2364,8 @@ type ClientInterface interface {
 	DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskType Get a task type
+	//
+	// As it was last applied, with its defaults filled in, and whether it is paused.
 	//
 	// Corresponds with GET /v1/task-types/{type} (the `GetTaskType` operationId).
 	GetTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2419,6 +2449,8 @@ type ClientInterface interface {
 	ResumeTaskType(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks of a type, newest first
+	//
+	// A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
 	//
 	// Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2509,6 +2541,8 @@ type ClientInterface interface {
 
 	// GetTask Get a task, waiting for its end if asked to
 	//
+	// Where it stands, its context, and what came of it. Its attempts are a call of their own.
+	//
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2590,6 +2624,8 @@ type ClientInterface interface {
 
 	// ListTenants List the tenants
 	//
+	// By name, with their quotas and whether they are suspended or deleted.
+	//
 	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 	ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2622,6 +2658,8 @@ type ClientInterface interface {
 	DeleteTenant(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTenant Get a tenant, with how much it uses of each quota
+	//
+	// Its quotas, how much of each is in use, and whether it is suspended or deleted.
 	//
 	// Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
 	GetTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2675,6 +2713,8 @@ func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http
 
 // Health Whether the process is alive
 //
+// It says nothing of the database: restart the node if this fails. No token is needed.
+//
 // Corresponds with GET /healthz (the `Health` operationId).
 func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewHealthRequest(c.Server)
@@ -2707,6 +2747,8 @@ func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // OpenapiJSON This document as JSON
 //
+// As this node serves it, in JSON. No token is needed.
+//
 // Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
 func (c *Client) OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewOpenapiJSONRequest(c.Server)
@@ -2722,6 +2764,8 @@ func (c *Client) OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn)
 
 // Openapi This document
 //
+// As this node serves it, in YAML. No token is needed.
+//
 // Corresponds with GET /openapi.yaml (the `Openapi` operationId).
 func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewOpenapiRequest(c.Server)
@@ -2736,6 +2780,8 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 }
 
 // Ready Whether the node can take requests now
+//
+// Send it requests while this answers 200. No token is needed.
 //
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2768,6 +2814,8 @@ func (c *Client) DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn
 }
 
 // GetAlerts Get where alerts go, and what has fired
+//
+// The URL and rules as they were set, and the episodes of rules that have fired.
 //
 // Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
 func (c *Client) GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2998,6 +3046,8 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 
 // ListEndpoints List the endpoints
 //
+// Their settings and how they are doing. Secrets, credentials and keys are never shown.
+//
 // Corresponds with GET /v1/endpoints (the `ListEndpoints` operationId).
 func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEndpointsRequest(c.Server, params)
@@ -3075,6 +3125,8 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id string, reqEditors ...Re
 }
 
 // GetEndpoint Get an endpoint
+//
+// Its settings and how it is doing. Its secret, credentials and keys are never shown.
 //
 // Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3231,6 +3283,8 @@ func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorF
 
 // ListOperations List the operations, newest first
 //
+// What cancels or redrives many tasks, running or ended.
+//
 // Corresponds with GET /v1/operations (the `ListOperations` operationId).
 func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListOperationsRequest(c.Server)
@@ -3245,6 +3299,8 @@ func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditor
 }
 
 // GetOperation Get an operation
+//
+// How many tasks it has looked at and changed so far, and whether it has ended.
 //
 // Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
 func (c *Client) GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3278,6 +3334,8 @@ func (c *Client) StopOperation(ctx context.Context, id OperationID, reqEditors .
 
 // GetQuota See the quotas of the tenant, and how much of them is in use
 //
+// What the tenant may use, and what it uses now. An operator changes quotas.
+//
 // Corresponds with GET /v1/quota (the `GetQuota` operationId).
 func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetQuotaRequest(c.Server)
@@ -3292,6 +3350,8 @@ func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*
 }
 
 // ListSchedules List the schedules
+//
+// Each with its next runs and what became of the last one.
 //
 // Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
 func (c *Client) ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3324,6 +3384,8 @@ func (c *Client) DeleteSchedule(ctx context.Context, name ScheduleName, reqEdito
 }
 
 // GetSchedule Get a schedule
+//
+// With its context, its next runs, and what became of the last one.
 //
 // Corresponds with GET /v1/schedules/{name} (the `GetSchedule` operationId).
 func (c *Client) GetSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3432,6 +3494,8 @@ func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEdit
 
 // GetStats Count what is waiting, running and done
 //
+// By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+//
 // Corresponds with GET /v1/stats (the `GetStats` operationId).
 func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetStatsRequest(c.Server, params)
@@ -3446,6 +3510,8 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 }
 
 // ListTaskTypes List the task types
+//
+// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
 //
 // Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
 func (c *Client) ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3478,6 +3544,8 @@ func (c *Client) DeleteTaskType(ctx context.Context, pType Type, reqEditors ...R
 }
 
 // GetTaskType Get a task type
+//
+// As it was last applied, with its defaults filled in, and whether it is paused.
 //
 // Corresponds with GET /v1/task-types/{type} (the `GetTaskType` operationId).
 func (c *Client) GetTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3651,6 +3719,8 @@ func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTask
 }
 
 // ListTasks List tasks of a type, newest first
+//
+// A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
 //
 // Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3831,6 +3901,8 @@ func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestB
 
 // GetTask Get a task, waiting for its end if asked to
 //
+// Where it stands, its context, and what came of it. Its attempts are a call of their own.
+//
 // Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskRequest(c.Server, id, params)
@@ -4002,6 +4074,8 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 
 // ListTenants List the tenants
 //
+// By name, with their quotas and whether they are suspended or deleted.
+//
 // Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 func (c *Client) ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListTenantsRequest(c.Server, params)
@@ -4074,6 +4148,8 @@ func (c *Client) DeleteTenant(ctx context.Context, slug Slug, params *DeleteTena
 }
 
 // GetTenant Get a tenant, with how much it uses of each quota
+//
+// Its quotas, how much of each is in use, and whether it is suspended or deleted.
 //
 // Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
 func (c *Client) GetTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error) {
