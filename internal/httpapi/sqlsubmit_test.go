@@ -98,6 +98,7 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 			require.ErrorAs(t, err, &pg)
 			assert.Equal(t, c.state, pg.Code)
 			assert.Equal(t, []string{a.problem.Code, a.problem.Detail, a.problem.Errors[0].Field}, []string{pg.Detail, pg.Message, pg.ColumnName})
+			assert.Regexp(t, `^PL/pgSQL function [a-z_.]*submit_task\(.*\) line \d+ at RAISE$`, pg.Where, "nobody is shown what is inside")
 		})
 	}
 	var n int
@@ -115,6 +116,7 @@ func TestSQLHasTheTenantsLimits(t *testing.T) {
 		var pg *pgconn.PgError
 		require.ErrorAs(t, err, &pg)
 		assert.Equal(t, []string{state, code, message}, []string{pg.Code, pg.Detail, pg.Message})
+		assert.NotContains(t, pg.Where, "\n")
 	}
 	b.quota(`{"pending_tasks":2,"context_bytes":10}`)
 	b.limited(`context_bytes = 10 AND pending_tasks = 2`)
