@@ -39,6 +39,7 @@ lint: ## Check the format, vet, staticcheck and openapi.yaml
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 ./...
 	npx --yes @redocly/cli@2.77.0 lint openapi.yaml
+	npx --yes @stoplight/spectral-cli@6.16.3 lint --ruleset .ci/spectral.yaml --fail-severity warn openapi.yaml
 
 generate: ## Make the code that comes from openapi.yaml again
 	$(GO) generate ./client/api ./internal/httpapi

@@ -517,6 +517,19 @@ func TestContractIsTheFile(t *testing.T) {
 	require.Equal(t, readText(t, "openapi.yaml"), string(asyncflow.OpenAPI))
 }
 
+// What can be pasted from the documents has nothing in it that stands for something else.
+func TestDocumentsCanBePasted(t *testing.T) {
+	t.Parallel()
+	comment := regexp.MustCompile(`(^|\s)(#|//).*`)
+	for _, page := range documents(t) {
+		for _, block := range regexp.MustCompile("(?ms)^```(?:sh|go|python|ts|sql)\n(.*?)^```").FindAllStringSubmatch(readText(t, page), -1) {
+			for line := range strings.Lines(block[1]) {
+				require.NotContains(t, comment.ReplaceAllString(line, ""), "…", "%s: %s", page, line)
+			}
+		}
+	}
+}
+
 // The Go programs in the documents compile.
 func TestGoProgramsInDocuments(t *testing.T) {
 	t.Parallel()

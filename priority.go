@@ -10,8 +10,8 @@ import (
 const MaxPriority = 365 * 24 * 3600
 
 // Priority is a head start in seconds, for every stage alike or as a list, one
-// entry a stage in the order of the stages (the last one counts for the stages
-// after it). Empty means: none asked for.
+// entry a stage in the order of the stages (the last one counts for stages that the type
+// has got since). Empty means: none asked for.
 type Priority []int
 
 // ForStage returns the head start of the stage at an index, and whether there
@@ -59,6 +59,16 @@ func readList[T any](b []byte) (list []T, ok bool) {
 		list = append(list, *entry)
 	}
 	return list, true
+}
+
+// CheckPriority refuses a list that hasn't one entry for each stage of the type. A list of one
+// is a number for every stage alike.
+func (t TaskType) CheckPriority(p Priority) error {
+	if len(p) > 1 && len(p) != len(t.Stages) {
+		return InvalidField("priority", "has %d entries; %s takes one number, or a list of %d: one for each stage",
+			len(p), t.Name, len(t.Stages))
+	}
+	return nil
 }
 
 func (p Priority) check(field string, out *problems) {

@@ -11,15 +11,16 @@ import (
 type Scope string
 
 const (
-	ScopeSubmit Scope = "submit" // submit tasks
-	ScopeRead   Scope = "read"   // read tasks, types and statistics
-	ScopeWork   Scope = "work"   // lease tasks and report on them
-	ScopeManage Scope = "manage" // change what a tenant owns: types, tasks, limits
-	ScopeAdmin  Scope = "admin"  // see and change what lies above a tenant; of operators only
+	ScopeSubmit  Scope = "submit"  // submit tasks, and nothing else
+	ScopeRead    Scope = "read"    // read tasks, types and statistics
+	ScopeWork    Scope = "work"    // lease tasks and report on them
+	ScopeOperate Scope = "operate" // change tasks that are there, whoever submitted them; pause and resume
+	ScopeManage  Scope = "manage"  // change what a tenant has configured: types, endpoints, schedules, alerts
+	ScopeAdmin   Scope = "admin"   // see and change what lies above a tenant; of operators only
 )
 
 // allScopes fixes the order of lists and the bit of each scope in Scopes.
-var allScopes = [...]Scope{ScopeSubmit, ScopeRead, ScopeWork, ScopeManage, ScopeAdmin}
+var allScopes = [...]Scope{ScopeSubmit, ScopeRead, ScopeWork, ScopeOperate, ScopeManage, ScopeAdmin}
 
 // bit returns the set of s alone, empty for a scope that isn't known.
 func (s Scope) bit() Scopes {

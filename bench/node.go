@@ -132,7 +132,7 @@ func (b *bench) token(tenant string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return issuer.Issue(tenant, "bench", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, 24*time.Hour, time.Now())
+	return issuer.Issue(tenant, "bench", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, 24*time.Hour, time.Now())
 }
 
 // adminToken returns a token for what lies above the tenants.

@@ -13,8 +13,9 @@ import (
 // started the task again: it takes the token row that the rescue left, and settles
 // with that row's seq but as the attempt that it was. decide gives the verdict.
 //
-// taken tells whether the outcome counts, now or since the same report came before;
-// then v is its verdict as far as it was given now.
+// taken reports whether the outcome counts, now or since the same report came before;
+// then v is its verdict as far as it was given now. If another outcome of this attempt was
+// taken before, the error is CodeConflict.
 func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool, err error) {
 	var ts *tokens
@@ -81,13 +82,29 @@ func lostAttempt(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, s
 	return l, orderTime, err
 }
 
-// reportedLate tells whether the very same report has been taken before: the row
-// of the next seq then bears the number of the lost attempt, not that of the next.
+// reportedLate reports whether the very same report has been taken before: the row
+// of the next seq then bears the number of the lost attempt, not that of the next. If that
+// row has another outcome, the error says so.
 func reportedLate(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome) (same bool, err error) {
-	err = tx.QueryRow(ctx, t.tables.at(l.ID.Position(), `
-		SELECT EXISTS (SELECT FROM {journal} WHERE id = $1 AND seq = $2 AND attempt = $3 AND stage = $4 AND outcome = $5)`),
-		l.ID.Number, l.Seq, l.Attempt, l.Stage, string(o.Kind)).Scan(&same)
+	var kind asyncflow.OutcomeKind
+	err = tx.QueryRow(ctx, t.tables.at(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
+		WHERE id = $1 AND seq = $2 AND attempt = $5 AND stage = $6 AND outcome IN ('done', 'rejected')`),
+		l.ID.Number, l.Seq, string(o.Kind), orNull(string(o.Output)), l.Attempt, l.Stage).Scan(&kind, &same)
+	switch {
+	case err == pgx.ErrNoRows:
+		return false, nil
+	case err == nil && !same:
+		return false, OtherOutcome(kind, o)
+	}
 	return same, err
+}
+
+// OtherOutcome is the error of a report o for an attempt that ended as written says.
+func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
+	if written == o.Kind {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q with another output, which counts", written)
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q", written)
 }
 
 // takeToken deletes the token row of a task that is not leased.

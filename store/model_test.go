@@ -23,6 +23,7 @@ type model struct {
 	attempt  int
 	seq      int                           // of its token row, or of its last journal row if it is final
 	written  map[int]asyncflow.OutcomeKind // how each seq ended
+	outputs  map[int]string                // with which output, if any
 	leases   []asyncflow.Lease             // all that were ever given out
 	lost     int                           // the seq that was lost last, if nobody has started it again; 0: none
 	lateSeq  map[int]bool                  // seqs that a late report has taken
@@ -63,7 +64,7 @@ func (m *machine) submit(t *rapid.T) {
 		task.Delay, status = asyncflow.Duration(time.Hour), asyncflow.StatusWaiting
 	}
 	id := m.b.submit(task)[0].ID
-	m.tasks[id] = &model{status: status, attempt: 1, seq: 1, priority: -1, written: map[int]asyncflow.OutcomeKind{}, lateSeq: map[int]bool{}, contexts: []string{doc, ""}}
+	m.tasks[id] = &model{status: status, attempt: 1, seq: 1, priority: -1, written: map[int]asyncflow.OutcomeKind{}, outputs: map[int]string{}, lateSeq: map[int]bool{}, contexts: []string{doc, ""}}
 	m.order = append(m.order, id)
 }
 
@@ -97,7 +98,7 @@ func (m *machine) lease(t *rapid.T) {
 
 // end has the current attempt of a model end.
 func (w *model) end(kind asyncflow.OutcomeKind, output string) {
-	w.written[w.seq] = kind
+	w.written[w.seq], w.outputs[w.seq] = kind, output
 	w.seq++
 	switch {
 	case kind == asyncflow.OutcomeReleased:
@@ -150,7 +151,8 @@ func (m *machine) settle(t *rapid.T) {
 		w.end(kind, output)
 		return
 	}
-	require.Equal(t, store.Settled{Stale: w.written[l.Seq] != kind, Written: w.written[l.Seq]}, r, "%s seq %d", id, l.Seq)
+	same := w.written[l.Seq] == kind && w.outputs[l.Seq] == output
+	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d", id, l.Seq)
 }
 
 // expire has a lease run out.

@@ -23,8 +23,8 @@ const (
 
 // Settled is the result of a settlement.
 type Settled struct {
-	// Stale tells that the lease no longer stood and another outcome is written:
-	// nothing was changed.
+	// Stale reports whether the lease no longer stood and another outcome is written
+	// (another output is another outcome): nothing was changed.
 	Stale bool
 	// Written is the outcome in the journal for the lease's seq when it is stale;
 	// "" when there is none (yet).
@@ -210,7 +210,7 @@ func (s *Store) announceOne(key TypeKey, item settleItem) {
 
 // explainStale finds out about settlements whose lease was gone. When the journal
 // has the same outcome for that seq, it is this very settlement whose COMMIT
-// answer was lost, or the same report again.
+// answer was lost, or the same report again. Another output is another outcome.
 func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, ended map[int64]bool, results []Settled) {
 	if len(ended) == len(items) {
 		return
@@ -219,9 +219,9 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, e
 		if ended[item.Lease.ID.Number] {
 			continue
 		}
-		written, err := s.Written(ctx, t, item.Lease.ID, item.Lease.Seq)
-		results[i] = Settled{Stale: written != item.Outcome.Kind, Written: written, Err: err}
-		if written == item.Outcome.Kind { // the news may not have gone out
+		written, same, err := s.WrittenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
+		results[i] = Settled{Stale: !same, Written: written, Err: err}
+		if same { // the news may not have gone out
 			s.announceOne(t.Key(), item)
 		}
 	}
@@ -236,6 +236,22 @@ func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq i
 		return "", nil
 	}
 	return kind, wrap(err, "Written(%s, %d)", id, seq)
+}
+
+// sameOutcome compares a journal row with an outcome ($3) and its output ($4, NULL for
+// none): what was done is the same only with the same output, byte for byte.
+const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text)`
+
+// WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
+// same kind and, if the stage was done, the same output, byte for byte. Postgres compares
+// them, so the journal's output doesn't travel.
+func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome) (kind asyncflow.OutcomeKind, same bool, err error) {
+	err = s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} WHERE id = $1 AND seq = $2`),
+		id.Number, seq, string(o.Kind), orNull(string(o.Output))).Scan(&kind, &same)
+	if err == pgx.ErrNoRows {
+		return "", false, nil
+	}
+	return kind, same, wrap(err, "WrittenAs(%s, %d)", id, seq)
 }
 
 // persist runs one transaction until it commits or its data is refused, for as

@@ -143,7 +143,6 @@ func TestSQLSubmitOptions(t *testing.T) {
 		"later":                {`'pipe', '1', run_at => clock_timestamp() + interval '1h'`, asyncflow.Options{}, asyncflow.StatusWaiting, now.Add(time.Hour)},
 		"in the past":          {`'pipe', '1', run_at => '-infinity'`, asyncflow.Options{}, asyncflow.StatusPending, now.Add(-30 * time.Second)},
 		"keys":                 {`'pipe', '1', key => 'k"ä', flow_key => 'f'`, asyncflow.Options{Key: `k"ä`, FlowKey: "f"}, asyncflow.StatusPending, now.Add(-30 * time.Second)},
-		"empty keys":           {`'pipe', '1', key => '', flow_key => ''`, asyncflow.Options{}, asyncflow.StatusPending, now.Add(-30 * time.Second)},
 	} {
 		id, err := b.bySQL(app, c.args)
 		require.NoError(t, err, name)

@@ -354,7 +354,7 @@ func (e TaskWaitsFor) Valid() bool {
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert      AlertEpisodeAlert `json:"alert"`
-	Id         string            `json:"id"`
+	ID         string            `json:"id"`
 	Limit      float64           `json:"limit"`
 	ResolvedAt time.Time         `json:"resolved_at,omitempty,omitzero"`
 	Since      time.Time         `json:"since"`
@@ -393,7 +393,7 @@ type Alerts struct {
 	// Secret Only in the answer to the call that set it.
 	Secret    string    `json:"secret,omitempty,omitzero"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Url       string    `json:"url"`
+	URL       string    `json:"url"`
 
 	// VerificationError Why the endpoint gets no alerts yet, or didn't echo its last challenge.
 	VerificationError string `json:"verification_error,omitempty,omitzero"`
@@ -454,7 +454,7 @@ type AuditClaim struct {
 	Issuer  string `json:"issuer,omitempty,omitzero"`
 	Subject string `json:"subject,omitempty,omitzero"`
 	Tenant  string `json:"tenant,omitempty,omitzero"`
-	TokenId string `json:"token_id,omitempty,omitzero"`
+	TokenID string `json:"token_id,omitempty,omitzero"`
 }
 
 // AuditEntry defines model for AuditEntry.
@@ -481,7 +481,7 @@ type AuditEntry struct {
 
 	// Detail More, such as the version that was made, or why it was denied. Never secrets, contexts or outputs.
 	Detail map[string]interface{} `json:"detail,omitempty,omitzero"`
-	Id     string                 `json:"id"`
+	ID     string                 `json:"id"`
 
 	// Issuer The iss of the token.
 	Issuer string `json:"issuer,omitempty,omitzero"`
@@ -504,8 +504,8 @@ type AuditEntry struct {
 	// Proxy The address of the connection, where a trusted proxy told another.
 	Proxy string `json:"proxy,omitempty,omitzero"`
 
-	// RequestId The X-Request-Id of the answer; of several calls, the first one's.
-	RequestId string `json:"request_id,omitempty,omitzero"`
+	// RequestID The X-Request-Id of the answer; of several calls, the first one's.
+	RequestID string `json:"request_id,omitempty,omitzero"`
 
 	// Scopes The scopes of the token, separated by spaces.
 	Scopes string `json:"scopes,omitempty,omitzero"`
@@ -519,8 +519,8 @@ type AuditEntry struct {
 	// Tenant Of the caller; left out where it is not proven.
 	Tenant string `json:"tenant,omitempty,omitzero"`
 
-	// TokenId The jti of the token.
-	TokenId   string `json:"token_id,omitempty,omitzero"`
+	// TokenID The jti of the token.
+	TokenID   string `json:"token_id,omitempty,omitzero"`
 	UserAgent string `json:"user_agent,omitempty,omitzero"`
 }
 
@@ -664,7 +664,7 @@ type Endpoint struct {
 	// Headers With a mask in place of each value.
 	Headers map[string]string `json:"headers,omitempty,omitzero"`
 	Health  EndpointHealth    `json:"health"`
-	Id      string            `json:"id"`
+	ID      string            `json:"id"`
 
 	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
@@ -688,15 +688,15 @@ type Endpoint struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
-	// Tls With a mask in place of the key.
-	Tls EndpointTLS `json:"tls,omitempty,omitzero"`
+	// TLS With a mask in place of the key.
+	TLS EndpointTLS `json:"tls,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type      Name      `json:"type"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Url       string    `json:"url"`
+	URL       string    `json:"url"`
 
 	// Verification verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
 	// didn't have to when it got its URL.
@@ -765,10 +765,10 @@ type EndpointPatch struct {
 
 	// Rate How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no limit.
 	Rate *string      `json:"rate,omitempty"`
-	Tls  *EndpointTLS `json:"tls,omitempty"`
+	TLS  *EndpointTLS `json:"tls,omitempty"`
 
-	// Url An absolute https URL; http too where the operator allows it.
-	Url *string `json:"url,omitempty"`
+	// URL An absolute https URL; http too where the operator allows it.
+	URL *string `json:"url,omitempty"`
 
 	// Weight Beside the weights of the stage's other endpoints. 0: it gets no new deliveries.
 	Weight *int `json:"weight,omitempty"`
@@ -780,7 +780,7 @@ type EndpointSecret struct {
 
 	// ExpiresAt It signs before this time. Absent of the newest.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
-	Id        string    `json:"id"`
+	ID        string    `json:"id"`
 
 	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
 	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
@@ -919,8 +919,8 @@ type NewAlerts struct {
 	// Secret A signing secret of your own, as an endpoint's. Left out, the one there is stays; if there is none, one is made.
 	Secret string `json:"secret,omitempty,omitzero"`
 
-	// Url An absolute https URL; http too where the operator allows it.
-	Url string `json:"url"`
+	// URL An absolute https URL; http too where the operator allows it.
+	URL string `json:"url"`
 }
 
 // NewEndpoint defines model for NewEndpoint.
@@ -959,18 +959,18 @@ type NewEndpoint struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
-	// Tls Certificates in PEM, for https URLs only.
-	Tls EndpointTLS `json:"tls,omitempty,omitzero"`
+	// TLS Certificates in PEM, for https URLs only.
+	TLS EndpointTLS `json:"tls,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Url An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
+	// URL An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
 	//
 	// Example: https://worker.example.com/inspect
-	Url string `json:"url"`
+	URL string `json:"url"`
 
 	// Weight Its share of the stage's deliveries, beside the weights of the others. 0: it gets no new ones.
 	Weight *int `json:"weight,omitempty"`
@@ -987,18 +987,20 @@ type NewTask struct {
 	Delay Duration `json:"delay,omitempty,omitzero"`
 
 	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. Without one in the type it means nothing.
-	FlowKey string `json:"flow_key,omitempty,omitzero"`
+	FlowKey string `empty:"refused" json:"flow_key,omitempty,omitzero"`
 
 	// Key An idempotency key of your choice. While its window lasts, the same key again is answered with the first
 	// task of this type that had it.
-	Key string `json:"key,omitempty,omitzero"`
+	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
 	// KeyWindow A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1033,7 +1035,7 @@ type NewTenant struct {
 
 // Node defines model for Node.
 type Node struct {
-	Id    string   `json:"id"`
+	ID    string   `json:"id"`
 	Roles []string `json:"roles"`
 
 	// SeenAt When it last wrote its row.
@@ -1056,7 +1058,7 @@ type Operation struct {
 	Done       int64         `json:"done"`
 	Error      string        `json:"error,omitempty,omitzero"`
 	FinishedAt time.Time     `json:"finished_at,omitempty,omitzero"`
-	Id         string        `json:"id"`
+	ID         string        `json:"id"`
 	Kind       OperationKind `json:"kind"`
 
 	// Pace Tasks a second, at most.
@@ -1098,7 +1100,8 @@ type Pause struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+// type has stages, else 400. A list of one is the same as its number.
 //
 // Example: 60
 type Priority = asyncflow.Priority
@@ -1113,8 +1116,8 @@ type Problem struct {
 	// Quota The quota that stands in the way, with quota_exceeded.
 	Quota ExceededQuota `json:"quota,omitempty,omitzero"`
 
-	// RequestId That of the answer's X-Request-Id, and of the node's log.
-	RequestId string `json:"request_id,omitempty,omitzero"`
+	// RequestID That of the answer's X-Request-Id, and of the node's log.
+	RequestID string `json:"request_id,omitempty,omitzero"`
 	Status    int    `json:"status"`
 	Title     string `json:"title"`
 	Type      string `json:"type"`
@@ -1226,8 +1229,8 @@ type Schedule struct {
 	// LastSkippedAt The last of them.
 	LastSkippedAt time.Time `json:"last_skipped_at,omitempty,omitzero"`
 
-	// LastTaskId That task.
-	LastTaskId string `json:"last_task_id,omitempty,omitzero"`
+	// LastTaskID That task.
+	LastTaskID string `json:"last_task_id,omitempty,omitzero"`
 
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -1244,7 +1247,9 @@ type Schedule struct {
 	// PausedAt While it is paused.
 	PausedAt time.Time `json:"paused_at,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1300,7 +1305,9 @@ type ScheduleSpec struct {
 	// replace: that one is cancelled first.
 	Overlap Overlap `json:"overlap,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1389,11 +1396,12 @@ type SubmittedTask struct {
 	// Existing True where the key stood for this task already.
 	Existing bool `json:"existing,omitempty,omitzero"`
 
-	// Id Type, position and number of the task.
-	Id string `json:"id"`
+	// ID Type, position and number of the task.
+	ID string `json:"id"`
 
-	// OrderTime Its place in the order; tasks are leased by this time, oldest first.
-	OrderTime time.Time `json:"order_time"`
+	// OrderTime Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
+	// task that is running or final.
+	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -1430,7 +1438,7 @@ type Task struct {
 
 	// FlowKey The flow key that it was submitted with.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
-	Id      string `json:"id"`
+	ID      string `json:"id"`
 
 	// Key The idempotency key that it was submitted with.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1441,7 +1449,9 @@ type Task struct {
 	// OrderTime Its place in the order while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1493,7 +1503,9 @@ type TaskList struct {
 type TaskPatch struct {
 	Delay *Duration `json:"delay,omitempty"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+	// type has stages, else 400. A list of one is the same as its number.
+	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
@@ -1971,6 +1983,8 @@ type ClientInterface interface {
 
 	// Health Whether the process is alive
 	//
+	// It says nothing of the database: restart the node if this fails. No token is needed.
+	//
 	// Corresponds with GET /healthz (the `Health` operationId).
 	Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -1983,15 +1997,21 @@ type ClientInterface interface {
 
 	// OpenapiJSON This document as JSON
 	//
+	// As this node serves it, in JSON. No token is needed.
+	//
 	// Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
 	OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Openapi This document
 	//
+	// As this node serves it, in YAML. No token is needed.
+	//
 	// Corresponds with GET /openapi.yaml (the `Openapi` operationId).
 	Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Ready Whether the node can take requests now
+	//
+	// Send it requests while this answers 200. No token is needed.
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2004,6 +2024,8 @@ type ClientInterface interface {
 	DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAlerts Get where alerts go, and what has fired
+	//
+	// The URL and rules as they were set, and the episodes of rules that have fired.
 	//
 	// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
 	GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2048,8 +2070,9 @@ type ClientInterface interface {
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+	// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+	// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+	// tells that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2058,8 +2081,9 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-	// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+	// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+	// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+	// tells that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2112,6 +2136,8 @@ type ClientInterface interface {
 
 	// ListEndpoints List the endpoints
 	//
+	// Their settings and how they are doing. Secrets, credentials and keys are never shown.
+	//
 	// Corresponds with GET /v1/endpoints (the `ListEndpoints` operationId).
 	ListEndpoints(ctx context.Context, params *ListEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2149,6 +2175,8 @@ type ClientInterface interface {
 	DeleteEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEndpoint Get an endpoint
+	//
+	// Its settings and how it is doing. Its secret, credentials and keys are never shown.
 	//
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2225,10 +2253,14 @@ type ClientInterface interface {
 
 	// ListOperations List the operations, newest first
 	//
+	// What cancels or redrives many tasks, running or ended.
+	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
 	ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOperation Get an operation
+	//
+	// How many tasks it has looked at and changed so far, and whether it has ended.
 	//
 	// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
 	GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2242,10 +2274,14 @@ type ClientInterface interface {
 
 	// GetQuota See the quotas of the tenant, and how much of them is in use
 	//
+	// What the tenant may use, and what it uses now. An operator changes quotas.
+	//
 	// Corresponds with GET /v1/quota (the `GetQuota` operationId).
 	GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSchedules List the schedules
+	//
+	// Each with its next runs and what became of the last one.
 	//
 	// Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
 	ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2258,6 +2294,8 @@ type ClientInterface interface {
 	DeleteSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSchedule Get a schedule
+	//
+	// With its context, its next runs, and what became of the last one.
 	//
 	// Corresponds with GET /v1/schedules/{name} (the `GetSchedule` operationId).
 	GetSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2306,10 +2344,14 @@ type ClientInterface interface {
 
 	// GetStats Count what is waiting, running and done
 	//
+	// By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+	//
 	// Corresponds with GET /v1/stats (the `GetStats` operationId).
 	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTaskTypes List the task types
+	//
+	// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
 	//
 	// Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
 	ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2322,6 +2364,8 @@ type ClientInterface interface {
 	DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskType Get a task type
+	//
+	// As it was last applied, with its defaults filled in, and whether it is paused.
 	//
 	// Corresponds with GET /v1/task-types/{type} (the `GetTaskType` operationId).
 	GetTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2405,6 +2449,8 @@ type ClientInterface interface {
 	ResumeTaskType(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks of a type, newest first
+	//
+	// A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
 	//
 	// Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2495,6 +2541,8 @@ type ClientInterface interface {
 
 	// GetTask Get a task, waiting for its end if asked to
 	//
+	// Where it stands, its context, and what came of it. Its attempts are a call of their own.
+	//
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2576,6 +2624,8 @@ type ClientInterface interface {
 
 	// ListTenants List the tenants
 	//
+	// By name, with their quotas and whether they are suspended or deleted.
+	//
 	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 	ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2608,6 +2658,8 @@ type ClientInterface interface {
 	DeleteTenant(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTenant Get a tenant, with how much it uses of each quota
+	//
+	// Its quotas, how much of each is in use, and whether it is suspended or deleted.
 	//
 	// Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
 	GetTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2661,6 +2713,8 @@ func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http
 
 // Health Whether the process is alive
 //
+// It says nothing of the database: restart the node if this fails. No token is needed.
+//
 // Corresponds with GET /healthz (the `Health` operationId).
 func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewHealthRequest(c.Server)
@@ -2693,6 +2747,8 @@ func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // OpenapiJSON This document as JSON
 //
+// As this node serves it, in JSON. No token is needed.
+//
 // Corresponds with GET /openapi.json (the `OpenapiJSON` operationId).
 func (c *Client) OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewOpenapiJSONRequest(c.Server)
@@ -2708,6 +2764,8 @@ func (c *Client) OpenapiJSON(ctx context.Context, reqEditors ...RequestEditorFn)
 
 // Openapi This document
 //
+// As this node serves it, in YAML. No token is needed.
+//
 // Corresponds with GET /openapi.yaml (the `Openapi` operationId).
 func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewOpenapiRequest(c.Server)
@@ -2722,6 +2780,8 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 }
 
 // Ready Whether the node can take requests now
+//
+// Send it requests while this answers 200. No token is needed.
 //
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2754,6 +2814,8 @@ func (c *Client) DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn
 }
 
 // GetAlerts Get where alerts go, and what has fired
+//
+// The URL and rules as they were set, and the episodes of rules that have fired.
 //
 // Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
 func (c *Client) GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2848,8 +2910,9 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+// tells that the attempt is over.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2868,8 +2931,9 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-// time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+// tells that the attempt is over.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2982,6 +3046,8 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 
 // ListEndpoints List the endpoints
 //
+// Their settings and how they are doing. Secrets, credentials and keys are never shown.
+//
 // Corresponds with GET /v1/endpoints (the `ListEndpoints` operationId).
 func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEndpointsRequest(c.Server, params)
@@ -3059,6 +3125,8 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id string, reqEditors ...Re
 }
 
 // GetEndpoint Get an endpoint
+//
+// Its settings and how it is doing. Its secret, credentials and keys are never shown.
 //
 // Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3215,6 +3283,8 @@ func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorF
 
 // ListOperations List the operations, newest first
 //
+// What cancels or redrives many tasks, running or ended.
+//
 // Corresponds with GET /v1/operations (the `ListOperations` operationId).
 func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListOperationsRequest(c.Server)
@@ -3229,6 +3299,8 @@ func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditor
 }
 
 // GetOperation Get an operation
+//
+// How many tasks it has looked at and changed so far, and whether it has ended.
 //
 // Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
 func (c *Client) GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3262,6 +3334,8 @@ func (c *Client) StopOperation(ctx context.Context, id OperationID, reqEditors .
 
 // GetQuota See the quotas of the tenant, and how much of them is in use
 //
+// What the tenant may use, and what it uses now. An operator changes quotas.
+//
 // Corresponds with GET /v1/quota (the `GetQuota` operationId).
 func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetQuotaRequest(c.Server)
@@ -3276,6 +3350,8 @@ func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*
 }
 
 // ListSchedules List the schedules
+//
+// Each with its next runs and what became of the last one.
 //
 // Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
 func (c *Client) ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3308,6 +3384,8 @@ func (c *Client) DeleteSchedule(ctx context.Context, name ScheduleName, reqEdito
 }
 
 // GetSchedule Get a schedule
+//
+// With its context, its next runs, and what became of the last one.
 //
 // Corresponds with GET /v1/schedules/{name} (the `GetSchedule` operationId).
 func (c *Client) GetSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3416,6 +3494,8 @@ func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEdit
 
 // GetStats Count what is waiting, running and done
 //
+// By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+//
 // Corresponds with GET /v1/stats (the `GetStats` operationId).
 func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetStatsRequest(c.Server, params)
@@ -3430,6 +3510,8 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 }
 
 // ListTaskTypes List the task types
+//
+// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
 //
 // Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
 func (c *Client) ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3462,6 +3544,8 @@ func (c *Client) DeleteTaskType(ctx context.Context, pType Type, reqEditors ...R
 }
 
 // GetTaskType Get a task type
+//
+// As it was last applied, with its defaults filled in, and whether it is paused.
 //
 // Corresponds with GET /v1/task-types/{type} (the `GetTaskType` operationId).
 func (c *Client) GetTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3635,6 +3719,8 @@ func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTask
 }
 
 // ListTasks List tasks of a type, newest first
+//
+// A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
 //
 // Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3815,6 +3901,8 @@ func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestB
 
 // GetTask Get a task, waiting for its end if asked to
 //
+// Where it stands, its context, and what came of it. Its attempts are a call of their own.
+//
 // Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskRequest(c.Server, id, params)
@@ -3986,6 +4074,8 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 
 // ListTenants List the tenants
 //
+// By name, with their quotas and whether they are suspended or deleted.
+//
 // Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 func (c *Client) ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListTenantsRequest(c.Server, params)
@@ -4058,6 +4148,8 @@ func (c *Client) DeleteTenant(ctx context.Context, slug Slug, params *DeleteTena
 }
 
 // GetTenant Get a tenant, with how much it uses of each quota
+//
+// Its quotas, how much of each is in use, and whether it is suspended or deleted.
 //
 // Corresponds with GET /v1/tenants/{slug} (the `GetTenant` operationId).
 func (c *Client) GetTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error) {

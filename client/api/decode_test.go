@@ -120,7 +120,7 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"type":"a","context":` + long + `,"priority":3,"key":null}`,
 		`{"type":"a","key":"k","flow_key":"f","context":null}`, `{"context":1,"type":"ä"}`, `{"type":"","context":1}`, `{"type":"a","type":""}`,
 		`{"type":"","type":"a"}`, `{"type":"a","type":"b"}`, `{"type":"\u0061","key":"\u0000"}`, "{\"type\":\"\xff\"}", `{"type":null}`, `{"key":"k","key":"k"}`,
-		`{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`, `{"t\u0079pe":"a"}`,
+		`{"type":"a","context":1,"key":""}`, `{"type":"a","context":1,"flow_key": "" ,"delay":"1s"}`, `{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`, `{"t\u0079pe":"a"}`,
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
 		var whole, cut NewTask

@@ -76,6 +76,9 @@ func (w *walk) object(path string, known map[string]field, any reflect.Type) err
 		seen |= 1 << f.index
 		w.space()
 		w.at++ // the colon
+		if w.space(); f.notEmpty && bytes.HasPrefix(w.doc[w.at:], []byte(`""`)) {
+			return fmt.Errorf("field %q must not be empty", join(path, name))
+		}
 		if err := w.value(join(path, name), f.kind); err != nil {
 			return err
 		}
@@ -247,8 +250,9 @@ func join(path, name string) string {
 
 // field is a field of a struct.
 type field struct {
-	index int
-	kind  reflect.Type
+	index    int
+	kind     reflect.Type
+	notEmpty bool // an empty text is refused, as it would look like none
 }
 
 var fieldCache sync.Map // of reflect.Type to map[string]field
@@ -261,7 +265,7 @@ func fieldsOf(t reflect.Type) map[string]field {
 	fields := map[string]field{}
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			fields[name] = field{len(fields), f.Type}
+			fields[name] = field{len(fields), f.Type, f.Tag.Get("empty") == "refused"}
 		}
 	}
 	fieldCache.Store(t, fields)

@@ -63,7 +63,7 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request, call int) {
 			continue
 		}
 		s.contexts[string(task.Context)]++
-		out.Tasks = append(out.Tasks, api.BatchResult{Task: client.SubmittedTask{Id: "t.1.1"}})
+		out.Tasks = append(out.Tasks, api.BatchResult{Task: client.SubmittedTask{ID: "t.1.1", Existing: task.Key == "used"}})
 	}
 	answer(w, 201, out)
 }
@@ -112,17 +112,22 @@ func TestBulkOfWholeTasks(t *testing.T) {
 {"type": "t", "context": 3, "delay": 5}
 [4]
 {"type": "t"}
-{"type": "t", "context": 6}`)
+{"type": "t", "context": 6, "key": "used"}
+{"type": "t", "context": 7, "key": ""}`)
 	r := runCLI(t, env, "tasks", "submit", "-f", file, "-o", "json")
 	require.Equal(t, exitFailed, r.code)
-	require.JSONEq(t, `{"submitted": 2, "refused": 4, "unknown": 0}`, r.stdout)
+	require.JSONEq(t, `{"submitted": 2, "existing": 1, "refused": 5, "unknown": 0}`, r.stdout)
 	require.ElementsMatch(t, []string{
 		`asyncflow: line 2: unknown field "dealy"`,
 		"asyncflow: line 3: delay must not be a number",
 		"asyncflow: line 4: is a array; without a task type each line must be a whole task",
 		"asyncflow: line 5: context is required",
+		"asyncflow: line 7: key must not be empty",
 	}, strings.Split(strings.TrimSpace(r.stderr), "\n"))
 	require.Equal(t, map[string]int{"1": 1, "6": 1}, s.contexts)
+
+	r = runCLI(t, env, "tasks", "submit", "-f", writeFile(t, `{"type": "t", "context": 1, "key": "used"}`))
+	require.Equal(t, ran{0, "submitted 1 (existing 1), refused 0\n", ""}, r)
 }
 
 // A chunk that the server surely didn't take is submitted again.

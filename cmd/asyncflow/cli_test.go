@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,9 @@ func TestUsageErrors(t *testing.T) {
 		"unknown command":   {[]string{"taks"}, "unexpected argument taks"},
 		"unknown flag":      {[]string{"version", "--nope"}, "unknown flag --nope"},
 		"missing argument":  {[]string{"tasks", "get"}, `expected "<id>" (see asyncflow tasks get --help)`},
+		"missing settings":  {[]string{"serve"}, "asyncflow: set DATABASE_URL and ASYNCFLOW_SECRET in the environment (see asyncflow serve --help)"},
+		"of many commands":  {[]string{"keys", "reseal"}, "set DATABASE_URL and ASYNCFLOW_SECRET in the environment"},
+		"one setting":       {[]string{"serve", "--database-url=x"}, "set ASYNCFLOW_SECRET in the environment"},
 		"missing flag":      {[]string{"tasks", "list"}, "missing flags: --type=NAME"},
 		"bad output":        {[]string{"version", "-o", "xml"}, `--output must be one of "table","json" but got "xml"`},
 		"bad URL":           {[]string{"version", "--url", "localhost"}, "url must be an absolute URL"},
@@ -85,6 +89,8 @@ func TestUsageErrors(t *testing.T) {
 		"two times":         {[]string{"tasks", "submit", "t", "--delay", "1s", "--run-at", "2026-11-21T10:00:00Z"}, "can't be used together"},
 		"no type":           {[]string{"tasks", "submit"}, "name a task type, or a file"},
 		"bad context":       {[]string{"tasks", "submit", "t", "{bad"}, "the context is not valid JSON"},
+		"empty key":         {[]string{"tasks", "submit", "t", "--key", ""}, "--key must not be empty"},
+		"empty flow key":    {[]string{"tasks", "submit", "t", "--flow-key="}, "--flow-key must not be empty"},
 		"no such file":      {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
 		"context and file":  {[]string{"tasks", "submit", "t", "{}", "-f", "x"}, "exclude each other"},
 		"wait and file":     {[]string{"tasks", "submit", "t", "-f", "x", "--wait"}, "exclude each other"},
@@ -151,7 +157,7 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	require.Zero(t, runCLI(t, env, "types", "list").code)
 	require.Empty(t, token)
 	env["ASYNCFLOW_POOL"] = ""
-	require.Contains(t, runCLI(t, env, "serve").stderr, "missing flags")
+	require.Contains(t, runCLI(t, env, "serve").stderr, "set DATABASE_URL and ASYNCFLOW_SECRET")
 	env["ASYNCFLOW_POOL"] = "many"
 	require.Contains(t, runCLI(t, env, "serve").stderr, "--pool: expected")
 }
@@ -188,10 +194,10 @@ func TestWaitTellsTheEnd(t *testing.T) {
 	for status, want := range map[client.Status]int{client.StatusSucceeded: 0, client.StatusFailed: exitTaskFailed, client.StatusRunning: exitNotFinal} {
 		env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
-				answer(w, 201, client.SubmittedTask{Id: "t.1.1", Type: "t"})
+				answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
 				return
 			}
-			answer(w, 200, client.Task{Id: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
+			answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
 		})
 		r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
 		require.Equal(t, want, r.code, status)
@@ -207,7 +213,7 @@ func TestSubmittedTaskIsNamedWhenWaitingFails(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			answer(w, 201, client.SubmittedTask{Id: "t.1.77", Type: "t"})
+			answer(w, 201, client.SubmittedTask{ID: "t.1.77", Type: "t"})
 			return
 		}
 		answerProblem(w, 503, "unavailable")
@@ -224,7 +230,7 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 		raw, err := io.ReadAll(r.Body)
 		require.NoError(t, err)
 		body = string(raw)
-		answer(w, 201, client.SubmittedTask{Id: "t.1.1", Type: "t"})
+		answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
 	})
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t").code)
 	require.JSONEq(t, `{"type":"t","context":{}}`, body)
@@ -232,6 +238,24 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 	require.JSONEq(t, `{"type":"t","context":[1],"priority":60,"delay":"5m0s","retry":{"max_attempts":3}}`, body)
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)
 	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
+}
+
+// Who submits a key again is told that nothing new was submitted.
+func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
+	t.Parallel()
+	existing := true
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		answer(w, 200, client.SubmittedTask{ID: "t.1.7", Type: "t", Status: client.StatusSucceeded, Existing: existing})
+	})
+	for _, wait := range [][]string{nil, {"--output", "json"}} {
+		r := runCLI(t, env, append([]string{"tasks", "submit", "t", "--key", "k"}, wait...)...)
+		require.Equal(t, ran{0, r.stdout, "asyncflow: the key stands for task t.1.7 already: nothing new was submitted\n"}, r)
+		require.Contains(t, r.stdout, "t.1.7")
+		require.NotContains(t, r.stdout, "0001-01-01")
+		require.Equal(t, wait != nil, strings.Contains(r.stdout, `"existing": true`), r.stdout)
+	}
+	existing = false
+	require.Empty(t, runCLI(t, env, "tasks", "submit", "t", "--key", "k").stderr)
 }
 
 func TestListPages(t *testing.T) {

@@ -57,20 +57,20 @@ func TestCLIDiff(t *testing.T) {
 func TestCLIPauseAndChange(t *testing.T) {
 	t.Parallel()
 	run := clientOf(t, startNode(t, database(t)))
-	run(0, "types", "apply", "-f", writeFile(t, `{types: [{name: pipe, stages: [{name: one}]}]}`))
+	run(0, "types", "apply", "-f", writeFile(t, `{types: [{name: pipe, stages: [{name: one}, {name: two}]}]}`))
 	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"), "the worker moves")
 	var task client.Task
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", "-o", "json")), &task))
-	require.Contains(t, run(0, "tasks", "get", task.Id), "paused")
-	require.NotContains(t, run(0, "types", "list"), "one  -")
+	require.Contains(t, run(0, "tasks", "get", task.ID), "paused")
+	require.NotContains(t, run(0, "types", "list"), "two  -")
 
-	require.Contains(t, run(0, "tasks", "change", task.Id, "--priority", "60, 0"), "[60,0]")
-	require.Contains(t, run(0, "tasks", "change", task.Id, "--delay", "2h"), "waiting")
-	require.Contains(t, run(0, "tasks", "change", task.Id, "--delay", "0s"), "pending")
-	run(exitUsage, "tasks", "change", task.Id)
-	run(exitUsage, "tasks", "change", task.Id, "--priority", "high")
-	run(exitUsage, "tasks", "change", task.Id, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--priority", "60, 0"), "[60,0]")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "2h"), "waiting")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "0s"), "pending")
+	run(exitUsage, "tasks", "change", task.ID)
+	run(exitUsage, "tasks", "change", task.ID, "--priority", "high")
+	run(exitUsage, "tasks", "change", task.ID, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")
 
 	require.Contains(t, run(0, "types", "resume", "pipe", "--ramp", "5m"), "ramping up until")
-	require.Contains(t, run(0, "types", "list"), "one     -")
+	require.Contains(t, run(0, "types", "list"), "two  -")
 }

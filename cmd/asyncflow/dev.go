@@ -154,7 +154,7 @@ func (d *dev) makeTokens() error {
 	if err != nil {
 		return err
 	}
-	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeManage}
+	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate, auth.ScopeManage}
 	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
 		return err
 	}

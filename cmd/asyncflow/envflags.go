@@ -35,3 +35,26 @@ func readEnv(parser *kong.Kong, env lookup) {
 func helpWithEnv(help string, names []string) string {
 	return strings.TrimSuffix(help, ".") + " ($" + strings.Join(names, ", $") + ")."
 }
+
+// missingSettings says what a command lacks. A setting that has a variable is named by that:
+// most of them are secrets, which flags would show to every user of the machine.
+func missingSettings(parse *kong.ParseError) string {
+	var flags, variables []string
+	for _, f := range parse.Context.Flags() {
+		switch env := f.Tag.Get("env"); {
+		case !f.Required || f.Set:
+		case env == "":
+			flags = append(flags, f.Summary())
+		default:
+			variables = append(variables, env)
+		}
+	}
+	var parts []string
+	if len(flags) > 0 {
+		parts = append(parts, "missing flags: "+strings.Join(flags, ", "))
+	}
+	if len(variables) > 0 {
+		parts = append(parts, "set "+strings.Join(variables, " and ")+" in the environment")
+	}
+	return strings.Join(parts, "; ")
+}

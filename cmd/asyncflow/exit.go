@@ -94,6 +94,8 @@ func explain(err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
+	case errors.As(err, &parse) && strings.HasPrefix(err.Error(), "missing flags: "):
+		return missingSettings(parse) + helpHint(parse)
 	case errors.As(err, &parse):
 		return err.Error() + helpHint(parse)
 	case errors.As(err, &connection):

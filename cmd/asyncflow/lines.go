@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 const (
@@ -111,17 +112,31 @@ func (l *lineReader) parse(text []byte) (client.NewTask, error) {
 		return task, nil
 	}
 	var task client.NewTask
+	err := api.Decode(text, &task)
+	if err != nil {
+		err = wholeTaskError(text, err)
+	}
+	return task, err
+}
+
+// wholeTaskError puts the error of a whole task in a line into words.
+func wholeTaskError(text []byte, decoding error) error {
+	var task client.NewTask
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	err := d.Decode(&task)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return task, fmt.Errorf("%s must not be a %s", wrong.Field, wrong.Value)
+		return fmt.Errorf("%s must not be a %s", wrong.Field, wrong.Value)
 	case errors.As(err, &wrong):
-		return task, fmt.Errorf("is a %s; without a task type each line must be a whole task", wrong.Value)
+		return fmt.Errorf("is a %s; without a task type each line must be a whole task", wrong.Value)
 	case err != nil:
-		return task, errors.New(strings.TrimPrefix(err.Error(), "json: "))
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	return task, nil
+	name, what, ok := strings.Cut(strings.TrimPrefix(decoding.Error(), `field "`), `" `)
+	if !ok {
+		return decoding
+	}
+	return errors.New(name + " " + what)
 }

@@ -85,7 +85,7 @@ func TestTokenCreate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "acme", p.Tenant)
 	require.Equal(t, "ci", p.Subject)
-	require.Equal(t, auth.NewScopes(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage), p.Scopes)
+	require.Equal(t, auth.NewScopes(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage), p.Scopes)
 	require.WithinDuration(t, time.Now().Add(2*time.Hour), p.ExpiresAt, time.Minute)
 
 	r = runCLI(t, env, "token", "create", "--admin", "--subject", "alice")

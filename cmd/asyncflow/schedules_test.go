@@ -47,7 +47,7 @@ func TestScheduleDocumentProblems(t *testing.T) {
 		"{name: a, type: t, every: 1h}":                                                        "schedules[0].context is required",
 		"{name: a, type: t, context: 1, every: 1h, at: noon}":                                  "schedules[0].at is not known here; the keys are catch_up, catch_up_limit, context, cron, ends_at, every, name,",
 		"{name: A, type: t, context: 1, every: 1h}":                                            "schedules[0].name must start with a lower-case letter",
-		"{name: a, type: t, context: 1, cron: '* * * *'}":                                      "schedules[0].cron is not a cron expression: expected exactly 5 fields",
+		"{name: a, type: t, context: 1, cron: '* * * *'}":                                      "schedules[0].cron has 4 fields; it must have five",
 		"{name: a, type: t, context: 1, cron: '@daily', time_zone: Mars/Base}":                 `schedules[0].time_zone is "Mars/Base", which is not a time zone`,
 		"{name: a, type: t, context: 1, every: 1h, overlap: wait}":                             `schedules[0].overlap is "wait"; it must be skip, queue or replace`,
 		"{name: a, type: t, context: {x: ['${NO}']}, every: 1h}":                               "schedules[0].context.x[0] names the environment variable NO, which is not set",
@@ -90,7 +90,7 @@ func TestCLISchedules(t *testing.T) {
 	require.Equal(t, "none: it is paused\n", run(0, "schedules", "next", "nightly"))
 	var submitted client.SubmittedTask
 	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "nightly", "-o", "json")), &submitted))
-	require.Contains(t, run(0, "tasks", "get", submitted.Id), `{"a":1}`)
+	require.Contains(t, run(0, "tasks", "get", submitted.ID), `{"a":1}`)
 	require.NotContains(t, run(0, "schedules", "resume", "nightly"), "paused")
 
 	require.Equal(t, "changed    schedule nightly\ncreated    schedule often\n", run(0, "schedules", "apply", "-f", second))
@@ -98,9 +98,9 @@ func TestCLISchedules(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s = client.Schedule{}
 		require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "get", "often", "-o", "json")), &s))
-		return s.LastTaskId != ""
+		return s.LastTaskID != ""
 	}, patience, 50*time.Millisecond)
-	require.Contains(t, run(0, "tasks", "get", s.LastTaskId), "schedule/often/"+s.LastRunAt.UTC().Format(time.RFC3339))
+	require.Contains(t, run(0, "tasks", "get", s.LastTaskID), "schedule/often/"+s.LastRunAt.UTC().Format(time.RFC3339))
 	require.Equal(t, "often deleted\n", run(0, "schedules", "delete", "often"))
 	run(exitNotFound, "schedules", "get", "often")
 	run(exitUsage, "schedules", "apply", "-f", writeFile(t, `{schedules: [{name: x}]}`))

@@ -19,19 +19,23 @@ type tasksSubmitCmd struct {
 	Delay       time.Duration `placeholder:"TIME" xor:"when" help:"Not before this long from now, such as 5m."`
 	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Not before this time, in RFC 3339."`
 	MaxAttempts int           `placeholder:"N" help:"Attempts of each stage, 1 to 100. Default: the stage's."`
-	Key         string        `placeholder:"KEY" help:"Idempotency key: the same key again gives the first task."`
-	FlowKey     string        `placeholder:"KEY" help:"Flow key: shares the limits of the type's flow with the tasks that have the same."`
+	Key         *string       `placeholder:"KEY" help:"Idempotency key: the same key again gives the first task."`
+	FlowKey     *string       `placeholder:"KEY" help:"Flow key: shares the limits of the type's flow with the tasks that have the same."`
 	Wait        bool          `help:"Wait for the task's end and show it; the exit code tells the end."`
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
 
 // Help is shown by asyncflow tasks submit --help.
 func (c *tasksSubmitCmd) Help() string {
-	return `With --wait the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final in time.
+	return `With --key, a task that has the key already is shown instead of submitting another; standard error says so,
+and with --output json the field existing.
+
+With --wait the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final in time.
 
 With --file each line is the context of a task of TYPE, or, without TYPE, a whole task such as
 {"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Lines that are refused are named
-on standard error, and the exit code is 1 then.
+on standard error, and the exit code is 1 then. Of those submitted, existing counts the lines whose key stood for a
+task already.
 
 Examples:
 
@@ -57,8 +61,11 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
+	if submitted.Existing {
+		fmt.Fprintf(g.stderr, "asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
+	}
 	if c.Wait {
-		return c.wait(ctx, g, submitted.Id)
+		return c.wait(ctx, g, submitted.ID)
 	}
 	return g.printSubmitted(submitted)
 }
@@ -67,7 +74,7 @@ func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
 	if g.output == "json" {
 		return g.printJSON(submitted)
 	}
-	return g.printFields("id", submitted.Id, "type", submitted.Type, "stage", submitted.Stage, "status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
+	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage, "status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
 }
 
 // wait follows the task. When that fails, the error tells its id: the task is
@@ -82,13 +89,17 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 
 // check refuses flags that don't go together.
 func (c *tasksSubmitCmd) check() error {
-	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 || c.Key != "" || c.FlowKey != ""
+	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 || c.Key != nil || c.FlowKey != nil
 	switch {
+	case c.Key != nil && *c.Key == "": // such as an unset variable of a script's
+		return asyncflow.InvalidField("--key", "must not be empty")
+	case c.FlowKey != nil && *c.FlowKey == "":
+		return asyncflow.InvalidField("--flow-key", "must not be empty")
 	case c.File == "" && c.Type == "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task type, or a file with --file")
 	case c.File != "" && c.Context != "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "a context and --file exclude each other: each line has a context")
-	case c.File != "" && c.Key != "":
+	case c.File != "" && c.Key != nil:
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "--key and --file exclude each other: a key is for one task")
 	case c.File != "" && c.Wait:
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "--wait and --file exclude each other")
@@ -132,7 +143,13 @@ func readContext(text string) (json.RawMessage, error) {
 
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
-	t := client.NewTask{Type: c.Type, Key: c.Key, FlowKey: c.FlowKey, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	if c.Key != nil {
+		t.Key = *c.Key
+	}
+	if c.FlowKey != nil {
+		t.FlowKey = *c.FlowKey
+	}
 	if c.Priority != 0 {
 		t.Priority = client.Priority{c.Priority}
 	}

@@ -18,7 +18,8 @@ type tally struct {
 	mu        sync.Mutex
 	stderr    io.Writer
 	bar       *progressbar.ProgressBar // nil unless stderr is a terminal
-	submitted int
+	submitted int                      // those that existed included
+	existing  int                      // their keys stood for tasks already
 	refused   int
 	unknown   int   // may have been submitted, or not
 	err       error // the first failure of a whole chunk
@@ -37,13 +38,18 @@ func newTally(stderr io.Writer, size int64) *tally {
 // enter counts the results of the first tasks of a chunk.
 func (t *tally) enter(lines []int, results []client.Result) {
 	var bad []badLine
+	var existing int
 	for i, r := range results {
-		if r.Err != nil {
+		switch {
+		case r.Err != nil:
 			bad = append(bad, badLine{lines[i], detail(r.Err)})
+		case r.Task.Existing:
+			existing++
 		}
 	}
 	t.mu.Lock()
 	t.submitted += len(results) - len(bad)
+	t.existing += existing
 	t.mu.Unlock()
 	t.refuse(bad)
 }
@@ -117,7 +123,11 @@ func (t *tally) refusedSoFar() int {
 }
 
 func (t *tally) summary() string {
-	s := fmt.Sprintf("submitted %d, refused %d", t.submitted, t.refused)
+	s := fmt.Sprintf("submitted %d", t.submitted)
+	if t.existing > 0 {
+		s += fmt.Sprintf(" (existing %d)", t.existing)
+	}
+	s += fmt.Sprintf(", refused %d", t.refused)
 	if t.unknown > 0 {
 		s += fmt.Sprintf(", unknown %d", t.unknown)
 	}
@@ -127,7 +137,7 @@ func (t *tally) summary() string {
 // print writes the summary to stdout.
 func (t *tally) print(g *globals) error {
 	if g.output == "json" {
-		return g.printJSON(map[string]int{"submitted": t.submitted, "refused": t.refused, "unknown": t.unknown})
+		return g.printJSON(map[string]int{"submitted": t.submitted, "existing": t.existing, "refused": t.refused, "unknown": t.unknown})
 	}
 	_, err := fmt.Fprintln(g.stdout, t.summary())
 	return err

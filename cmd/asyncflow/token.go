@@ -17,13 +17,13 @@ type tokenCmd struct {
 type tokenCreateCmd struct {
 	Tenant  string        `placeholder:"NAME" help:"Tenant that the token is for."`
 	Admin   bool          `help:"Make an operator's token (admin token) instead: for what lies above the tenants."`
-	Scope   []string      `placeholder:"SCOPE" help:"What a tenant's token allows: submit, read, work, manage. Default: submit,read,manage."`
+	Scope   []string      `placeholder:"SCOPE" help:"What a tenant's token allows: submit, read, work, operate, manage. Default: submit,read,operate,manage."`
 	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good; 10 years at most. It can't be taken back: keep it short."`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 }
 
 // defaultScopes are those of a tenant's token unless told.
-var defaultScopes = []string{"submit", "read", "manage"}
+var defaultScopes = []string{"submit", "read", "operate", "manage"}
 
 // Help is shown by asyncflow token create --help.
 func (c *tokenCreateCmd) Help() string {

@@ -95,7 +95,7 @@ func (c *verifyCmd) secret() (string, error) {
 		text, err := readInput(c.SecretFile)
 		return strings.TrimSpace(string(text)), err
 	case c.Secret == "":
-		return "", asyncflow.InvalidField("--secret", "is required: give the worker's by ASYNCFLOW_ENDPOINT_SECRET or --secret-file")
+		return "", asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET", "must be the worker's secret, or give --secret-file")
 	}
 	return c.Secret, nil
 }

@@ -49,14 +49,14 @@ func TestVerifyUsage(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
 	for want, args := range map[string]string{
-		"--secret is required":                        "verify https://w.example.com --type=t --stage=s",
+		"ASYNCFLOW_ENDPOINT_SECRET must be":           "verify https://w.example.com --type=t --stage=s",
 		"url must be https: plain http is off":        "verify http://w.example.com --type=t --stage=s --secret=" + testWebhook,
 		"secret must start with whsec_":               "verify https://w.example.com --type=t --stage=s --secret=x",
 		"the context is not valid JSON":               "verify https://w.example.com --type=t --stage=s --secret=x --context={",
 		"--timeout is 0s; it must be above 0":         "verify https://w.example.com --type=t --stage=s --secret=x --timeout=0s",
 		"batch.max_tasks is -1; it must be 1 to 1000": "verify https://w.example.com --type=t --stage=s --batch=-1 --secret=" + testWebhook,
-		"no such file":                                "verify https://w.example.com --type=t --stage=s --secret-file=/does/not/exist",
-		"missing flags: --stage":                      "verify https://w.example.com --type=t",
+		"no such file":           "verify https://w.example.com --type=t --stage=s --secret-file=/does/not/exist",
+		"missing flags: --stage": "verify https://w.example.com --type=t",
 	} {
 		r := runCLI(t, env, strings.Fields(args)...)
 		require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)

@@ -81,8 +81,8 @@ func (s *Server) answerReport(c *fiber.Ctx, o asyncflow.Outcome) error {
 }
 
 // report settles the attempt that the completion token vouches for and returns
-// where the task stands then. The same report again changes nothing and is well;
-// any other report for an attempt that is over is CodeConflict.
+// where the task stands then. The same report again, with the same output byte for byte,
+// changes nothing and is no error; any other report for an attempt that is over is CodeConflict.
 func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Status, error) {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Server) reportEnded(ctx context.Context, a attempt, o asyncflow.Outcome
 	if err := a.Expired(s.cfg.Store.Clock.Now()); err != nil {
 		return "", err
 	}
-	written, err := s.cfg.Store.Written(ctx, a.taskType, a.Task, a.Seq)
+	written, same, err := s.cfg.Store.WrittenAs(ctx, a.taskType, a.Task, a.Seq, o)
 	if err != nil {
 		return "", err
 	}
@@ -150,8 +150,11 @@ func (s *Server) reportEnded(ctx context.Context, a attempt, o asyncflow.Outcome
 			return s.statusOf(ctx, a)
 		}
 	}
-	if written == o.Kind {
+	switch {
+	case same:
 		return s.statusOf(ctx, a)
+	case written == o.Kind:
+		return "", store.OtherOutcome(written, o)
 	}
 	return "", s.over(ctx, a, written)
 }

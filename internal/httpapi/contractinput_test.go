@@ -205,10 +205,10 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 			badCall{what: "another attempt's token", body: body, token: token(earlier), status: 409},
 			badCall{what: "an expired token", body: body, token: token(expired), status: 401})
 	}
-	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage}, time.Minute, time.Now().Add(-time.Hour))
+	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Minute, time.Now().Add(-time.Hour))
 	require.NoError(b.t, err)
 	var others []auth.Scope
-	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage, auth.ScopeWork} {
+	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage, auth.ScopeWork} {
 		if string(scope) != s.Extensions["x-scope"] {
 			others = append(others, scope)
 		}
@@ -220,7 +220,7 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 		badCall{what: "a tenant's token that claims to be an operator's", body: body, token: b.tenantAdmin(), status: 403},
 		badCall{what: "an expired token", body: body, token: expired, status: 401},
 		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...), status: 403},
-		badCall{what: "an unknown tenant", body: body, token: b.newToken("nobody", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage), status: 403},
+		badCall{what: "an unknown tenant", body: body, token: b.newToken("nobody", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage), status: 403},
 		badCall{what: "a completion token", body: body, token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour)}), status: 401})
 }
 

@@ -39,7 +39,7 @@ func TestEndpoints(t *testing.T) {
 	b.pipe()
 	made := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
 	require.NoError(t, signing.CheckSecret(made.Secret))
-	a := b.call("GET", "/v1/endpoints/"+made.Id, "")
+	a := b.call("GET", "/v1/endpoints/"+made.ID, "")
 	assert.NotContains(t, string(a.body), made.Secret[6:], "it is shown once")
 	list := read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints?type=pipe", ""))
 	require.Len(t, list.Data, 1)
@@ -54,8 +54,8 @@ func TestEndpoints(t *testing.T) {
 	own := signing.NewSecret()
 	second := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", fmt.Sprintf(`{"type":"pipe","stage":"first","url":"https://w2.example.com/x","secret":%q}`, own)))
 	assert.Equal(t, own, second.Secret)
-	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.Id, "").status)
-	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.Id, "").status)
+	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
+	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
 }
 
 // lease takes the one task that is due, as a dispatcher does.
@@ -75,7 +75,7 @@ func (b *bundle) lease() (asyncflow.Lease, string) {
 func TestCompletion(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1}}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1}}`)).ID
 	path := "/v1/callbacks/" + id
 	l, first := b.lease()
 	assert.Equal(t, id, l.ID.String())
@@ -89,11 +89,20 @@ func TestCompletion(t *testing.T) {
 	l, second := b.lease()
 	assert.Equal(t, 2, l.Attempt)
 	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", ``).status, "an attempt that is over can't end another")
-	assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", `{"output":{"x":[1, 2]}}`).status)
+	for range 2 {
+		assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", `{"output":{"x":[1, 2]}}`).status)
+	}
+	for _, other := range []string{`{"output":{"x":[1,2]}}`, `{"output":3}`, ``} {
+		a := b.callAs(second, "POST", path+"/complete", other)
+		assert.Equal(t, 409, a.status, "the output %q is not what counts", other)
+		assert.Contains(t, a.problem.Detail, `ended as "done" with another output`)
+	}
 
 	l, third := b.lease()
 	assert.Equal(t, []any{"second", `{"x":[1, 2]}`}, []any{l.Stage, string(l.Context)})
 	assert.Equal(t, asyncflow.StatusSucceeded, read[api.CallbackResult](b, 200, b.callAs(third, "POST", path+"/complete", ``)).Status, "without a body")
+	assert.Equal(t, 200, b.callAs(third, "POST", path+"/complete", `{}`).status, "without an output, again")
+	assert.Equal(t, 409, b.callAs(third, "POST", path+"/complete", `{"output":1}`).status, "there was none")
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Len(t, attempts, 3)
 	assert.Equal(t, []api.AttemptOutcome{"failed", "done", "done"}, []api.AttemptOutcome{attempts[0].Outcome, attempts[1].Outcome, attempts[2].Outcome})
@@ -147,7 +156,7 @@ func TestCompletionElsewhere(t *testing.T) {
 func TestCompletionAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	_, token := b.lease()
 	var wg sync.WaitGroup
 	statuses := make([]int, 50)
@@ -161,10 +170,45 @@ func TestCompletionAtOnce(t *testing.T) {
 	assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data, 1)
 }
 
+// Of two outcomes at once, from this node or from another one's worker that answered at
+// once, exactly one counts, and whoever reported the other hears that it doesn't.
+func TestOutcomesAtOnce(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	l, token := b.lease()
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(t, err)
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"answered"`)}
+	settled := make(chan store.Settled, 1)
+	bodies := []string{`{"output":0}`, `{"output":1}`, `{"output":2}`}
+	statuses := make([]int, 20*len(bodies))
+	var wg sync.WaitGroup
+	for i := range statuses {
+		wg.Go(func() { statuses[i] = b.callAs(token, "POST", path+"/complete", bodies[i%len(bodies)]).status })
+	}
+	wg.Go(func() {
+		b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
+			func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
+	})
+	wg.Wait()
+	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
+	require.Len(t, attempts, 1)
+	counts := string(attempts[0].Output)
+	for i, status := range statuses {
+		want := 409
+		if bodies[i%len(bodies)] == `{"output":`+counts+`}` {
+			want = 200
+		}
+		assert.Equal(t, want, status, "%s, where %s counts", bodies[i%len(bodies)], counts)
+	}
+	assert.Equal(t, counts != `"answered"`, (<-settled).Stale)
+}
+
 func TestWaitForTheEnd(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	start := time.Now()
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id+"?wait=50ms", ""))
 	assert.Equal(t, asyncflow.StatusPending, task.Status)
@@ -192,7 +236,7 @@ func TestListPages(t *testing.T) {
 	for page := 1; ; page++ {
 		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&limit=3&cursor="+cursor, ""))
 		for _, task := range list.Data {
-			seen[task.Id] = true
+			seen[task.ID] = true
 			assert.Nil(t, task.Context)
 		}
 		if cursor = list.NextCursor; cursor == "" {
@@ -208,7 +252,7 @@ func TestContextIsNotRead(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	context := `{"n":12345678901234567890.10,"s":"<&\u00e9>","z":1,"a":{}}`
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).ID
 	a := b.call("GET", "/v1/tasks/"+id, "")
 	var doc struct{ Context json.RawMessage }
 	require.NoError(t, json.Unmarshal(a.body, &doc))

@@ -26,7 +26,7 @@ func (b *bundle) rescue() {
 
 func (b *bundle) submitOne() (id, path string) {
 	b.t.Helper()
-	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	return id, "/v1/callbacks/" + id
 }
 
@@ -87,7 +87,12 @@ func TestLateResult(t *testing.T) {
 				a := b.callAs(token, "POST", path+"/complete", `{"output":"late"}`)
 				assert.Equal(t, asyncflow.StatusPending, read[api.CallbackResult](b, 200, a).Status)
 			}
-			assert.Equal(t, 409, b.callAs(token, "POST", path+"/fail", `{"error":"no","retryable":false}`).status)
+			a := b.callAs(token, "POST", path+"/complete", `{"output":"later"}`)
+			assert.Equal(t, 409, a.status)
+			assert.Contains(t, a.problem.Detail, `ended as "done" with another output`)
+			a = b.callAs(token, "POST", path+"/fail", `{"error":"no","retryable":false}`)
+			assert.Equal(t, 409, a.status)
+			assert.Contains(t, a.problem.Detail, `ended as "done"`)
 			next, _ := b.lease()
 			assert.Equal(t, []any{"second", `"late"`, l.Seq + 2}, []any{next.Stage, string(next.Context), next.Seq})
 			attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data

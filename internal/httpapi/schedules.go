@@ -46,6 +46,9 @@ func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (P
 	if err := checkContext(schedule.Context, s.contextQuota(ctx)); err != nil {
 		return nil, err
 	}
+	if err := s.checkPriority(ctx, schedule.Type, schedule.Priority); err != nil {
+		return nil, err
+	}
 	put := s.cfg.Store.PutSchedule
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckSchedule
@@ -128,7 +131,7 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
 		out.Retry = *stored.Retry
 	}
 	if stored.LastID.Number != 0 {
-		out.LastTaskId = stored.LastID.String()
+		out.LastTaskID = stored.LastID.String()
 	}
 	return out, nil
 }

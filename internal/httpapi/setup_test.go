@@ -109,7 +109,7 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 		require.NoError(t, db.Close(context.Background()))
 	})
 	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier, stop: stop}
-	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
+	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
 	return b
 }
 

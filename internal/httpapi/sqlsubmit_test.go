@@ -75,6 +75,9 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 		"run_at over a year":     {`"type":"pipe","context":1,"run_at":"2999-01-01T00:00:00Z"`, `'pipe', '1', run_at => '2999-01-01Z'`, "22023"},
 		"key too long":           {`"type":"pipe","context":1,"key":"` + umlauts + `"`, `'pipe', '1', key => '` + umlauts + `'`, "22023"},
 		"flow key too long":      {`"type":"pipe","context":1,"flow_key":"` + umlauts + `"`, `'pipe', '1', flow_key => '` + umlauts + `'`, "22023"},
+		"an empty key":           {`"type":"pipe","context":1,"key":""`, `'pipe', '1', key => ''`, "22023"},
+		"an empty flow key":      {`"type":"pipe","context":1,"flow_key":""`, `'pipe', '1', flow_key => ''`, "22023"},
+		"an empty key's window":  {`"type":"pipe","context":1,"key":"","key_window":"1h"`, `'pipe', '1', key => '', key_window => '1h'`, "22023"},
 		"a window without a key": {`"type":"pipe","context":1,"key_window":"1h"`, `'pipe', '1', key_window => '1h'`, "22023"},
 		"a negative window":      {`"type":"pipe","context":1,"key":"k","key_window":"-1m1.5s"`, `'pipe', '1', key => 'k', key_window => '-61.5s'`, "22023"},
 		"a window too long":      {`"type":"pipe","context":1,"key":"k","key_window":"4321h"`, `'pipe', '1', key => 'k', key_window => '4321h'`, "22023"},
@@ -95,6 +98,7 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 			require.ErrorAs(t, err, &pg)
 			assert.Equal(t, c.state, pg.Code)
 			assert.Equal(t, []string{a.problem.Code, a.problem.Detail, a.problem.Errors[0].Field}, []string{pg.Detail, pg.Message, pg.ColumnName})
+			assert.Regexp(t, `^PL/pgSQL function [a-z_.]*submit_task\(.*\) line \d+ at RAISE$`, pg.Where, "nobody is shown what is inside")
 		})
 	}
 	var n int
@@ -112,6 +116,7 @@ func TestSQLHasTheTenantsLimits(t *testing.T) {
 		var pg *pgconn.PgError
 		require.ErrorAs(t, err, &pg)
 		assert.Equal(t, []string{state, code, message}, []string{pg.Code, pg.Detail, pg.Message})
+		assert.NotContains(t, pg.Where, "\n")
 	}
 	b.quota(`{"pending_tasks":2,"context_bytes":10}`)
 	b.limited(`context_bytes = 10 AND pending_tasks = 2`)

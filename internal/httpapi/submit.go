@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -43,6 +44,9 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err := checkContext(task.Context, s.contextQuota(ctx)); err != nil {
 		return err
 	}
+	if err := s.checkPriority(ctx, task.Type, task.Options.Priority); err != nil {
+		return err
+	}
 	if err := s.throttle(ctx, 1); err != nil {
 		return err
 	}
@@ -76,6 +80,9 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 		}
 		if err == nil {
 			err = checkContext(task.Context, quota)
+		}
+		if err == nil {
+			err = s.checkPriority(ctx, task.Type, task.Options.Priority)
 		}
 		if err == nil {
 			good = append(good, task)
@@ -112,6 +119,19 @@ func (s *Server) appendResult(b []byte, i int, r *store.Submitted) ([]byte, erro
 	return append(b, bytes.TrimSpace(doc)...), err
 }
 
+// checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
+// type. What this node knows of the type decides; a type that it doesn't know is told later.
+func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow.Priority) error {
+	if len(p) < 2 { // for every stage alike
+		return nil
+	}
+	t, err := s.cfg.Store.Catalog.Type(principalOf(ctx).Tenant, taskType)
+	if err != nil {
+		return nil
+	}
+	return t.CheckPriority(p)
+}
+
 // readBody reads the body of a request, without a copy of the whole: Decode keeps nothing
 // of what it reads.
 func readBody(c *fiber.Ctx, into any) error {
@@ -135,6 +155,9 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	case 0:
 		return "", nil
 	case 1:
+		if len(values[0]) == 0 {
+			return "", asyncflow.InvalidField(name, "must not be empty")
+		}
 		return string(values[0]), nil
 	default:
 		return "", asyncflow.InvalidField(name, "is given %d times", len(values))
@@ -178,7 +201,7 @@ func taskIn(t *NewTask) asyncflow.NewTask {
 
 // submittedOut is what the API tells of a task that was accepted.
 func submittedOut(r store.Submitted) SubmittedTask {
-	return SubmittedTask{Id: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime, Existing: r.Existing}
+	return SubmittedTask{ID: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime, Existing: r.Existing}
 }
 
 // submittedLine returns the answer to a single submit.
@@ -197,7 +220,9 @@ func appendSubmitted(b []byte, r *store.Submitted) []byte {
 		b = append(b, `"existing":true,`...)
 	}
 	b = r.ID.Append(append(b, `"id":"`...))
-	b = r.OrderTime.AppendFormat(append(b, `","order_time":"`...), time.RFC3339Nano)
+	if !r.OrderTime.IsZero() {
+		b = r.OrderTime.AppendFormat(append(b, `","order_time":"`...), time.RFC3339Nano)
+	}
 	b = append(append(b, `","stage":"`...), r.Stage...)
 	b = append(append(b, `","status":"`...), r.Status...)
 	b = append(append(b, `","type":"`...), r.ID.Type...)

@@ -24,7 +24,7 @@ func TestSubmittedByHand(t *testing.T) {
 				rapid.IntRange(1, 1<<22-1).Draw(t, "position"), rapid.Int64Range(1, 1<<40-1).Draw(t, "sequence")),
 			Stage:     name.Draw(t, "stage"),
 			Status:    rapid.SampledFrom([]asyncflow.Status{asyncflow.StatusPending, asyncflow.StatusWaiting, asyncflow.StatusSucceeded}).Draw(t, "status"),
-			OrderTime: at.In(zones.Draw(t, "zone")),
+			OrderTime: rapid.SampledFrom([]time.Time{{}, at.In(zones.Draw(t, "zone"))}).Draw(t, "order time"),
 			Existing:  rapid.Bool().Draw(t, "existing"),
 		})
 		require.Equal(t, string(encoded), string(written))

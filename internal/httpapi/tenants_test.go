@@ -32,7 +32,7 @@ func TestTenants(t *testing.T) {
 	made := read[api.Tenant](b, 201, b.admin("POST", "/v1/tenants", `{"slug":"globex","quotas":{"pending_tasks":7,"context_bytes":-1}}`))
 	assert.Equal(t, api.Tenant{Slug: "globex", State: asyncflow.TenantActive, Quotas: asyncflow.Quotas{PendingTasks: 7, ContextBytes: -1}, CreatedAt: made.CreatedAt}, made)
 	assert.Equal(t, 409, b.admin("POST", "/v1/tenants", `{"slug":"globex"}`).status)
-	token := b.newToken("globex", auth.ScopeManage, auth.ScopeRead, auth.ScopeSubmit)
+	token := b.newToken("globex", auth.ScopeManage, auth.ScopeRead, auth.ScopeOperate, auth.ScopeSubmit)
 	read[api.TaskType](b, 201, b.callAs(token, "PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`))
 	read[api.SubmittedTask](b, 201, b.callAs(token, "POST", "/v1/tasks", `{"type":"pipe","context":1}`))
 
@@ -203,7 +203,7 @@ func TestNameUsedAgain(t *testing.T) {
 	a = b.callAs(oldToken, "GET", "/v1/tasks/"+id, "")
 	assert.Equal(t, 401, a.status, "a token of the tenant before: %s", a.body)
 	assert.Contains(t, a.problem.Detail, "an earlier one of that name")
-	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeManage)
+	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
 	assert.Empty(t, read[api.TaskTypeList](b, 200, b.call("GET", "/v1/task-types", "")).Data)
 	b.pipe()
 	assert.Equal(t, 404, b.call("GET", "/v1/tasks/"+id, "").status)

@@ -123,6 +123,12 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return fmt.Sprintf("is %s; it must be one of %s", shown(e.Value), choices(s.Enum))
 	case "minimum", "maximum":
 		return fmt.Sprintf("is %s; it must be %s", shown(e.Value), kindOf(s))
+	case "minLength":
+		if s.MinLength == 1 {
+			return "must not be empty"
+		}
+		text, _ := e.Value.(string)
+		return fmt.Sprintf("is %d characters long; it must have at least %d", utf8.RuneCountInString(text), s.MinLength)
 	case "maxLength":
 		text, _ := e.Value.(string)
 		return fmt.Sprintf("is %d characters long; the limit is %d", utf8.RuneCountInString(text), *s.MaxLength)

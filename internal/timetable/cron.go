@@ -3,6 +3,7 @@ package timetable
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,7 +57,7 @@ func parse(expression string) (spec *cron.SpecSchedule, err error) {
 	}
 	parsed, err := cron.ParseStandard(expression)
 	if err != nil {
-		return nil, fmt.Errorf("is not a cron expression: %w", err)
+		return nil, explain(expression)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	switch {
@@ -67,6 +68,34 @@ func parse(expression string) (spec *cron.SpecSchedule, err error) {
 	}
 	spec.Location = time.UTC
 	return spec, nil
+}
+
+// cronFields are the fields of an expression, and what they may name.
+var cronFields = [...]struct{ name, values string }{
+	{"minute", "0 to 59"},
+	{"hour", "0 to 23"},
+	{"day of the month", "1 to 31"},
+	{"month", "1 to 12, or JAN to DEC"},
+	{"day of the week", "0 to 6 from Sunday on, or SUN to SAT"},
+}
+
+// explain says what is wrong with an expression that can't be read.
+func explain(expression string) error {
+	fields := strings.Fields(expression)
+	switch {
+	case strings.HasPrefix(expression, "@"):
+		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or have five fields", expression)
+	case len(fields) != len(cronFields):
+		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, month, day of the week", len(fields))
+	}
+	for i, f := range cronFields {
+		alone := slices.Repeat([]string{"*"}, len(cronFields))
+		alone[i] = fields[i]
+		if _, err := cron.ParseStandard(strings.Join(alone, " ")); err != nil {
+			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or */2", fields[i], f.name, f.values)
+		}
+	}
+	return fmt.Errorf("is not a cron expression")
 }
 
 var (

@@ -1,6 +1,7 @@
 package timetable
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -15,10 +16,13 @@ func TestRefused(t *testing.T) {
 		schedule    asyncflow.Schedule
 		field, says string
 	}{
-		"four fields":           {asyncflow.Schedule{Cron: "* * * *"}, "cron", "expected exactly 5 fields, found 4"},
-		"six fields":            {asyncflow.Schedule{Cron: "0 * * * * *"}, "cron", "expected exactly 5 fields, found 6"},
-		"out of bounds":         {asyncflow.Schedule{Cron: "60 * * * *"}, "cron", "above maximum (59)"},
-		"no word of it":         {asyncflow.Schedule{Cron: "at noon"}, "cron", "is not a cron expression"},
+		"four fields":           {asyncflow.Schedule{Cron: "* * * *"}, "cron", "has 4 fields; it must have five: minute, hour,"},
+		"six fields":            {asyncflow.Schedule{Cron: "0 * * * * *"}, "cron", "has 6 fields; it must have five: minute, hour,"},
+		"out of bounds":         {asyncflow.Schedule{Cron: "60 * * * *"}, "cron", `has "60" for the minute; it must be of 0 to 59, such as`},
+		"no word of it":         {asyncflow.Schedule{Cron: "at noon"}, "cron", "has 2 fields"},
+		"no name of a day":      {asyncflow.Schedule{Cron: "0 3 * * monday"}, "cron", `has "monday" for the day of the week; it must be of 0 to 6`},
+		"a step of nothing":     {asyncflow.Schedule{Cron: "*/15 */0 * * *"}, "cron", `has "*/0" for the hour`},
+		"a long field":          {asyncflow.Schedule{Cron: "0 " + strings.Repeat("9", 99) + " * * *"}, "cron", "has \"" + strings.Repeat("9", 20) + "\" for the hour"},
 		"a day that is none":    {asyncflow.Schedule{Cron: "0 0 30 2 *"}, "cron", "names a day that never comes"},
 		"nothing in a field":    {asyncflow.Schedule{Cron: ", * * * *"}, "cron", "names nothing"},
 		"nothing in the last":   {asyncflow.Schedule{Cron: "0 0 1 1 ,"}, "cron", "names nothing"},
@@ -26,7 +30,7 @@ func TestRefused(t *testing.T) {
 		"a zone":                {asyncflow.Schedule{Cron: "TZ=Europe/Berlin 0 0 * * *"}, "cron", "time_zone does"},
 		"a zone of another way": {asyncflow.Schedule{Cron: "CRON_TZ=UTC @daily"}, "cron", "time_zone does"},
 		"what the parser fears": {asyncflow.Schedule{Cron: "TZ=0"}, "cron", "time_zone does"},
-		"no descriptor":         {asyncflow.Schedule{Cron: "@fortnightly"}, "cron", "unrecognized descriptor"},
+		"no descriptor":         {asyncflow.Schedule{Cron: "@fortnightly"}, "cron", `is "@fortnightly"; it must be @hourly, @daily`},
 		"an unknown zone":       {asyncflow.Schedule{Cron: "@daily", TimeZone: "Europe/Atlantis"}, "time_zone", `is "Europe/Atlantis", which is not a time zone such as Europe/Berlin`},
 		"the node's own zone":   {asyncflow.Schedule{Cron: "@daily", TimeZone: "Local"}, "time_zone", "not a time zone"},
 		"a file":                {asyncflow.Schedule{Cron: "@daily", TimeZone: "../../etc/passwd"}, "time_zone", "not a time zone"},

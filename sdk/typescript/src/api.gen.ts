@@ -11,7 +11,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the task types */
+        /**
+         * List the task types
+         * @description Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
+         */
         get: operations["listTaskTypes"];
         put?: never;
         post?: never;
@@ -31,7 +34,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a task type */
+        /**
+         * Get a task type
+         * @description As it was last applied, with its defaults filled in, and whether it is paused.
+         */
         get: operations["getTaskType"];
         /**
          * Create a task type or make a new version of it
@@ -128,7 +134,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the endpoints */
+        /**
+         * List the endpoints
+         * @description Their settings and how they are doing. Secrets, credentials and keys are never shown.
+         */
         get: operations["listEndpoints"];
         put?: never;
         /**
@@ -156,7 +165,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get an endpoint */
+        /**
+         * Get an endpoint
+         * @description Its settings and how it is doing. Its secret, credentials and keys are never shown.
+         */
         get: operations["getEndpoint"];
         put?: never;
         post?: never;
@@ -258,7 +270,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List tasks of a type, newest first */
+        /**
+         * List tasks of a type, newest first
+         * @description A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
+         */
         get: operations["listTasks"];
         put?: never;
         /**
@@ -348,7 +363,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a task, waiting for its end if asked to */
+        /**
+         * Get a task, waiting for its end if asked to
+         * @description Where it stands, its context, and what came of it. Its attempts are a call of their own.
+         */
         get: operations["getTask"];
         put?: never;
         post?: never;
@@ -466,7 +484,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the schedules */
+        /**
+         * List the schedules
+         * @description Each with its next runs and what became of the last one.
+         */
         get: operations["listSchedules"];
         put?: never;
         post?: never;
@@ -486,7 +507,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a schedule */
+        /**
+         * Get a schedule
+         * @description With its context, its next runs, and what became of the last one.
+         */
         get: operations["getSchedule"];
         /**
          * Create a schedule or make a new version of it
@@ -582,7 +606,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the operations, newest first */
+        /**
+         * List the operations, newest first
+         * @description What cancels or redrives many tasks, running or ended.
+         */
         get: operations["listOperations"];
         put?: never;
         post?: never;
@@ -602,7 +629,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get an operation */
+        /**
+         * Get an operation
+         * @description How many tasks it has looked at and changed so far, and whether it has ended.
+         */
         get: operations["getOperation"];
         put?: never;
         post?: never;
@@ -642,7 +672,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count what is waiting, running and done */
+        /**
+         * Count what is waiting, running and done
+         * @description By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+         */
         get: operations["getStats"];
         put?: never;
         post?: never;
@@ -666,8 +699,9 @@ export interface paths {
         put?: never;
         /**
          * Complete the stage of a delivery
-         * @description Idempotent: the same outcome again is answered with 200 too. An outcome that comes after the attempt's
-         *     time ran out still counts if nobody has started the task again. 409 tells that the attempt is over.
+         * @description Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
+         *     outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
+         *     tells that the attempt is over.
          */
         post: operations["completeTask"];
         delete?: never;
@@ -753,7 +787,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get where alerts go, and what has fired */
+        /**
+         * Get where alerts go, and what has fired
+         * @description The URL and rules as they were set, and the episodes of rules that have fired.
+         */
         get: operations["getAlerts"];
         /**
          * Set up where alerts go, and when
@@ -780,7 +817,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** See the quotas of the tenant, and how much of them is in use */
+        /**
+         * See the quotas of the tenant, and how much of them is in use
+         * @description What the tenant may use, and what it uses now. An operator changes quotas.
+         */
         get: operations["getQuota"];
         put?: never;
         post?: never;
@@ -797,7 +837,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the tenants */
+        /**
+         * List the tenants
+         * @description By name, with their quotas and whether they are suspended or deleted.
+         */
         get: operations["listTenants"];
         put?: never;
         /**
@@ -822,7 +865,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a tenant, with how much it uses of each quota */
+        /**
+         * Get a tenant, with how much it uses of each quota
+         * @description Its quotas, how much of each is in use, and whether it is suspended or deleted.
+         */
         get: operations["getTenant"];
         put?: never;
         post?: never;
@@ -935,7 +981,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the process is alive */
+        /**
+         * Whether the process is alive
+         * @description It says nothing of the database: restart the node if this fails. No token is needed.
+         */
         get: operations["health"];
         put?: never;
         post?: never;
@@ -952,7 +1001,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the node can take requests now */
+        /**
+         * Whether the node can take requests now
+         * @description Send it requests while this answers 200. No token is needed.
+         */
         get: operations["ready"];
         put?: never;
         post?: never;
@@ -969,7 +1021,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** This document */
+        /**
+         * This document
+         * @description As this node serves it, in YAML. No token is needed.
+         */
         get: operations["openapi"];
         put?: never;
         post?: never;
@@ -986,7 +1041,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** This document as JSON */
+        /**
+         * This document as JSON
+         * @description As this node serves it, in JSON. No token is needed.
+         */
         get: operations["openapiJSON"];
         put?: never;
         post?: never;
@@ -1060,7 +1118,8 @@ export interface components {
          */
         Interval: number | number[] | string;
         /**
-         * @description A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage.
+         * @description A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
+         *     type has stages, else 400. A list of one is the same as its number.
          * @example 60
          */
         Priority: number | number[];
@@ -1487,9 +1546,10 @@ export interface components {
             status: components["schemas"]["Status"];
             /**
              * Format: date-time
-             * @description Its place in the order; tasks are leased by this time, oldest first.
+             * @description Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
+             *     task that is running or final.
              */
-            order_time: string;
+            order_time?: string;
             /** @description True where the key stood for this task already. */
             existing?: boolean;
         };
