@@ -62,6 +62,7 @@ type (
 	ListParams = api.ListTasksParams
 
 	Stats     = api.Stats
+	Backlog   = api.Backlog // tasks of a type that are due and wait for the same
 	Rates     = api.Rates
 	StatsList = api.StatsList
 

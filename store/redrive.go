@@ -71,7 +71,7 @@ func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive,
 			}
 			done = append(done, id)
 			counts.final(task.Status, -1)
-			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now)
+			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now, now)
 			return nil
 		})
 	}
