@@ -17,12 +17,16 @@ const (
 type AlertKind string
 
 const (
-	AlertBacklogAge  AlertKind = "backlog_age"  // of a type: how long the first task in order has been due
+	AlertBacklogAge  AlertKind = "backlog_age"  // of a type: how long the oldest task has been due that is not under way
 	AlertFailureRate AlertKind = "failure_rate" // of a type: the share of its attempts that were not done
 
 	// AlertEndpointFailing is of an endpoint, by "type/stage/id": the share of its attempts
 	// that it failed (Outcome.EndpointFailed).
 	AlertEndpointFailing AlertKind = "endpoint_failing"
+
+	// AlertEndpointMissing is of a stage, by "type/stage", that has no endpoint which gets
+	// deliveries: how long the oldest of its tasks has been due.
+	AlertEndpointMissing AlertKind = "endpoint_missing"
 
 	// Those of the operator.
 
@@ -36,6 +40,10 @@ const FailureWindow = 5 * time.Minute
 
 // DefaultFailureAttempts is the least attempts in the window that say something.
 const DefaultFailureAttempts = 20
+
+// EndpointMissingLimit is that of AlertEndpointMissing, which every tenant with alerts has:
+// whoever makes a type has that long to register its endpoints.
+const EndpointMissingLimit = time.Minute
 
 // Limits of the operator's alerts.
 const (

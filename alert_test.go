@@ -51,6 +51,11 @@ func TestFollowEpisodes(t *testing.T) {
 	read := func(subject string, value float64) asyncflow.AlertReading {
 		return asyncflow.AlertReading{Alert: asyncflow.AlertBacklogAge, Subject: subject, Value: value, Limit: 300}
 	}
+	open := func(subject string) asyncflow.AlertReading {
+		r := read(subject, 0)
+		r.Open = true
+		return r
+	}
 	going := asyncflow.Episode{ID: "1", AlertReading: read("mail", 310), Since: start}
 	calm := func(e asyncflow.Episode, since time.Time) asyncflow.Episode { e.Below = since; return e }
 	over := func(e asyncflow.Episode, when time.Time, value float64) asyncflow.Episode {
@@ -77,6 +82,9 @@ func TestFollowEpisodes(t *testing.T) {
 		{"it isn't measured any more", []asyncflow.Episode{going}, nil, at(30), nil, []asyncflow.Episode{calm(going, at(30))}},
 		{"below, for not long enough", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{read("mail", 10)}, at(89), nil, nil},
 		{"it gets over again", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{read("mail", 300)}, at(89), nil, []asyncflow.Episode{going}},
+		{"too little to measure while the circuit is open", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{open("mail")}, at(90), nil,
+			[]asyncflow.Episode{going}},
+		{"that begins nothing", nil, []asyncflow.AlertReading{open("mail")}, at(0), nil, nil},
 		{"below for a minute", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{read("mail", 10)}, at(90), nil,
 			[]asyncflow.Episode{over(calm(going, at(30)), at(90), 10)}},
 	} {
@@ -98,6 +106,7 @@ func TestNotices(t *testing.T) {
 		{asyncflow.AlertBacklogAge, "mail", `"tenant":"acme","type":"mail"`},
 		{asyncflow.AlertFailureRate, "mail", `"tenant":"acme","type":"mail"`},
 		{asyncflow.AlertEndpointFailing, "mail/send/0190", `"tenant":"acme","type":"mail","stage":"send","endpoint":"0190"`},
+		{asyncflow.AlertEndpointMissing, "mail/send", `"tenant":"acme","type":"mail","stage":"send"`},
 		{asyncflow.AlertNodeGone, "host/1/x", `"node":"host/1/x"`},
 		{asyncflow.AlertJobOverdue, "rescue", `"job":"rescue"`},
 		{asyncflow.AlertRollOverdue, "other/mail", `"tenant":"other","type":"mail"`},

@@ -6,12 +6,18 @@ import (
 	"time"
 )
 
-// AlertReading is what was measured of a subject: a task type, an endpoint by
-// "type/stage/id", a node, a job, or "tenant/type". Its unit is seconds, or a share of 1.
+// AlertReading is what was measured of a subject: a task type, a stage by "type/stage", an
+// endpoint by "type/stage/id", a node, a job, or "tenant/type". Its unit is seconds, or a
+// share of 1.
 type AlertReading struct {
 	Alert        AlertKind
 	Subject      string
 	Value, Limit float64
+	// WaitsFor is why the task isn't under way that the value is of, if it is a task's.
+	WaitsFor WaitReason
+	// Open says that there is too little to measure while an endpoint gets nothing: that
+	// begins no episode, and ends none.
+	Open bool
 }
 
 func (r AlertReading) over() bool { return r.Value >= r.Limit }
@@ -36,7 +42,7 @@ const EpisodeCalm = time.Minute
 
 // FollowEpisodes holds the readings of a moment against the episodes that go on, and
 // returns the readings that begin new ones, and those of the old ones that have changed.
-// What isn't measured any more is below its limit.
+// What isn't measured any more is below its limit, unless it is Open.
 func FollowEpisodes(open []Episode, readings []AlertReading, at time.Time) (begun []AlertReading, changed []Episode) {
 	type subject struct {
 		AlertKind
@@ -51,12 +57,12 @@ func FollowEpisodes(open []Episode, readings []AlertReading, at time.Time) (begu
 		key := subject{e.Alert, e.Subject}
 		going[key] = true
 		r, measured := now[key]
-		if next := e.follow(r.Value, measured && r.over(), at); next != e {
+		if next := e.follow(r.Value, measured && (r.Open || r.over()), at); next != e {
 			changed = append(changed, next)
 		}
 	}
 	for _, r := range readings {
-		if r.over() && !going[subject{r.Alert, r.Subject}] {
+		if !r.Open && r.over() && !going[subject{r.Alert, r.Subject}] {
 			begun = append(begun, r)
 		}
 	}
@@ -94,6 +100,7 @@ type notice struct {
 	Endpoint   string     `json:"endpoint,omitempty"`
 	Node       string     `json:"node,omitempty"`
 	Job        string     `json:"job,omitempty"`
+	WaitsFor   WaitReason `json:"waits_for,omitempty"`
 	Since      time.Time  `json:"since"`
 	ResolvedAt time.Time  `json:"resolved_at,omitzero"`
 	Value      float64    `json:"value"`
@@ -103,7 +110,7 @@ type notice struct {
 
 // Notice returns what the task that tells of an episode says: the same bytes each time.
 func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
-	n := notice{Alert: e.Alert, State: state, Since: e.Since.UTC(), Value: e.Value, Limit: e.Limit, Episode: e.ID}
+	n := notice{Alert: e.Alert, State: state, Since: e.Since.UTC(), Value: e.Value, Limit: e.Limit, WaitsFor: e.WaitsFor, Episode: e.ID}
 	switch e.Alert {
 	case AlertNodeGone:
 		n.Node = e.Subject
@@ -111,6 +118,9 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 		n.Job = e.Subject
 	case AlertRollOverdue:
 		n.Tenant, n.Type, _ = strings.Cut(e.Subject, "/")
+	case AlertEndpointMissing:
+		n.Tenant = tenant
+		n.Type, n.Stage, _ = strings.Cut(e.Subject, "/")
 	case AlertEndpointFailing:
 		n.Tenant = tenant
 		n.Type, n.Endpoint, _ = strings.Cut(e.Subject, "/")

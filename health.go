@@ -67,6 +67,13 @@ func (h Health) At(now time.Time) HealthState {
 	return h.State
 }
 
+// Failing reports whether the endpoint gets nothing, or one task at a time to try it, since
+// its attempts have failed or it answered 410; not since it asked for some time. (Only after
+// failures it is open for just the pause.)
+func (h Health) Failing() bool {
+	return h.State == HealthDisabled || h.State == HealthOpen && h.Pause > 0 && h.Until.Equal(h.Since.Add(h.Pause))
+}
+
 // Unbounded is a Room without bound.
 const Unbounded = -1
 

@@ -99,3 +99,20 @@ func TestEndpointFailed(t *testing.T) {
 		assert.Equal(t, tc.failed, tc.EndpointFailed(), name)
 	}
 }
+
+// Failing is an endpoint that gets nothing after failures, not one that asked for some time.
+func TestHealthFailing(t *testing.T) {
+	t.Parallel()
+	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}
+	var h asyncflow.Health
+	assert.False(t, h.Failing())
+	failed := h.Failed(refused, asyncflow.FailuresToOpen, now, now)
+	assert.True(t, failed.Failing())
+	later := failed.Until.Add(time.Second)
+	assert.True(t, failed.Failed(refused, 1, failed.Until, later).Failing())
+	busy := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 503, RetryAfter: time.Minute}
+	assert.False(t, h.Failed(busy, 1, now, now).Failing())
+	assert.False(t, failed.Failed(busy, 1, failed.Until, later).Failing())
+	assert.False(t, failed.Answered(failed.Until, later).Failing())
+	assert.True(t, h.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410}, 1, now, now).Failing())
+}

@@ -180,6 +180,10 @@ type (
 	// one has been due. Its fields are those of [api.Stats].
 	Stats = api.Stats
 
+	// Backlog counts the tasks of a type that are due and wait for the same thing. Its fields
+	// are those of [api.Backlog].
+	Backlog = api.Backlog
+
 	// Rates are tasks a second, over the last minute. Its fields are those of [api.Rates].
 	Rates = api.Rates
 

@@ -110,50 +110,13 @@ func (g *Governor) readings(ctx context.Context, tenant string, rules asyncflow.
 		}
 	}
 	operator := tenant == asyncflow.OperatorTenant
-	measure(rules.BacklogAge > 0, func() ([]asyncflow.AlertReading, error) { return g.backlogAges(ctx, tenant, rules, at) })
+	measure(true, func() ([]asyncflow.AlertReading, error) { return g.backlogs(ctx, tenant, rules, at) })
 	measure(rules.FailureRate > 0, func() ([]asyncflow.AlertReading, error) { return g.failureRates(ctx, tenant, rules, at) })
 	measure(rules.EndpointFailureRate > 0, func() ([]asyncflow.AlertReading, error) { return g.endpointFailures(ctx, tenant, rules, at) })
 	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.silentNodes(ctx, at) })
 	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.overdueJobs(ctx, at) })
 	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.overdueRolls(ctx, at) })
 	return all, errors.Join(errs...)
-}
-
-// backlogAges are of the types that aren't paused.
-func (g *Governor) backlogAges(ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time) ([]asyncflow.AlertReading, error) {
-	stats, err := g.store.Stats(ctx, tenant, "")
-	var all []asyncflow.AlertReading
-	for _, s := range stats {
-		if s.Type != asyncflow.AlertType && !s.Paused && !s.OldestDue.IsZero() {
-			all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertBacklogAge, Subject: s.Type,
-				Value: seconds(at.Sub(s.OldestDue)), Limit: rules.BacklogAge.Std().Seconds()})
-		}
-	}
-	return all, err
-}
-
-func (g *Governor) failureRates(ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time) ([]asyncflow.AlertReading, error) {
-	types, err := g.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
-	var all []asyncflow.AlertReading
-	for name, f := range types {
-		if name != asyncflow.AlertType && rules.Enough(f.Attempts) {
-			all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertFailureRate, Subject: name,
-				Value: float64(f.Failures) / float64(f.Attempts), Limit: rules.FailureRate})
-		}
-	}
-	return all, err
-}
-
-func (g *Governor) endpointFailures(ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time) ([]asyncflow.AlertReading, error) {
-	endpoints, err := g.store.EndpointFailures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
-	var all []asyncflow.AlertReading
-	for _, e := range endpoints {
-		if e.Type != asyncflow.AlertType && rules.Enough(e.Attempts) {
-			all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertEndpointFailing, Subject: e.Type + "/" + e.Stage + "/" + e.ID,
-				Value: float64(e.Failures) / float64(e.Attempts), Limit: rules.EndpointFailureRate})
-		}
-	}
-	return all, err
 }
 
 func (g *Governor) silentNodes(ctx context.Context, at time.Time) ([]asyncflow.AlertReading, error) {

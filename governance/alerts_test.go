@@ -38,6 +38,7 @@ func (b *bundle) turn(t *testing.T, url, tenant string) int {
 
 type told struct {
 	Alert, State, Type, Stage, Endpoint, Node, Job, Tenant, Episode string
+	WaitsFor                                                        string `json:"waits_for"`
 	Value, Limit                                                    float64
 }
 
@@ -95,7 +96,7 @@ func TestBacklogAlert(t *testing.T) {
 	first := notices[0]
 	assert.InDelta(t, 400, first.Value, 30)
 	first.Value = 0
-	assert.Equal(t, told{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300, Episode: first.Episode}, first)
+	assert.Equal(t, told{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300, WaitsFor: "endpoint", Episode: first.Episode}, first)
 
 	exec(t, url, `UPDATE tenant_acme.alert_episodes SET firing_task = NULL`) // a node died right after the submit
 	require.Equal(t, 1, b.turn(t, url, tenant))

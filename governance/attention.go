@@ -2,6 +2,7 @@ package governance
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -21,20 +22,24 @@ const sweep = asyncflow.Soon * 4 / 5
 // ends: both are told of, too. News that got lost are made good by the sweep.
 type attention struct {
 	all bool // there are no news from other nodes: all types are always looked at
+	now func() time.Time
 
 	mu    sync.Mutex
-	heard map[store.TypeKey]time.Time // since the last look, and when it is to be looked at
+	heard map[store.TypeKey]bool      // something has happened since the last look
+	ahead map[store.TypeKey]time.Time // something will, at a time that was told
 	seen  map[store.TypeKey]sight
 }
 
 // sight is what was seen of a type.
 type sight struct {
 	store.Overview
+	at    time.Time // when it was seen
 	again time.Time // when it is to be looked at, whatever happens
 }
 
 func newAttention(s *store.Store) *attention {
-	a := &attention{all: !s.Notified(), heard: map[store.TypeKey]time.Time{}, seen: map[store.TypeKey]sight{}}
+	a := &attention{all: !s.Notified(), now: s.Clock.Now, heard: map[store.TypeKey]bool{}, ahead: map[store.TypeKey]time.Time{},
+		seen: map[store.TypeKey]sight{}}
 	s.Wakeups.Subscribe(a.hear, a.forget)
 	return a
 }
@@ -43,8 +48,10 @@ func newAttention(s *store.Store) *attention {
 func (a *attention) hear(key store.TypeKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known, ok := a.heard[key]; !ok || at.Before(known) {
-		a.heard[key] = at
+	if !at.After(a.now()) {
+		a.heard[key] = true
+	} else if known, ok := a.ahead[key]; !ok || at.Before(known) {
+		a.ahead[key] = at
 	}
 }
 
@@ -56,29 +63,36 @@ func (a *attention) forget() {
 }
 
 // pick returns the names of those types of a tenant that are worth a look. What is heard
-// of them from now on makes them so again.
-func (a *attention) pick(types map[string]*store.Type, now time.Time) []string {
+// of them from now on makes them so again. A type that goes on being worth it is looked at
+// once in a while; at once, when a lease runs out, or at a time that was told.
+func (a *attention) pick(types map[string]*store.Type, now time.Time, every time.Duration) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var names []string
 	for name, t := range types {
 		seen, known := a.seen[t.Key()]
-		at, heard := a.heard[t.Key()]
-		heard = heard && !at.After(now)
-		if a.all || !known || heard || seen.busy(t, now) {
-			names = append(names, name)
+		at, told := a.ahead[t.Key()]
+		told = told && !at.After(now)
+		worth := a.all || a.heard[t.Key()] || seen.busy(t, now)
+		if known && !told && !seen.runsOut(now) && !(worth && now.Sub(seen.at) >= every) {
+			continue
 		}
-		if heard {
-			delete(a.heard, t.Key())
+		names = append(names, name)
+		delete(a.heard, t.Key())
+		if told {
+			delete(a.ahead, t.Key())
 		}
 	}
 	return names
 }
 
-// busy tells whether there is, or was, something that may need governance. Leases need it
-// when the first one runs out: of those that are made later there is news.
+// runsOut reports whether a lease has run out, as far as was seen. Of leases that are made
+// later there is news.
+func (s sight) runsOut(now time.Time) bool { return !s.Lease.IsZero() && !now.Before(s.Lease) }
+
+// busy tells whether there is, or was, something that may need governance.
 func (s sight) busy(t *store.Type, now time.Time) bool {
-	return !s.Lease.IsZero() && !now.Before(s.Lease) || !s.Ready.IsZero() || !now.Before(s.again) ||
+	return s.runsOut(now) || !s.Ready.IsZero() || !now.Before(s.again) ||
 		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) ||
 		len(s.Held) > 0 && t.Guarded(now) || len(served(t, s.Held, now)) > 0 || s.HeldKeys
 }
@@ -95,7 +109,7 @@ func (a *attention) keep(tenant string, picked []string, overviews []store.Overv
 	for _, o := range overviews {
 		key := o.Type.Key()
 		o.Type = nil // it gets old
-		a.seen[key] = sight{o, again}
+		a.seen[key] = sight{o, now, again}
 	}
 }
 
@@ -103,22 +117,16 @@ func (a *attention) keep(tenant string, picked []string, overviews []store.Overv
 func (a *attention) tidy(tenants map[string]map[string]*store.Type) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for key := range a.seen {
-		if tenants[key.Tenant][key.Type] == nil {
-			delete(a.seen, key)
-		}
-	}
-	for key := range a.heard {
-		if tenants[key.Tenant][key.Type] == nil {
-			delete(a.heard, key)
-		}
-	}
+	gone := func(key store.TypeKey) bool { return tenants[key.Tenant][key.Type] == nil }
+	maps.DeleteFunc(a.seen, func(key store.TypeKey, _ sight) bool { return gone(key) })
+	maps.DeleteFunc(a.heard, func(key store.TypeKey, _ bool) bool { return gone(key) })
+	maps.DeleteFunc(a.ahead, func(key store.TypeKey, _ time.Time) bool { return gone(key) })
 }
 
-// overviews looks at those types of a tenant that are worth it.
-func (g *Governor) overviews(ctx context.Context, tenant string) ([]store.Overview, error) {
+// overviews looks at those types of a tenant that are worth it, and were not looked at lately.
+func (g *Governor) overviews(ctx context.Context, tenant string, every time.Duration) ([]store.Overview, error) {
 	now := g.store.Clock.Now()
-	names := g.attention.pick(g.store.Catalog.Tenants()[tenant], now)
+	names := g.attention.pick(g.store.Catalog.Tenants()[tenant], now, every)
 	seen, err := g.store.Overviews(ctx, tenant, names)
 	g.attention.keep(tenant, names, seen, now)
 	return seen, err

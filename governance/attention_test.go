@@ -20,9 +20,10 @@ func TestAttention(t *testing.T) {
 	for _, name := range []string{"idle", "leased", "ready", "soon", "far", "held"} {
 		types[name] = &store.Type{Tenant: "acme", StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
-	a := &attention{heard: map[store.TypeKey]time.Time{}, seen: map[store.TypeKey]sight{}}
+	a := &attention{now: func() time.Time { return now }, heard: map[store.TypeKey]bool{}, ahead: map[store.TypeKey]time.Time{},
+		seen: map[store.TypeKey]sight{}}
 	pick := func(at time.Time) []string {
-		names := a.pick(types, at)
+		names := a.pick(types, at, 0)
 		slices.Sort(names)
 		return names
 	}
@@ -55,9 +56,23 @@ func TestAttention(t *testing.T) {
 	look(now)
 	a.all = true
 	assert.Equal(t, all, pick(now), "without news from other nodes")
+	a.all = false
+	look(now)
+	every := func(at time.Time) []string { return slices.Sorted(slices.Values(a.pick(types, at, 3*time.Second))) }
+	a.hear(types["far"].Key(), now)
+	a.hear(types["held"].Key(), now.Add(time.Second))
+	a.hear(types["held"].Key(), now.Add(time.Hour))
+	assert.Empty(t, every(now.Add(time.Second-1)), "they were looked at a moment ago")
+	assert.Equal(t, []string{"held"}, every(now.Add(time.Second)), "at the time that was told")
+	assert.Empty(t, every(now.Add(2*time.Second)))
+	assert.Equal(t, []string{"far", "ready", "soon"}, every(now.Add(3*time.Second)), "what was heard isn't forgotten")
+	a.keep("acme", []string{"ready", "leased"}, []store.Overview{{Type: types["ready"], Ready: now}, {Type: types["leased"], Lease: now.Add(time.Second)}}, now)
+	assert.Equal(t, []string{"leased"}, every(now.Add(time.Second)), "its lease runs out")
+
 	a.hear(types["idle"].Key(), now)
 	a.tidy(map[string]map[string]*store.Type{"acme": {"far": types["far"]}})
 	assert.Len(t, a.seen, 1)
 	assert.Empty(t, a.heard)
+	assert.Empty(t, a.ahead)
 	assert.Less(t, sweep, asyncflow.Soon)
 }

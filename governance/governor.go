@@ -50,7 +50,7 @@ type Job struct {
 // compile.
 func (g *Governor) standardJobs() []Job {
 	return []Job{
-		{"rescue", "@every 3s", g.rescue, g.lookRescue},
+		{"rescue", "@every 1s", g.rescue, g.lookRescue},
 		{"promote", "@every 10s", g.promote, g.lookPromote},
 		{"vacuum", "@every 2s", g.vacuum, g.lookVacuum},
 		{"roll", "@every 5s", g.roll, g.lookRoll},

@@ -11,9 +11,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// rescueLook is how often rescue looks at types that have something to do: it runs more often,
+// for those of which it knows that a lease has run out.
+const rescueLook = 3 * time.Second
+
 // rescue ends the leases that ran out, of all types.
 func (g *Governor) rescue(ctx context.Context) (int, error) {
-	return g.eachType(ctx, func(o store.Overview) (int, error) {
+	return g.eachType(ctx, rescueLook, func(o store.Overview) (int, error) {
 		if o.Lease.IsZero() || o.Lease.After(g.store.Clock.Now()) {
 			return 0, nil
 		}
@@ -25,7 +29,7 @@ func (g *Governor) rescue(ctx context.Context) (int, error) {
 // flow key has room, to ready. It also wakes dispatchers for what has been due for a
 // while: the news of it was lost.
 func (g *Governor) promote(ctx context.Context) (int, error) {
-	return g.eachType(ctx, func(o store.Overview) (int, error) {
+	return g.eachType(ctx, 0, func(o store.Overview) (int, error) {
 		now := g.store.Clock.Now()
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
@@ -156,13 +160,13 @@ func (g *Governor) lookForgetAudit(ctx context.Context, tenant string) (int, err
 	return g.store.LookForgetAudit(ctx, tenant, g.audit)
 }
 
-// eachType calls do for each type of each tenant that is worth a look, and adds up. One
-// type's failure doesn't keep the others from their turn.
-func (g *Governor) eachType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {
+// eachType calls do for each type of each tenant that is worth a look, and adds up; see pick
+// for every. One type's failure doesn't keep the others from their turn.
+func (g *Governor) eachType(ctx context.Context, every time.Duration, do func(store.Overview) (int, error)) (int, error) {
 	var sum int
 	var errs []error
 	for tenant := range g.store.Catalog.Tenants() {
-		overviews, err := g.overviews(ctx, tenant)
+		overviews, err := g.overviews(ctx, tenant, every)
 		errs = append(errs, err)
 		for _, o := range overviews {
 			n, err := do(o)

@@ -59,7 +59,7 @@ func (g *Governor) lookForget(ctx context.Context) ([]store.Due, error) {
 // lookTypes looks at each type of each tenant.
 func (g *Governor) lookTypes(ctx context.Context, look func(store.Overview) (int, error)) ([]store.Due, error) {
 	var all []store.Due
-	_, err := g.eachType(ctx, func(o store.Overview) (int, error) {
+	_, err := g.eachType(ctx, 0, func(o store.Overview) (int, error) {
 		n, err := look(o)
 		all = append(all, store.Due{Tenant: o.Type.Tenant, Type: o.Type.Name, Rows: n})
 		return n, err
@@ -99,5 +99,5 @@ func (g *Governor) ByHand() *Governor {
 }
 
 func (g *Governor) vacuumAll(ctx context.Context) (int, error) {
-	return g.eachType(ctx, func(o store.Overview) (int, error) { return 1, g.store.VacuumType(ctx, o.Type) })
+	return g.eachType(ctx, 0, func(o store.Overview) (int, error) { return 1, g.store.VacuumType(ctx, o.Type) })
 }

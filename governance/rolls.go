@@ -13,7 +13,7 @@ import (
 const spread = 3 * time.Second
 
 // roll opens rolls that are due, and takes those that are not open any more on their way:
-// sealed, drained, cleared, dropped. It returns how many steps it took.
+// sealed, drained, cleared, idle, dropped. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
 	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
@@ -98,7 +98,9 @@ func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
 		return func(ctx context.Context) (bool, error) { return g.store.DrainRoll(ctx, t) }
 	case !r.ReadyDropped && g.since(r.DrainedAt) >= spread:
 		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, t, r.Position) }
-	case r.ReadyDropped && oldest && g.since(r.SealedAt) > t.Retention.Std():
+	case r.ReadyDropped && r.IdleSince.IsZero():
+		return func(ctx context.Context) (bool, error) { return g.store.IdleRoll(ctx, t, r.Position) }
+	case r.ReadyDropped && oldest && g.since(r.IdleSince) > t.Retention.Std():
 		return func(ctx context.Context) (bool, error) {
 			return g.store.DropRoll(ctx, t, g.store.Clock.Now().Add(-t.Retention.Std()))
 		}

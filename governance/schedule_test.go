@@ -74,7 +74,7 @@ func TestStatus(t *testing.T) {
 	before, err := governance.ReadStatus(t.Context(), b.Store)
 	require.NoError(t, err)
 	require.Len(t, before.Jobs, len(b.gov.Jobs()))
-	assert.Equal(t, "@every 3s", before.Jobs[0].Spec, "its own, while no node has announced another")
+	assert.Equal(t, "@every 1s", before.Jobs[0].Spec, "its own, while no node has announced another")
 	b.start(t, b.gov.Jobs()...)
 	require.Eventually(t, func() bool { return !b.recorded(t, "promote").Started.IsZero() }, patience, 10*time.Millisecond)
 	status, err := governance.ReadStatus(t.Context(), b.Store)

@@ -51,8 +51,12 @@ type acceptedLease struct {
 }
 
 func (a *acceptedLease) extension() extendItem {
-	return extendItem{a.ID.Number, a.Seq, a.deadline, &a.Until, func(_ bool, err error) { a.written(err) }}
+	return extendItem{a.ID.Number, a.Seq, a.deadline, &a.Until, a.sooner(), func(_ bool, err error) { a.written(err) }}
 }
+
+// sooner reports whether the lease ends sooner by the 202: the stage has less time for
+// processing than for the delivery.
+func (a *acceptedLease) sooner() bool { return a.deadline.Before(a.Until) }
 
 // acceptedDue says when a lease is to be extended.
 type acceptedDue struct {
@@ -69,8 +73,9 @@ func newAccepted() *accepted {
 }
 
 // Accept takes in that the delivery of a lease was answered with 202: the lease is
-// extended until deadline, unless a report or a heartbeat comes within some seconds. If it
-// is, written is called with how that went.
+// extended until deadline, unless a report or a heartbeat comes within some seconds. One that
+// ends sooner by that is written at once: nobody may take it to stand for longer. Whenever it
+// is written, written is called with how that went.
 func (s *Store) Accept(tenant string, l asyncflow.Lease, deadline time.Time, written func(error)) {
 	l.Context = nil // it would stay in memory
 	key := acceptedKeyOf(tenant, l.ID, l.Seq)
@@ -83,7 +88,7 @@ func (s *Store) Accept(tenant string, l asyncflow.Lease, deadline time.Time, wri
 		s.accepted.leases.Remove(oldest)
 	}
 	s.accepted.leases.Add(key, a)
-	if l.Until.Sub(s.Clock.Now()) < s.accepted.wait+acceptedMargin {
+	if a.sooner() || l.Until.Sub(s.Clock.Now()) < s.accepted.wait+acceptedMargin {
 		s.extendAccepted(key)
 		return
 	}

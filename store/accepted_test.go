@@ -157,3 +157,31 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
 	require.NoError(t, <-written)
 }
+
+// A stage may have less time for processing than for its delivery. Then the lease ends sooner
+// by the 202, which is written at once, and told to those who look for leases that run out.
+func TestAcceptOfAShortStage(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages[0].Timeout, spec.Stages[0].MaxProcessingTime = asyncflow.Duration(5*time.Minute), asyncflow.Duration(time.Minute)
+	pipe := b.put(spec)
+	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "accepting", Pool: 2, HotPool: 2, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	s.SetAcceptedWait(4 * time.Minute)
+	told := make(chan time.Time, 10)
+	s.Wakeups.Subscribe(func(key store.TypeKey, at time.Time) { told <- at }, func() {})
+	b.submit(newTask(`1`))
+	l := b.lease(pipe, 1)[0]
+	deadline := b.Clock.Now().Add(time.Minute)
+	written := make(chan error, 1)
+	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	select {
+	case err := <-written:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Fatal("it is not written at once")
+	}
+	assert.WithinDuration(t, deadline, b.until(), time.Microsecond)
+	assert.Equal(t, deadline, <-told)
+	s.Close()
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -43,6 +44,7 @@ type Admission interface {
 type candidate struct {
 	asyncflow.Lease // its Options are read later
 	key             string
+	placed          time.Time            // when it got to its place
 	held            asyncflow.WaitReason // what keeps it; "": nothing
 	back            bool                 // nothing does, but there are too many
 }

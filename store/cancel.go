@@ -180,31 +180,34 @@ func without(ids, others []int64) []int64 {
 }
 
 // takeResting deletes a task's token row from wait or ready, and returns it as a lease
-// with what it waited for; pgx.ErrNoRows when it is in neither.
-func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (l asyncflow.Lease, reason asyncflow.WaitReason, err error) {
-	l.ID = id
+// with what it waited for and when it got to its place; pgx.ErrNoRows when it is in neither.
+func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (c candidate, err error) {
+	c.ID = id
 	take := func(position int, sql string, args ...any) error {
-		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).Scan(&l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &reason)
-		l.Stage, l.Attempt = t.Place(l.Stage, l.Attempt)
+		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).
+			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.placed, &c.held)
+		c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
 		return err
 	}
-	err = take(0, `DELETE FROM {wait} WHERE id = $1 RETURNING seq, stage, attempt, order_time, reason`, id.Number)
+	err = take(0, `DELETE FROM {wait} WHERE id = $1
+		RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), reason`, id.Number)
 	if err != pgx.ErrNoRows {
-		return l, reason, err
+		return c, err
 	}
 	var order time.Time // ready has no index by id; the last journal row or the task tells its place
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
 		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.id = t.id ORDER BY j.seq DESC LIMIT 1), t.order_time)
 		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&order)
 	if err != nil {
-		return l, "", err
+		return c, err
 	}
 	err = pgx.ErrNoRows
 	for p := t.Begin; p <= t.End; p++ {
-		err = take(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2 RETURNING seq, stage, attempt, order_time, ''`, order, id.Number)
+		err = take(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2
+			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order, id.Number)
 		if err != pgx.ErrNoRows {
 			break
 		}
 	}
-	return l, "", err
+	return c, err
 }

@@ -18,7 +18,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	collect := func(rows pgx.Rows) error {
 		c := candidate{}
 		c.ID.Type = t.Name
-		_, err := pgx.ForEachRow(rows, []any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key, &c.placed}, func() error {
 			one := c
 			one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
 			if t.Flow == nil {
@@ -35,7 +35,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 			b.Queue(t.tables.at(0, takeHeldSQL), stage, room).Query(collect)
 		}
 	}
-	b.Queue(t.tables.at(from, takeKeyedReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeFullReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
 		before := len(found)
 		err := collect(rows)
 		looked = len(found) - before
@@ -61,10 +61,10 @@ WITH c AS MATERIALIZED (
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, '')`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), coalesce(w.since, w.order_time)`
 
-// takeKeyedReadySQL is takeReadySQL with the flow keys.
-const takeKeyedReadySQL = takeReadySQL + `, coalesce(r.key, '')`
+// takeFullReadySQL is takeReadySQL with the flow keys, and when tasks got to their places.
+const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since, r.order_time)`
 
 // queueJudged writes the leases of those candidates that nothing keeps, and files the
 // others under what does. back is the least order_time of those that go back into ready.
@@ -80,7 +80,7 @@ func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.T
 		if c.back {
 			v.Kind = asyncflow.Return
 		}
-		held.add(c.ID.Number, c.Seq, c.key, v, now)
+		held.add(c.ID.Number, c.Seq, c.key, v, c.placed, now)
 	}
 	held.queue(b, t)
 	if len(leases) == 0 {

@@ -51,7 +51,7 @@ func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p a
 		if err != nil {
 			return err
 		}
-		l, reason, err := takeResting(ctx, tx, t, id)
+		c, err := takeResting(ctx, tx, t, id)
 		if err != nil {
 			return err
 		}
@@ -59,12 +59,12 @@ func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p a
 		if err != nil {
 			return err
 		}
-		if l.Seq > maxSeq {
+		if c.Seq > maxSeq {
 			return journalFull(id)
 		}
-		l.Options = placed.options
+		c.Options = placed.options
 		now := s.Clock.Now()
-		return writeChange(ctx, tx, t, l, reason, p, placed.at, now, ts)
+		return writeChange(ctx, tx, t, c, p, placed.at, now, ts)
 	})
 	switch {
 	case err == pgx.ErrNoRows: // it has just moved on, or is final
@@ -94,11 +94,16 @@ func readPlaced(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (p
 
 // writeChange writes the journal row of a change, which keeps the error of the attempt
 // before, and the token row that follows.
-func writeChange(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, reason asyncflow.WaitReason, p asyncflow.Patch, at, now time.Time, ts *tokens) error {
+func writeChange(ctx context.Context, tx pgx.Tx, t *Type, c candidate, p asyncflow.Patch, at, now time.Time, ts *tokens) error {
+	l := c.Lease
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt, OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
-	if p.RunAt.IsZero() && reason != "" { // it goes on waiting for that
-		v.Reason = reason
-		if reason == asyncflow.WaitEndpoint {
+	placed := now
+	if p.RunAt.IsZero() {
+		placed = c.placed
+	}
+	if p.RunAt.IsZero() && c.held != "" { // it goes on waiting for that
+		v.Reason = c.held
+		if c.held == asyncflow.WaitEndpoint {
 			v.Kind = asyncflow.Park
 		}
 	}
@@ -117,7 +122,7 @@ func writeChange(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, rea
 	if err != nil {
 		return err
 	}
-	ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now)
+	ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, placed, now)
 	b := &pgx.Batch{}
 	ts.queue(b, t)
 	return tx.SendBatch(ctx, b).Close()

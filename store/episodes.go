@@ -17,7 +17,7 @@ const EpisodesKept = 30 * 24 * time.Hour
 const maxEpisodes = 200
 
 const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, below, resolved_at, coalesce(resolved_value, 0),
-	coalesce(firing_task, ''), coalesce(resolved_task, '') FROM `
+	coalesce(firing_task, ''), coalesce(resolved_task, ''), coalesce(waits_for, '') FROM `
 
 // Episodes returns a tenant's episodes, newest first: those that go on and those of the
 // last 30 days, 200 at most.
@@ -43,7 +43,8 @@ func readEpisodes(ctx context.Context, q querier, sql string, args ...any) ([]as
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
 		var below, resolved *time.Time
-		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved, &e.ResolvedValue, &e.FiringTask, &e.ResolvedTask)
+		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved, &e.ResolvedValue,
+			&e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
 		e.Below, e.Resolved = orZero(below), orZero(resolved)
 		return e, err
 	})
@@ -75,8 +76,9 @@ func (s *Store) ObserveAlerts(ctx context.Context, tenant string, readings []asy
 				e.ID, orNull(e.Below), orNull(e.Resolved), orNull(e.ResolvedValue))
 		}
 		for _, r := range begun {
-			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value, bound) VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7)`,
-				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit)
+			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value, bound, waits_for)
+				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
+				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit, string(r.WaitsFor))
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})

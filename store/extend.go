@@ -17,14 +17,16 @@ type extendItem struct {
 	seq   int
 	until time.Time
 	had   *time.Time // only if the lease still has this end; nil: whichever
-	done  func(stands bool, err error)
+	// sooner says that the lease ends sooner than it would have.
+	sooner bool
+	done   func(stands bool, err error)
 }
 
-// Extend moves the time of a lease, if it still stands, and calls done with
-// whether it does.
+// Extend moves the time of a lease, if it still stands, and calls done with whether it does.
+// Governance hears of one that ends sooner by that.
 func (s *Store) Extend(tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error)) {
 	s.accepted.extended(acceptedKeyOf(tenant, l.ID, l.Seq))
-	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, nil, done})
+	s.extends.add(TypeKey{tenant, l.ID.Type}, extendItem{l.ID.Number, l.Seq, until, nil, until.Before(l.Until), done})
 }
 
 func (s *Store) writeExtends(ctx context.Context, key TypeKey, items []extendItem) {
@@ -34,10 +36,25 @@ func (s *Store) writeExtends(ctx context.Context, key TypeKey, items []extendIte
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.seq, b.seq), a.rank()-b.rank(), a.until.Compare(b.until))
 	})
 	standing, err := s.extendLeases(ctx, key, items)
+	s.Wakeups.Announce(key, soonest(items, s.Clock.Now()))
 	for _, item := range items {
 		s.watched.tell(key, item.id)
 		item.done(standing[leaseKey{item.id, int16(item.seq)}], err)
 	}
+}
+
+// soonest returns when the first lease ends of those that end sooner by some items: ahead, so
+// that governance takes it for a time to look at; zero: none does.
+func soonest(items []extendItem, now time.Time) (at time.Time) {
+	for _, item := range items {
+		if item.sooner && (at.IsZero() || item.until.Before(at)) {
+			at = item.until
+		}
+	}
+	if ahead := now.Add(time.Millisecond); !at.IsZero() && at.Before(ahead) {
+		return ahead
+	}
+	return at
 }
 
 // rank orders the items of a lease: one with a condition gives way to those without.

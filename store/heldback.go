@@ -19,40 +19,67 @@ import (
 // heldBack returns what keeps the tasks of a type that are due from being leased now: a
 // limit without room, else WaitCapacity.
 func (s *Store) heldBack(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
-	var quotas asyncflow.Quotas
-	if tenant, ok := s.Catalog.Tenant(t.Tenant); ok {
-		quotas = tenant.Quotas
+	if why, err := s.heldByType(ctx, t); err != nil || why != "" {
+		return why, err
 	}
-	own, all := []*Type{t}, slices.Collect(maps.Values(s.Catalog.Tenants()[t.Tenant]))
-	for _, limit := range []struct {
-		reason asyncflow.WaitReason
-		set    bool
-		full   func() (bool, error)
-	}{
+	return s.heldByQuota(ctx, t.Tenant)
+}
+
+// heldByType returns WaitType if a limit of a type has no room; else "".
+func (s *Store) heldByType(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+	own := []*Type{t}
+	return firstFull([]limit{
 		{asyncflow.WaitType, t.MaxInFlight > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, own, `true`)
 			return n >= t.MaxInFlight, err
 		}},
 		{asyncflow.WaitType, !t.Rate.IsZero(), func() (bool, error) { return s.rateInUse(ctx, own, t.Rate.PerSecond()) }},
+	})
+}
+
+// heldByQuota returns which quota of a tenant has no room; else WaitCapacity.
+func (s *Store) heldByQuota(ctx context.Context, tenant string) (asyncflow.WaitReason, error) {
+	var quotas asyncflow.Quotas
+	if known, ok := s.Catalog.Tenant(tenant); ok {
+		quotas = known.Quotas
+	}
+	all := slices.Collect(maps.Values(s.Catalog.Tenants()[tenant]))
+	why, err := firstFull([]limit{
 		{asyncflow.WaitConcurrency, quotas.Concurrency > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, all, unansweredSQL, longestLease(all))
 			nodes := int64(s.Dispatchers())
 			return int64(n) >= (quotas.Concurrency+nodes-1)/nodes*nodes, err // each has its share, rounded up
 		}},
 		{asyncflow.WaitDeliveries, quotas.DeliveriesPerSecond > 0, func() (bool, error) { return s.rateInUse(ctx, all, quotas.DeliveriesPerSecond) }},
-	} {
-		if !limit.set {
+	})
+	if err == nil && why == "" {
+		why = asyncflow.WaitCapacity
+	}
+	return why, err
+}
+
+// limit is one that tasks may wait for.
+type limit struct {
+	reason asyncflow.WaitReason
+	set    bool
+	full   func() (bool, error)
+}
+
+// firstFull returns the reason of the first limit that is full; "": none is.
+func firstFull(limits []limit) (asyncflow.WaitReason, error) {
+	for _, l := range limits {
+		if !l.set {
 			continue
 		}
-		full, err := limit.full()
+		full, err := l.full()
 		if sqlState(err) == "42P01" { // a type was deleted a moment ago
 			continue
 		}
 		if err != nil || full {
-			return limit.reason, err
+			return l.reason, err
 		}
 	}
-	return asyncflow.WaitCapacity, nil
+	return "", nil
 }
 
 // tellLimits fills in which limits tasks of one type wait for that are due.
@@ -78,6 +105,9 @@ func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) e
 
 // countLeases counts the leases of types of one tenant that meet a condition.
 func (s *Store) countLeases(ctx context.Context, types []*Type, condition string, args ...any) (sum int, err error) {
+	if len(types) == 0 { // they were deleted a moment ago
+		return 0, nil
+	}
 	b := &pgx.Batch{}
 	for _, t := range types {
 		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition), args...).QueryRow(func(row pgx.Row) error {

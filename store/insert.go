@@ -156,7 +156,7 @@ func tokensOf(items []*submitItem, h *handoff, now time.Time) *tokens {
 	}
 	for _, item := range items {
 		if !h.has(item) {
-			ts.add(item.id, 1, item.flowKey, item.verdict, now)
+			ts.add(item.id, 1, item.flowKey, item.verdict, item.created, now)
 		}
 	}
 	return ts

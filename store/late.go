@@ -64,7 +64,7 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		now := s.Clock.Now()
 		v := decide(leases[0], now)
 		if v.Final() == "" {
-			ts.add(id.Number, l.Seq+1, t.FlowKeyOf(leases[0].Options), v, now)
+			ts.add(id.Number, l.Seq+1, t.FlowKeyOf(leases[0].Options), v, now, now)
 		}
 		written = []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}
 		return writeSettled(ctx, tx, t, written, ts, now)

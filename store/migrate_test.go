@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -108,16 +109,17 @@ func TestMigrateTaskTypes(t *testing.T) {
 		INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 1);
 		INSERT INTO tenant_acme.task_types VALUES ('a-type', 1, '{"stages":[{"name":"only"}]}', 1, 1, 2, now(), now());
 		INSERT INTO tenant_acme.rolls VALUES ('a-type', 1, 1, now()), ('a-type', 2, 1, now());
-		CREATE TABLE tenant_acme."task_a-type_1" (id bigint, context json);
-		CREATE TABLE tenant_acme."task_a-type_2" (id bigint, context json);
-		INSERT INTO tenant_acme."task_a-type_1" VALUES (1, '{"n":  1}'), (2, NULL), (3, NULL);
-		INSERT INTO tenant_acme."task_a-type_2" VALUES (4);
+		CREATE TABLE tenant_acme."task_a-type_1" (id bigint, created_at timestamptz, context json);
+		CREATE TABLE tenant_acme."task_a-type_2" (id bigint, created_at timestamptz, context json);
+		INSERT INTO tenant_acme."task_a-type_1" (id, context) VALUES (1, '{"n":  1}'), (2, NULL), (3, NULL);
+		INSERT INTO tenant_acme."task_a-type_2" VALUES (4, '2026-01-02 03:04:05Z');
 		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, at timestamptz, output json, final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
 		CREATE INDEX ON tenant_acme."journal_a-type_1" USING brin (at);
 		CREATE TABLE tenant_acme."lease_a-type" (id bigint PRIMARY KEY);
-		CREATE TABLE tenant_acme."wait_a-type" (id bigint PRIMARY KEY, stage text, order_time timestamptz, until timestamptz, key text, reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
-		CREATE TABLE tenant_acme."ready_a-type_1" (order_time timestamptz, id bigint);
-		CREATE TABLE tenant_acme."ready_a-type_2" (order_time timestamptz, id bigint);
+		CREATE TABLE tenant_acme."wait_a-type" (id bigint PRIMARY KEY, seq int, stage text, order_time timestamptz, until timestamptz, key text, reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
+		CREATE TABLE tenant_acme."ready_a-type_1" (order_time timestamptz, id bigint, seq int);
+		CREATE TABLE tenant_acme."ready_a-type_2" (order_time timestamptz, id bigint, seq int);
+		INSERT INTO tenant_acme."ready_a-type_2" VALUES ('2026-01-02 02:04:05Z', 4, 1), ('2026-01-02 03:04:05Z', 4, 1), ('2026-01-03 00:00Z', 4, 1);
 		CREATE TABLE tenant_acme."journal_a-type_2" (LIKE tenant_acme."journal_a-type_1" INCLUDING ALL);
 		INSERT INTO tenant_acme."journal_a-type_1" (id, seq, final, outcome) VALUES (1, 1, NULL, 'failed'), (1, 2, 'succeeded', 'done'), (2, 1, 'failed', 'failed'),
 		  (3, 1, 'failed', 'failed'), (3, 2, NULL, 'redriven')`)
@@ -129,6 +131,10 @@ func TestMigrateTaskTypes(t *testing.T) {
 	tallies, err := pgx.CollectRows(rows, pgx.RowTo[[]int64])
 	require.NoError(t, err)
 	require.Equal(t, [][]int64{{1, 0, 0, 0, 0, 0}, {3, 4, 3, 1, 1, 0}}, tallies, "what was counted before there were tallies")
+	var sinces []time.Time
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT array_agg(since) FROM tenant_acme."ready_a-type_2" WHERE since IS NOT NULL`).Scan(&sinces))
+	require.Len(t, sinces, 1, "of a head start by priority")
+	require.WithinDuration(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), sinces[0], 0)
 	var brins int
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relname LIKE 'journal%' AND a.amname = 'brin'`).Scan(&brins))
 	assert.Zero(t, brins, "indexes that nobody uses")

@@ -47,7 +47,7 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 // redriveAll sets those of the tasks of one roll going again that can be, and returns
 // which they are, and why the others can't be.
 func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive, ts *tokens, now time.Time) (done []int64, refused map[int64]error, err error) {
-	if err := lockRoll(ctx, tx, t, asyncflow.TaskID{Number: ids[0]}.Position(), "SHARE"); err != nil { // it must not be dropped now
+	if err := reviveRoll(ctx, tx, t, asyncflow.TaskID{Number: ids[0]}.Position()); err != nil {
 		return nil, nil, err
 	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
@@ -71,7 +71,7 @@ func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive,
 			}
 			done = append(done, id)
 			counts.final(task.Status, -1)
-			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now)
+			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now, now)
 			return nil
 		})
 	}

@@ -91,7 +91,7 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {
-			ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now)
+			ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now, now)
 		}
 	}
 	return settled, ts

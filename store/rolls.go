@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A roll goes through five steps, each a short transaction that a crash leaves either
+// A roll goes through six steps, each a short transaction that a crash leaves either
 // done or not begun:
 //
 //	open     its tables are made and end_pos is set to it
@@ -19,7 +20,8 @@ import (
 //	         its task and ready tables any more
 //	drained  its ready table is empty: begin_pos moves on
 //	cleared  its ready table is dropped
-//	dropped  after the retention, once no live task is its own: so are the others
+//	idle     no live task is its own: nothing can happen in it any more, but for a redrive
+//	dropped  after the retention: so are its other tables
 //
 // What waits for a lock of a busy table gives up soon and is tried again.
 
@@ -32,21 +34,22 @@ type Roll struct {
 	SealedAt     time.Time // zero: not sealed
 	DrainedAt    time.Time // zero: tasks are leased from it
 	ReadyDropped bool
+	IdleSince    time.Time // zero: a task may be live
 }
 
 // Rolls returns the rolls of all types of a tenant, by type and position.
 func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT type, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, 'task_' || type || '_' || position))) / $2, 0),
-		  opened_at, sealed_at, drained_at, ready_dropped
+		  opened_at, sealed_at, drained_at, ready_dropped, idle_since
 		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`, schemaOf(tenant), leastTask)
 	if err != nil {
 		return nil, wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
-		var sealed, drained *time.Time
-		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped)
-		r.SealedAt, r.DrainedAt = orZero(sealed), orZero(drained)
+		var sealed, drained, idle *time.Time
+		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped, &idle)
+		r.SealedAt, r.DrainedAt, r.IdleSince = orZero(sealed), orZero(drained), orZero(idle)
 		return r, err
 	})
 	return rolls, wrap(err, "Rolls(%q)", tenant)
@@ -175,8 +178,38 @@ func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool
 	return unlessBusy(true, err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
-// DropRoll drops the oldest roll of a type with all its finished tasks, if nothing has
-// happened in it since a time and no live task is its own.
+// IdleRoll notes of a cleared roll since when no task of it has been live, if none is. It
+// tells whether none is.
+//
+// Every event of a task comes while it is live: so the last one of the roll was before.
+// Journals are not asked, as they have no index on time, and vacuum gives room at their
+// beginning free for new rows when a transaction was rolled back there.
+func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool, err error) {
+	live, err := t.hasLive(ctx, s.of(t.Tenant), t.tables.live, position) // first without a lock
+	if live || rolledOn(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, wrap(err, "IdleRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+	}
+	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
+		if err := lockRoll(ctx, tx, t, position, "UPDATE"); err != nil { // nothing is redriven meanwhile
+			return err
+		}
+		live, err := t.hasLive(ctx, tx, at, position)
+		if err != nil || live {
+			return firstError(err, errSame)
+		}
+		idle = true
+		_, err = tx.Exec(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET idle_since = $3
+			WHERE type = $1 AND position = $2 AND ready_dropped AND idle_since IS NULL`, t.Name, position, now)
+		return err
+	})
+	return idle && err == nil, wrap(err, "IdleRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+}
+
+// DropRoll drops the oldest roll of a type with all its finished tasks, if it has been idle
+// since a time or longer.
 func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped bool, err error) {
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, _ time.Time) error {
 		if at.first != t.First || at.first >= at.begin {
@@ -185,7 +218,11 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 		if err := lockRoll(ctx, tx, t, at.first, "UPDATE"); err != nil {
 			return err
 		}
-		live, err := t.inUse(ctx, tx, at, since)
+		idle, err := t.idleSince(ctx, tx, at.first)
+		if err != nil || idle.IsZero() || idle.After(since) {
+			return firstError(err, errSame)
+		}
+		live, err := t.hasLive(ctx, tx, at, at.first)
 		if err != nil || live {
 			return firstError(err, errSame)
 		}
@@ -200,8 +237,7 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 	return unlessBusy(dropped, err, "DropRoll(%q, %q)", t.Tenant, t.Name)
 }
 
-// lockRoll holds a roll's row; CodeNotFound when it was dropped. What sets a final task
-// going again holds it FOR SHARE: the roll is not dropped then.
+// lockRoll holds a roll's row; CodeNotFound when it was dropped.
 func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string) error {
 	var held int
 	err := tx.QueryRow(ctx, `SELECT position FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2 FOR `+how,
@@ -212,27 +248,44 @@ func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string)
 	return err
 }
 
-// lastPages is how many pages at the end of a journal are looked at for its newest rows:
-// rows are only ever added to it, so they stand at its end.
-const lastPages = 64
+// reviveRoll holds a roll's row for what sets a final task of it going again: the roll is not
+// dropped, nor idle, until the transaction ends. Only the first one after the roll was
+// idle changes the row, so that the others don't wait for each other. CodeNotFound when it
+// was dropped.
+func reviveRoll(ctx context.Context, tx pgx.Tx, t *Type, position int) error {
+	for {
+		_, err := tx.Exec(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET idle_since = NULL
+			WHERE type = $1 AND position = $2 AND idle_since IS NOT NULL`, t.Name, position)
+		if err != nil {
+			return err
+		}
+		if err := lockRoll(ctx, tx, t, position, "SHARE"); err != nil {
+			return err
+		}
+		if idle, err := t.idleSince(ctx, tx, position); err != nil || idle.IsZero() { // else it became idle in between
+			return err
+		}
+	}
+}
 
-// inUse tells whether a task of the oldest roll is live, or something has happened to
-// one since a time.
-func (t *Type) inUse(ctx context.Context, tx pgx.Tx, at positions, since time.Time) (used bool, err error) {
-	first := asyncflow.NewTaskID(t.Name, at.first, 0).Number
-	next := asyncflow.NewTaskID(t.Name, at.first+1, 0).Number
-	var live []string
-	for _, table := range t.tables.tokenTables(at) {
-		live = append(live, fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE id >= $1 AND id < $2)`, table))
+// idleSince returns since when a roll has been idle; zero: it isn't.
+func (t *Type) idleSince(ctx context.Context, tx pgx.Tx, position int) (time.Time, error) {
+	var idle *time.Time
+	err := tx.QueryRow(ctx, `SELECT idle_since FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, position).Scan(&idle)
+	return orZero(idle), err
+}
+
+// hasLive reports whether a task of a roll is live. It looks at once at all tables in which one
+// may have its token row; at is where they are.
+func (t *Type) hasLive(ctx context.Context, db querier, at positions, position int) (live bool, err error) {
+	first := asyncflow.NewTaskID(t.Name, position, 0).Number
+	next := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+	var tables []string
+	for _, table := range slices.Backward(t.tables.tokenTables(at)) { // those with an index on id first
+		tables = append(tables, fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE id >= $1 AND id < $2)`, table))
 	}
-	var pages int64
-	journal := t.tables.journal(at.first)
-	if err := tx.QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`, journal).Scan(&pages); err != nil {
-		return false, err
-	}
-	tail := fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE ctid >= '(%d,0)' AND at >= $3)`, journal, max(0, pages-lastPages))
-	err = tx.QueryRow(ctx, `SELECT `+strings.Join(append(live, tail), " OR "), first, next, since).Scan(&used)
-	return used, err
+	err = db.QueryRow(ctx, `SELECT `+strings.Join(tables, " OR "), first, next).Scan(&live)
+	return live, err
 }
 
 // changeRolls runs do in a transaction that holds the type's row, and tells all nodes

@@ -155,7 +155,8 @@ func (s *Store) trySettle(ctx context.Context, t *Type, items []settleItem) (map
 		rows.add(item.Settlement)
 		counts.count(item.Settlement)
 		if item.Verdict.Final() == "" && !h.hasSettled(item) {
-			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options), item.Verdict, now)
+			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options), item.Verdict,
+				t.placedAt(&item.Lease, item.Verdict, now), now)
 		}
 	}
 	b = &pgx.Batch{}

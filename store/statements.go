@@ -22,15 +22,16 @@ const insertReadySQL = `
 INSERT INTO {ready} (order_time, id, seq, stage, attempt)
 SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[]) u`
 
-// insertKeyedReadySQL adds some of which have a flow key.
-const insertKeyedReadySQL = `
-INSERT INTO {ready} (order_time, id, key, seq, stage, attempt)
-SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[], $6::text[]) u`
+// insertFullReadySQL adds some of which have a flow key, or a since of their own.
+const insertFullReadySQL = `
+INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt)
+SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[], $6::text[], $7::timestamptz[]) u`
 
 // insertWaitSQL adds token rows of tasks that wait.
 const insertWaitSQL = `
-INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key)
-SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::timestamptz[], $8::text[])`
+INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, since)
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[],
+  $7::timestamptz[], $8::text[], $9::timestamptz[])`
 
 // takeReadySQL takes the token rows that are due, the first in order, and returns them in
 // any. Another dispatcher's rows are skipped, not waited for. What ARRAY asks for is

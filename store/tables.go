@@ -64,7 +64,8 @@ CREATE TABLE {wait} (
   order_time timestamptz NOT NULL,
   reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key', 'endpoint_limit', 'endpoint_unhealthy')),
   key        text,
-  until      timestamptz NOT NULL
+  until      timestamptz NOT NULL,
+  since      timestamptz
 ) WITH ({hot});
 CREATE INDEX ON {wait} (until);
 CREATE INDEX ON {wait} (key, order_time, id) WHERE reason = 'flow_key';
@@ -106,7 +107,8 @@ CREATE TABLE {ready} (
   seq        smallint    NOT NULL CHECK (seq > 0),
   stage      text        NOT NULL,
   attempt    smallint    NOT NULL CHECK (attempt > 0),
-  key        text
+  key        text,
+  since      timestamptz
 ) WITH ({hot});
 CREATE INDEX ON {ready} (order_time, id);
 CREATE INDEX ON {ready} (key, order_time, id) WHERE key IS NOT NULL`, position)
@@ -140,7 +142,7 @@ func (t *tables) at(position int, sql string) string {
 func (t *tables) readies() string {
 	var selects []string
 	for p := t.live.begin; p <= t.live.end; p++ {
-		selects = append(selects, "SELECT order_time, id, seq, stage, attempt, key FROM "+t.ready(p))
+		selects = append(selects, "SELECT order_time, id, seq, stage, attempt, key, since FROM "+t.ready(p))
 	}
 	return "(" + strings.Join(selects, " UNION ALL ") + ")"
 }

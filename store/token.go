@@ -30,7 +30,9 @@ type spot struct {
 type readyRows struct {
 	orders []time.Time
 	ids    []int64
-	keys   texts // flow keys, as far as they matter; nil: none does
+	// Flow keys, as far as they matter, and since; nil: all are null.
+	keys   texts
+	sinces moments
 }
 
 type waitRows struct {
@@ -42,29 +44,62 @@ type waitRows struct {
 	keys     texts
 	reasons  []string
 	untils   []pgtype.Timestamptz
+	sinces   moments
+}
+
+// A token row's since is when its task got to its place, where that is later than its
+// order_time: a head start by priority makes order_time earlier than a task was due. It is
+// null in all other rows, where it would say nothing and cost 8 bytes: those whose head
+// start is less than leastHeadStart, too.
+const leastHeadStart = time.Second
+
+// sinceOf returns the since of a row that got to its place at a time; nil: null.
+func sinceOf(placed, order time.Time) *moment {
+	if placed.Sub(order) < leastHeadStart {
+		return nil
+	}
+	return (*moment)(&placed)
+}
+
+// placedAt returns when a task got to the place that a verdict on its lease gives it: now,
+// but where it goes back unsent, when it got there before. For that a lease has only the
+// order_time, and so what is known of the head start that is in it.
+func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) time.Time {
+	if v.Kind != asyncflow.Return && v.Kind != asyncflow.Park {
+		return now
+	}
+	placed := v.OrderTime
+	if l.Attempt == 1 { // retries have no head start
+		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options, now)))
+	}
+	if placed.After(now) { // it was delayed: its priority didn't apply
+		return now
+	}
+	return placed
 }
 
 // forever is the until of what waits for something else than a time.
 var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 
 // add places a task's next token row. key is its flow key, "" where it doesn't matter;
-// now is the database's time.
-func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, now time.Time) {
+// placed is when it got there, and now the database's time.
+func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
+	since := sinceOf(placed, v.OrderTime)
 	switch {
 	case v.Kind == asyncflow.Park:
-		ts.wait.add(id, seq, key, v, forever)
+		ts.wait.add(id, seq, key, v, forever, since)
 	case v.Status(now) == asyncflow.StatusWaiting:
-		ts.wait.add(id, seq, key, v, pgtype.Timestamptz{Time: v.OrderTime, Valid: true})
+		ts.wait.add(id, seq, key, v, pgtype.Timestamptz{Time: v.OrderTime, Valid: true}, nil)
 	default:
 		r := ts.ready.of(spot{int16(seq), v.Stage, int16(v.Attempt)})
 		if r.ids == nil {
 			r.orders, r.ids = make([]time.Time, 0, ts.most), make([]int64, 0, ts.most)
 		}
-		if key != "" && r.keys == nil {
-			r.keys = make(texts, len(r.ids))
+		if (key != "" || since != nil) && r.keys == nil {
+			r.keys, r.sinces = make(texts, len(r.ids)), make(moments, len(r.ids))
 		}
 		if r.keys != nil {
-			r.keys = append(r.keys, orNull(key))
+			r.keys, r.sinces = append(r.keys, orNull(key)), append(r.sinces, since)
 		}
 		r.orders = append(r.orders, v.OrderTime)
 		r.ids = append(r.ids, id)
@@ -74,7 +109,7 @@ func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, now ti
 	}
 }
 
-func (r *waitRows) add(id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz) {
+func (r *waitRows) add(id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz, since *moment) {
 	r.orders = append(r.orders, v.OrderTime)
 	r.ids = append(r.ids, id)
 	r.seqs = append(r.seqs, int16(seq))
@@ -83,6 +118,7 @@ func (r *waitRows) add(id int64, seq int, key string, v asyncflow.Verdict, until
 	r.keys = append(r.keys, orNull(key))
 	r.reasons = append(r.reasons, string(v.Reason))
 	r.untils = append(r.untils, until)
+	r.sinces = append(r.sinces, since)
 }
 
 // readied returns how many rows go to the ready table.
@@ -99,11 +135,11 @@ func (ts *tokens) queue(b *pgx.Batch, t *Type) {
 		r := ts.ready.rows[i]
 		sql, args := insertReadySQL, []any{momentsOf(r.orders), r.ids, k.seq, k.stage, k.attempt}
 		if r.keys != nil {
-			sql, args = insertKeyedReadySQL, append(args, r.keys)
+			sql, args = insertFullReadySQL, append(args, r.keys, r.sinces)
 		}
 		b.Queue(t.tables.at(t.End, sql), args...)
 	}
 	if r := &ts.wait; len(r.ids) > 0 {
-		b.Queue(t.tables.at(0, insertWaitSQL), momentsOf(r.orders), r.ids, r.seqs, r.stages, r.attempts, r.reasons, r.untils, r.keys)
+		b.Queue(t.tables.at(0, insertWaitSQL), momentsOf(r.orders), r.ids, r.seqs, r.stages, r.attempts, r.reasons, r.untils, r.keys, r.sinces)
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -122,9 +123,10 @@ func (s *Store) tryUnhold(ctx context.Context, t *Type, named map[string]int, ts
 		var id int64
 		var seq int
 		var key string
+		var placed time.Time
 		v := asyncflow.Verdict{Kind: asyncflow.Return}
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key}, func() error {
-			ts.add(id, seq, key, v, now)
+		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}, func() error {
+			ts.add(id, seq, key, v, placed, now)
 			return nil
 		})
 		if err != nil {
@@ -163,7 +165,7 @@ WITH c AS MATERIALIZED (
     LIMIT u.room
     FOR UPDATE SKIP LOCKED) w)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since, w.order_time)`
 
 // UnholdStuck does for flow keys of which tasks are held what nobody else did: their
 // news was lost with a node, or the rate of the key allows another by now. It returns how

@@ -22,6 +22,7 @@ import (
 const (
 	BacklogAge      AlertEpisodeAlert = "backlog_age"
 	EndpointFailing AlertEpisodeAlert = "endpoint_failing"
+	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
 	FailureRate     AlertEpisodeAlert = "failure_rate"
 	JobOverdue      AlertEpisodeAlert = "job_overdue"
 	NodeGone        AlertEpisodeAlert = "node_gone"
@@ -34,6 +35,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case BacklogAge:
 		return true
 	case EndpointFailing:
+		return true
+	case EndpointMissing:
 		return true
 	case FailureRate:
 		return true
@@ -360,7 +363,7 @@ type AlertEpisode struct {
 	Since      time.Time         `json:"since"`
 	State      AlertEpisodeState `json:"state"`
 
-	// Subject The task type, the endpoint by type/stage/id, the node, the job, or tenant/type.
+	// Subject The task type, the stage by type/stage, the endpoint by type/stage/id, the node, the job, or tenant/type.
 	Subject string `json:"subject"`
 
 	// Tasks The ids of the tasks that told of its beginning and its end.
@@ -368,6 +371,10 @@ type AlertEpisode struct {
 
 	// Value When it began: seconds, or a share of 1.
 	Value float64 `json:"value"`
+
+	// WaitsFor Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
+	// time has come and governance has not moved them on.
+	WaitsFor WaitReason `json:"waits_for,omitempty,omitzero"`
 }
 
 // AlertEpisodeAlert defines model for AlertEpisode.Alert.
@@ -537,6 +544,20 @@ type AuditList struct {
 
 // AuditOutcome done: 2xx. denied: 401 or 403. refused: any other 4xx. failed: 5xx.
 type AuditOutcome string
+
+// Backlog Tasks of a type that are due and wait for the same.
+type Backlog struct {
+	// OldestDue Since when the first of them has been due.
+	OldestDue time.Time `json:"oldest_due"`
+
+	// Stage Where they stand, if they wait for its endpoints.
+	Stage string `json:"stage,omitempty,omitzero"`
+	Tasks int64  `json:"tasks"`
+
+	// WaitsFor Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
+	// time has come and governance has not moved them on.
+	WaitsFor WaitReason `json:"waits_for"`
+}
 
 // BatchResult One of the two.
 type BatchResult struct {
@@ -1349,13 +1370,17 @@ type Stage = asyncflow.Stage
 
 // Stats defines model for Stats.
 type Stats struct {
+	// Backlog The tasks that are due and not under way, by why; oldest first. Absent if none is.
+	Backlog []Backlog `json:"backlog,omitempty,omitzero"`
+
 	// Cancelled Ever; one that was redriven is taken off again.
 	Cancelled int64 `json:"cancelled"`
 
 	// Failed Ever; one that was redriven is taken off again.
 	Failed int64 `json:"failed"`
 
-	// OldestDue Since when the first task in order has been due; absent if none is.
+	// OldestDue Since when the task has been due that has been so for longest, of those that are not under way, whatever
+	// keeps them; absent if none is due.
 	OldestDue time.Time `json:"oldest_due,omitempty,omitzero"`
 	Paused    bool      `json:"paused,omitempty,omitzero"`
 	Pending   int64     `json:"pending"`
@@ -1662,6 +1687,10 @@ type TenantPatch struct {
 	// Suspended true suspends, false resumes.
 	Suspended *bool `json:"suspended,omitempty"`
 }
+
+// WaitReason Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
+// time has come and governance has not moved them on.
+type WaitReason = asyncflow.WaitReason
 
 // AuditAction defines model for AuditAction.
 type AuditAction = string

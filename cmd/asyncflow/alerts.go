@@ -21,7 +21,7 @@ type alertsCmd struct {
 type alertsSetCmd struct {
 	To                  string        `arg:"" name:"alert-url" help:"URL that alerts are sent to (--url is the server's)."`
 	Secret              string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, the one there is stays; if there is none, one is made and shown this once."`
-	BacklogAge          time.Duration `help:"Fire when the first task in order of a type has been due for so long."`
+	BacklogAge          time.Duration `help:"Fire when a task of a type that is not under way has been due for so long, whatever keeps it."`
 	FailureRate         float64       `help:"Fire when so large a share of a type's attempts of the last 5 minutes were not done: 0.01 to 1."`
 	EndpointFailureRate float64       `help:"Fire when so large a share of the attempts of the last 5 minutes at an endpoint failed by it: 0.01 to 1."`
 	FailureAttempts     int           `help:"The least attempts in that time that say something. Default: 20."`
@@ -100,9 +100,10 @@ func (c *alertsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(a.Episodes))
 	for i, e := range a.Episodes {
-		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since), timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit), strings.Join(e.Tasks, ",")}
+		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since), timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
+			string(e.WaitsFor), strings.Join(e.Tasks, ",")}
 	}
-	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT TASKS", rows)
+	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR TASKS", rows)
 }
 
 type alertsDeleteCmd struct{}

@@ -70,7 +70,7 @@ func TestAlertsAreSent(t *testing.T) {
 	a.kill()
 	startNode(t, url, often)
 	awaitAll(t, b.client(), append(ids, episodes()[0].Tasks...))
-	assert.Regexp(t, `(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +asyncflow-alerts\.1\.\d+$`, runCLI(t, env, "alerts", "list").stdout)
+	assert.Regexp(t, `(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`, runCLI(t, env, "alerts", "list").stdout)
 	require.Eventually(t, func() bool {
 		execSQL(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 		return len(episodes()[0].Tasks) == 2

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow/client"
@@ -16,7 +17,8 @@ type statsCmd struct {
 
 // Help is shown by asyncflow stats --help.
 func (c *statsCmd) Help() string {
-	return `OLDEST-DUE is how long the first task in order has been due. IN/s (submitted), OUT/s (final) and FAILURES/s (attempts
+	return `OLDEST-DUE is how long a task has been due that is not under way, at most. BACKLOG says how many are due, and what they
+wait for: capacity (a dispatcher with room), endpoint_unhealthy, endpoint ... as waits_for of a task. IN/s (submitted), OUT/s (final) and FAILURES/s (attempts
 that failed, were rejected or lost) are of the last minute. SUCCEEDED, FAILED and CANCELLED count all there ever were.
 
 Example:
@@ -49,7 +51,7 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	for i, s := range stats {
 		rows[i] = statsRow(s, at)
 	}
-	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS", rows)
+	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS BACKLOG", rows)
 }
 
 func statsRow(s client.Stats, at time.Time) []string {
@@ -69,7 +71,19 @@ func statsRow(s client.Stats, at time.Time) []string {
 	for _, rate := range []float32{s.Rates.Submitted, s.Rates.Finished, s.Rates.Failures} {
 		row = append(row, strconv.FormatFloat(float64(rate), 'f', 1, 32))
 	}
-	return append(row, strconv.Itoa(s.Rolls))
+	return append(row, strconv.Itoa(s.Rolls), backlogText(s.Backlog))
+}
+
+// backlogText says what is due, by why: "600 endpoint_unhealthy, 3 capacity".
+func backlogText(backlog []client.Backlog) string {
+	parts := make([]string, len(backlog))
+	for i, b := range backlog {
+		parts[i] = strconv.FormatInt(b.Tasks, 10) + " " + string(b.WaitsFor)
+		if b.Stage != "" {
+			parts[i] += " (" + b.Stage + ")"
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // clearScreen has a terminal begin again at its top.

@@ -18,7 +18,8 @@ func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1},
 		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6, OldestDue: time.Now().Add(-90 * time.Minute),
-			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8}, Rolls: 7},
+			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8}, Rolls: 7,
+			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600}, {WaitsFor: "capacity", Tasks: 2}}},
 	}}
 }
 
@@ -34,9 +35,9 @@ func TestStatsTable(t *testing.T) {
 	require.Equal(t, "/v1/stats", asked)
 	lines := strings.Split(r.stdout, "\n")
 	require.Len(t, lines, 4)
-	require.Equal(t, strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS"), strings.Fields(lines[0]))
-	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 1"), strings.Fields(lines[1]))
-	require.Regexp(t, `^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7$`, lines[2])
+	require.Equal(t, strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS BACKLOG"), strings.Fields(lines[0]))
+	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 1 -"), strings.Fields(lines[1]))
+	require.Regexp(t, `^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7 +600 endpoint_unhealthy \(send\), 2 capacity$`, lines[2])
 }
 
 func TestStatsJSON(t *testing.T) {

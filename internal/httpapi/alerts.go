@@ -81,7 +81,7 @@ func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (
 
 func episodeOut(e asyncflow.Episode) AlertEpisode {
 	out := AlertEpisode{ID: e.ID, Alert: AlertEpisodeAlert(e.Alert), Subject: e.Subject, State: AlertEpisodeState(asyncflow.AlertFiring),
-		Since: e.Since, ResolvedAt: e.Resolved, Value: e.Value, Limit: e.Limit}
+		Since: e.Since, ResolvedAt: e.Resolved, Value: e.Value, Limit: e.Limit, WaitsFor: e.WaitsFor}
 	if !e.Resolved.IsZero() {
 		out.State = AlertEpisodeState(asyncflow.AlertResolved)
 	}

@@ -128,3 +128,27 @@ func TestLateResultOfTheLastAttempt(t *testing.T) {
 	assert.Contains(t, a.problem.Detail, "the task is failed")
 	assert.Equal(t, asyncflow.StatusFailed, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
 }
+
+// Where a stage has less time for processing than for its delivery, a heartbeat answers when
+// the attempt ends: with the delivery, while that is open, and max_processing_time from now
+// after a 202, whether that has been written down or not.
+func TestHeartbeatOfAShortStage(t *testing.T) {
+	b := setup(t)
+	b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only","timeout":"10m","max_processing_time":"1m"}]}`)
+	id, path := b.submitOne()
+	l, token := b.lease()
+	deadline := func() time.Time {
+		t.Helper()
+		beat := read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", ""))
+		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+		assert.Equal(t, task.Deadline, beat.Deadline)
+		return beat.Deadline
+	}
+	open := deadline()
+	assert.WithinDuration(t, l.Until, open, time.Millisecond)
+	written := make(chan error, 1)
+	b.store.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) { written <- err })
+	require.NoError(t, <-written)
+	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline, "what the worker was told stands")
+	assert.Less(t, deadline(), l.Until.Add(-5*time.Minute))
+}

@@ -19,10 +19,7 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 	}
 	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
 	if err == nil && stands {
-		deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
-		if deadline.Before(l.Until) { // a delivery still has its timeout
-			deadline = l.Until
-		}
+		deadline := s.deadlineOf(a, l)
 		stands, err = s.extend(a, l, deadline)
 		if err == nil && stands {
 			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
@@ -35,6 +32,17 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 		return Heartbeat200JSONResponse{Status: asyncflow.StatusCancelled}, nil
 	}
 	return nil, err
+}
+
+// deadlineOf returns the deadline of an attempt after a heartbeat: max_processing_time from now,
+// but not before the end of a delivery that is still to be answered. That end is moved by a
+// microsecond, so that the deadline which a 202 brings gives way to what the worker is told now.
+func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
+	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
+	if _, accepted := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq); !accepted && deadline.Before(l.Until) {
+		deadline = l.Until.Add(time.Microsecond)
+	}
+	return deadline
 }
 
 // extend waits until the lease's new end is durable, and tells whether it stands.

@@ -21,8 +21,12 @@ func (s *Server) GetStats(ctx context.Context, r GetStatsRequestObject) (GetStat
 }
 
 func statsOut(t store.Stats) Stats {
+	var backlog []Backlog
+	for _, b := range t.Backlog {
+		backlog = append(backlog, Backlog{WaitsFor: b.WaitsFor, Stage: b.Stage, Tasks: b.Tasks, OldestDue: b.Oldest})
+	}
 	return Stats{Type: t.Type, Paused: t.Paused, Waiting: t.Waiting, Pending: t.Pending, Running: t.Running,
-		Succeeded: t.Succeeded, Failed: t.Failed, Cancelled: t.Cancelled, OldestDue: t.OldestDue, Rolls: t.Rolls,
+		Succeeded: t.Succeeded, Failed: t.Failed, Cancelled: t.Cancelled, OldestDue: t.OldestDue, Backlog: backlog, Rolls: t.Rolls,
 		Rates: Rates{Submitted: float32(t.Rates.Submitted), Attempts: float32(t.Rates.Attempts),
 			Failures: float32(t.Rates.Failures), Finished: float32(t.Rates.Finished)}}
 }

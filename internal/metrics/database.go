@@ -38,7 +38,9 @@ func newDatabase(s *store.Store, t *types) *database { return &database{store: s
 var (
 	databaseUp = desc("database_up", "1 if what follows could be read from the database, else 0.")
 	tasksNow   = desc("tasks", "Live tasks by status: waiting, pending, running.", "tenant", "type", "status")
-	oldestDue  = desc("oldest_due_seconds", "For how long the first task in order has been due; 0 if none is.", "tenant", "type")
+	oldestDue  = desc("oldest_due_seconds", "For how long a task has been due that is not under way, at most; 0 if none is.", "tenant", "type")
+	backlogNow = desc("backlog_tasks", "Tasks that are due and not under way, by what they wait for.", "tenant", "type", "waits_for")
+	backlogAge = desc("backlog_oldest_due_seconds", "For how long the first of them has been due.", "tenant", "type", "waits_for")
 	jobSuccess = desc("job_last_success_timestamp_seconds", "When the last run of a job that ended well began; 0 if none did.", "job")
 	jobTook    = desc("job_duration_seconds", "How long the last run of a job took.", "job")
 	jobFails   = desc("job_consecutive_failures", "How many runs of a job have failed since one ended well.", "job")
@@ -48,7 +50,7 @@ var (
 
 // Describe tells which metrics there are.
 func (d *database) Describe(out chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{databaseUp, tasksNow, oldestDue, jobSuccess, jobTook, jobFails, nodesNow, firing} {
+	for _, one := range []*prometheus.Desc{databaseUp, tasksNow, oldestDue, backlogNow, backlogAge, jobSuccess, jobTook, jobFails, nodesNow, firing} {
 		out <- one
 	}
 }
@@ -82,6 +84,12 @@ func (d *database) readAll() []prometheus.Metric {
 type sums struct {
 	waiting, pending, running int64
 	oldest                    time.Duration
+	backlog                   map[asyncflow.WaitReason]*backlogSums
+}
+
+type backlogSums struct {
+	tasks  int64
+	oldest time.Duration
 }
 
 func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err error) {
@@ -95,7 +103,7 @@ func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err 
 		for _, s := range stats {
 			m := d.types.meter(store.TypeKey{Tenant: tenant, Type: s.Type})
 			if byLabel[m] == nil {
-				byLabel[m] = &sums{}
+				byLabel[m] = &sums{backlog: map[asyncflow.WaitReason]*backlogSums{}}
 			}
 			byLabel[m].add(s, now)
 		}
@@ -103,6 +111,9 @@ func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err 
 	for m, s := range byLabel {
 		all = append(all, gauge(tasksNow, float64(s.waiting), m.tenant, m.name, "waiting"), gauge(tasksNow, float64(s.pending), m.tenant, m.name, "pending"),
 			gauge(tasksNow, float64(s.running), m.tenant, m.name, "running"), gauge(oldestDue, s.oldest.Seconds(), m.tenant, m.name))
+		for why, b := range s.backlog {
+			all = append(all, gauge(backlogNow, float64(b.tasks), m.tenant, m.name, string(why)), gauge(backlogAge, b.oldest.Seconds(), m.tenant, m.name, string(why)))
+		}
 	}
 	return all, nil
 }
@@ -111,6 +122,13 @@ func (s *sums) add(more store.Stats, now time.Time) {
 	s.waiting, s.pending, s.running = s.waiting+more.Waiting, s.pending+more.Pending, s.running+more.Running
 	if !more.OldestDue.IsZero() {
 		s.oldest = max(s.oldest, now.Sub(more.OldestDue))
+	}
+	for _, b := range more.Backlog {
+		if s.backlog[b.WaitsFor] == nil {
+			s.backlog[b.WaitsFor] = &backlogSums{}
+		}
+		same := s.backlog[b.WaitsFor]
+		same.tasks, same.oldest = same.tasks+b.Tasks, max(same.oldest, now.Sub(b.Oldest))
 	}
 }
 

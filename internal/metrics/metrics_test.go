@@ -178,10 +178,12 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`asyncflow_nodes{state="alive"}`:                                           "1",
 		`asyncflow_nodes{state="gone"}`:                                            "1",
 		`asyncflow_alert_firing{alert="backlog_age",subject="pipe",tenant="acme"}`: "1",
+		`asyncflow_backlog_tasks{tenant="acme",type="pipe",waits_for="endpoint"}`:  "1",
 	} {
 		assert.Equal(t, want, stored[series], series)
 	}
 	assert.Regexp(t, `^5\d(\.\d+)?$`, stored[`asyncflow_oldest_due_seconds{tenant="acme",type="pipe"}`])
+	assert.Regexp(t, `^5\d(\.\d+)?$`, stored[`asyncflow_backlog_oldest_due_seconds{tenant="acme",type="pipe",waits_for="endpoint"}`])
 	assert.NotEmpty(t, again["go_goroutines"])
 	for name := range again {
 		assert.NotContains(t, name, "nope", "a type that isn't one makes no series")

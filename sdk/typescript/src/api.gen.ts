@@ -2100,7 +2100,20 @@ export interface components {
          *       "succeeded": 99000,
          *       "failed": 12,
          *       "cancelled": 1,
-         *       "oldest_due": "2026-11-21T10:43:31Z",
+         *       "oldest_due": "2026-11-21T10:41:07Z",
+         *       "backlog": [
+         *         {
+         *           "waits_for": "endpoint_unhealthy",
+         *           "stage": "resize",
+         *           "tasks": 3,
+         *           "oldest_due": "2026-11-21T10:41:07Z"
+         *         },
+         *         {
+         *           "waits_for": "capacity",
+         *           "tasks": 120,
+         *           "oldest_due": "2026-11-21T10:43:31Z"
+         *         }
+         *       ],
          *       "rates": {
          *         "submitted": 51.2,
          *         "attempts": 100.4,
@@ -2136,13 +2149,35 @@ export interface components {
             cancelled: number;
             /**
              * Format: date-time
-             * @description Since when the first task in order has been due; absent if none is.
+             * @description Since when the task has been due that has been so for longest, of those that are not under way, whatever
+             *     keeps them; absent if none is due.
              */
             oldest_due?: string;
+            /** @description The tasks that are due and not under way, by why; oldest first. Absent if none is. */
+            backlog?: components["schemas"]["Backlog"][];
             rates: components["schemas"]["Rates"];
             /** @description How many rolls are kept. */
             rolls: number;
         };
+        /** @description Tasks of a type that are due and wait for the same. */
+        Backlog: {
+            waits_for: components["schemas"]["WaitReason"];
+            /** @description Where they stand, if they wait for its endpoints. */
+            stage?: string;
+            /** Format: int64 */
+            tasks: number;
+            /**
+             * Format: date-time
+             * @description Since when the first of them has been due.
+             */
+            oldest_due: string;
+        };
+        /**
+         * @description Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
+         *     time has come and governance has not moved them on.
+         * @enum {string}
+         */
+        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity";
         /** @description In tasks a second, over the last minute. */
         Rates: {
             submitted: number;
@@ -2207,7 +2242,7 @@ export interface components {
         };
         /** @description When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate. */
         AlertRules: {
-            /** @description The first task in order has been due for so long; 1s to 30 days. A paused type doesn't count. */
+            /** @description A task that is not under way has been due for so long; 1s to 30 days. A paused type doesn't count. */
             backlog_age?: components["schemas"]["Duration"];
             /** @description The share of the attempts of the last 5 minutes that were not done. */
             failure_rate?: number;
@@ -2269,8 +2304,8 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "node_gone" | "job_overdue" | "roll_overdue";
-            /** @description The task type, the endpoint by type/stage/id, the node, the job, or tenant/type. */
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
+            /** @description The task type, the stage by type/stage, the endpoint by type/stage/id, the node, the job, or tenant/type. */
             subject: string;
             /** @enum {string} */
             state: "firing" | "resolved";
@@ -2285,6 +2320,7 @@ export interface components {
             value: number;
             /** Format: double */
             limit: number;
+            waits_for?: components["schemas"]["WaitReason"];
             /** @description The ids of the tasks that told of its beginning and its end. */
             tasks?: string[];
         };
@@ -2435,6 +2471,7 @@ export interface components {
          *         "since": "2026-11-21T10:43:32.187917Z",
          *         "value": 312.4,
          *         "limit": 300,
+         *         "waits_for": "endpoint_unhealthy",
          *         "episode": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1f"
          *       },
          *       "callback": {
@@ -2449,7 +2486,7 @@ export interface components {
         /** @description What an alert says. It may come more than once, and resolved before firing; go by episode and state. */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -2467,6 +2504,7 @@ export interface components {
             /** @description Now: seconds, or a share of 1. */
             value: number;
             limit: number;
+            waits_for?: components["schemas"]["WaitReason"];
             episode: string;
         };
         /**
