@@ -44,17 +44,20 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 	for i := range maxEntries + 1 {
 		many = append(many, file(fmt.Sprintf("native/%d", i)))
 	}
-	for name, entries := range map[string][]tar.Header{
-		"a path above":       {file("native/../../outside")},
-		"an absolute path":   {file("native//outside")},
-		"a link above":       {symlink("native/lib", "../../outside")},
-		"an absolute link":   {symlink("native/lib", "/etc")},
-		"a link to a link":   {symlink("native/a", "b/.."), symlink("native/b", "../outside")},
-		"a hard link":        {{Name: "native/passwd", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}},
-		"a device":           {{Name: "native/null", Typeflag: tar.TypeChar}},
-		"too many":           many,
-		"too large":          {{Name: "native/large", Typeflag: tar.TypeReg, Size: maxUnpacked + 1}},
-		"shorter than it is": {{Name: "native/short", Typeflag: tar.TypeReg, Size: 100}},
+	for name, c := range map[string]struct {
+		says    string
+		entries []tar.Header
+	}{
+		"a path above":       {"leads out", []tar.Header{file("native/../../outside")}},
+		"an absolute path":   {"leads out", []tar.Header{file("native//outside")}},
+		"a link above":       {"out of its folder", []tar.Header{symlink("native/lib", "../../outside")}},
+		"an absolute link":   {"out of its folder", []tar.Header{symlink("native/lib", "/etc")}},
+		"a link to a link":   {"out of its folder", []tar.Header{symlink("native/a", "b/.."), symlink("native/b", "../outside")}},
+		"a hard link":        {"neither file", []tar.Header{{Name: "native/passwd", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}}},
+		"a device":           {"neither file", []tar.Header{{Name: "native/null", Typeflag: tar.TypeChar}}},
+		"too many":           {"10000 files", many},
+		"too large":          {"512 MB", []tar.Header{{Name: "native/large", Typeflag: tar.TypeReg, Size: maxUnpacked + 1}}},
+		"shorter than it is": {"EOF", []tar.Header{{Name: "native/short", Typeflag: tar.TypeReg, Size: 100}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,9 +65,10 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 			dir := filepath.Join(parent, "in", "native")
 			require.NoError(t, os.MkdirAll(dir, 0o755))
 
-			err := unpack(bytes.NewReader(tarOf(t, entries...)), dir, "native")
+			err := unpack(bytes.NewReader(tarOf(t, c.entries...)), dir, "native")
 
 			require.ErrorIs(t, err, errDamaged)
+			require.ErrorContains(t, err, c.says)
 			for _, outside := range []string{filepath.Join(parent, "outside"), filepath.Join(parent, "in", "outside"), "/outside"} {
 				require.NoFileExists(t, outside)
 			}
