@@ -71,6 +71,9 @@ func (c child) fetchInstall(cfg Config, want int) (install, error) {
 		}
 	}
 	major, err := c.majorVersion(dir)
+	if asyncflow.CodeOf(err) == asyncflow.CodeInvalid {
+		return install{}, err // about the data directory
+	}
 	if err != nil {
 		return install{}, noPrograms(want, ", and those that were fetched into "+dir+" don't run ("+err.Error()+")")
 	}

@@ -21,7 +21,7 @@ func (f *fetch) show(what string, total int64, done func() int64) (stop func()) 
 	if file, ok := f.Progress.(*os.File); !ok || !isatty.IsTerminal(file.Fd()) {
 		return func() {}
 	}
-	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(f.Progress), progressbar.OptionShowBytes(total > 0),
+	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(f.Progress),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20))
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
