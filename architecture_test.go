@@ -61,9 +61,9 @@ var onlyBy = map[string][]string{
 	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
 	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
+	"github.com/jackc/pgx/...":      {"store", "internal/devpg", "internal/pgtest", "bench/..."},
 
 	"github.com/fergusstrange/embedded-postgres/...": {"internal/pgfetch"},
-	"github.com/jackc/pgx/...":                       {"store", "internal/devpg", "internal/pgtest", "bench/..."},
 }
 
 // notBy names, for a library, the packages of ours that must not import it.

@@ -100,10 +100,12 @@ func TestSecondDev(t *testing.T) {
 	dir := pgtest.Dir(t)
 	first := startDev(t, dir)
 	pid := strconv.Itoa(first.cmd.Process.Pid)
-	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0", "same port": strings.TrimPrefix(first.url, "http://")} {
+	taken := strings.TrimPrefix(first.url, "http://")
+	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0", "same port": taken} {
 		second := start(t, nil, "dev", "--addr="+addr, "--worker-addr=127.0.0.1:0", "--data="+dir)
 		assert.Equal(t, exitFailed, second.wait(), name)
-		for _, says := range []string{"another asyncflow dev", dir, first.url, "pid " + pid, "kill -INT " + pid, "--data and --addr"} {
+		for _, says := range []string{"another asyncflow dev", dir, first.url, "pid " + pid, "kill -INT " + pid,
+			"--data and --addr"} {
 			assert.Contains(t, second.said(), says, name)
 		}
 		assert.NotContains(t, second.said(), postgresPID(t, dir), "%s: nobody is to stop Postgres", name)
@@ -130,7 +132,8 @@ func TestTablesOfADeveloper(t *testing.T) {
 
 	require.NoError(t, err)
 	var schema string
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = 'orders'").Scan(&schema))
+	find := "SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = 'orders'"
+	require.NoError(t, conn.QueryRow(t.Context(), find).Scan(&schema))
 	require.Equal(t, "public", schema)
 }
 
@@ -142,9 +145,10 @@ func TestPasswordBesideTheURL(t *testing.T) {
 	conn := connectTo(t, server.URL("postgres"))
 	_, err := conn.Exec(t.Context(), "CREATE DATABASE any_password")
 	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE ROLE compose SUPERUSER LOGIN PASSWORD '"+strings.ReplaceAll(password, "'", "''")+"'")
+	quoted := "'" + strings.ReplaceAll(password, "'", "''") + "'"
+	_, err = conn.Exec(t.Context(), "CREATE ROLE compose SUPERUSER LOGIN PASSWORD "+quoted)
 	require.NoError(t, err)
-	url := fmt.Sprintf("postgres://compose@127.0.0.1:%d/any_password?sslmode=disable", server.Config().Port)
+	url := fmt.Sprintf("postgres://compose@127.0.0.1:%d/any_password", server.Config().Port)
 	env := append(nodeEnv(url), "PGPASSWORD="+password)
 
 	for _, command := range []string{"migrate up", "tenants create demo"} {

@@ -61,12 +61,14 @@ func (c *devCmd) orOtherDev(err error) error {
 	other, ok := runningDev(filepath.Join(c.Data, "dev.json"))
 	addr, tcpErr := net.ResolveTCPAddr("tcp", c.Addr)
 	samePort := tcpErr == nil && strings.HasSuffix(other.URL, ":"+strconv.Itoa(addr.Port))
-	if !ok || other.PID == os.Getpid() || (asyncflow.CodeOf(err) != asyncflow.CodeConflict && !samePort) {
+	inTheWay := samePort || asyncflow.CodeOf(err) == asyncflow.CodeConflict
+	if !ok || !inTheWay || other.PID == os.Getpid() {
 		return err
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict,
 		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that one, "+
-			"stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of its own", c.Data, other.URL, other.PID, other.PID)
+			"stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of its own",
+		c.Data, other.URL, other.PID, other.PID)
 }
 
 // writePrivate writes a JSON file that only its owner can read, at once or not at

@@ -11,7 +11,7 @@ import (
 // Config says how to run a server. Only DataDir is required.
 type Config struct {
 	DataDir  string            // created if missing; see the package comment for what is in it
-	BinDir   string            // where initdb and postgres are; empty: look in the usual places, then fetch them
+	BinDir   string            // where initdb and postgres are; empty: look in the usual places, else fetch
 	Major    int               // of a new cluster, 15 to 18; 0: that of the programs found first
 	Offline  bool              // programs that aren't on this machine are not fetched
 	CacheDir string            // where fetched programs are kept; empty: pgfetch.CacheDir()

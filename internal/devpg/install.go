@@ -67,7 +67,11 @@ func (c child) fetchInstall(cfg Config, want int) (install, error) {
 	if dir == "" {
 		var err error
 		if dir, err = pgfetch.Fetch(c.ctx, fetch); err != nil {
-			return install{}, noPrograms(want, ", and can't be fetched ("+strings.ReplaceAll(err.Error(), "\n", "; ")+")")
+			if c.ctx.Err() != nil {
+				return install{}, err
+			}
+			why := strings.ReplaceAll(err.Error(), "\n", "; ")
+			return install{}, noPrograms(want, ", and can't be fetched ("+why+")")
 		}
 	}
 	major, err := c.majorVersion(dir)
@@ -75,7 +79,8 @@ func (c child) fetchInstall(cfg Config, want int) (install, error) {
 		return install{}, err // about the data directory
 	}
 	if err != nil {
-		return install{}, noPrograms(want, ", and those that were fetched into "+dir+" don't run ("+err.Error()+")")
+		why := fmt.Sprintf(", and those that were fetched into %s don't run (%v)", dir, err)
+		return install{}, noPrograms(want, why)
 	}
 	return install{dir, major}, nil
 }
@@ -165,5 +170,6 @@ func noPrograms(want int, why string) error {
 		of = fmt.Sprintf(" of version %d", want)
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: %s", of, why, howToGetPostgres)
+		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: %s",
+		of, why, howToGetPostgres)
 }

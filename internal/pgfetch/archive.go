@@ -47,7 +47,8 @@ func (f *fetch) downloadArchive(ctx context.Context, scratch string) (string, er
 	if err := os.Symlink("nothing", nowhere); err != nil {
 		return "", err
 	}
-	cfg := embeddedpostgres.DefaultConfig().Version(f.version.maven).CachePath(scratch).Port(0).Logger(io.Discard).
+	cfg := embeddedpostgres.DefaultConfig().Version(f.version.maven).CachePath(scratch).
+		Port(0).Logger(io.Discard).
 		RuntimePath(filepath.Join(nowhere, "run")).BinariesPath(filepath.Join(nowhere, "programs", "all"))
 	if f.repository != "" {
 		cfg = cfg.BinaryRepositoryURL(f.repository)

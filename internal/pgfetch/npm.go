@@ -48,7 +48,8 @@ func (f *fetch) npmPack(ctx context.Context, npm, pkg, scratch string) (string, 
 	cmd.WaitDelay = time.Second
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.Discard, &said
-	stop := f.show(fmt.Sprintf("npm package %s, %d MB", pkg, npmBytes()/1_000_000), npmBytes(), func() int64 { return sizeOf(cache) })
+	what := fmt.Sprintf("npm package %s, %d MB", pkg, npmBytes()/1_000_000)
+	stop := f.show(what, npmBytes(), func() int64 { return sizeOf(cache) })
 	err := cmd.Run()
 	stop()
 	if ctx.Err() != nil {
