@@ -46,6 +46,9 @@ func (c child) ensureInstall(cfg Config, have int) (install, error) {
 	}
 	pg, err := c.findInstall(cfg.BinDir, want)
 	missing := pg.dir == "" || (err == nil && want != 0 && pg.major != want)
+	if missing && have == 0 && want != 0 && !pgfetch.Has(want) {
+		return install{}, noPrograms(want, ", nor can that version be fetched")
+	}
 	if cfg.BinDir != "" || !missing || (want != 0 && !pgfetch.Has(want)) {
 		return pg, err
 	}

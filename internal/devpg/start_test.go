@@ -63,6 +63,12 @@ func TestDataOfAVersionThatIsNotInstalled(t *testing.T) {
 	require.Equal(t, "18", strings.Split(show(t, again, "server_version"), ".")[0])
 }
 
+func TestVersionThatNobodyHas(t *testing.T) {
+	t.Parallel()
+	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Major: 9}, asyncflow.CodeUnavailable)
+	require.Contains(t, message, "of version 9 are not installed")
+}
+
 func TestOfflineFetchesNothing(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "cache")
