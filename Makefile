@@ -25,6 +25,9 @@ race: ## Run all tests with the race detector
 model: ## Hold the store against a simple model for 1,000 random sequences
 	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=250 -model-lanes 4 -parallel 4
 
+test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
+	.ci/postgres
+
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
 	$(GO) test -count=1 -v -run '^TestRollsUnderLoad$$' ./cmd/asyncflow -rolls 1m
 
@@ -106,4 +109,4 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove what was built
 	rm -rf bin dist
 
-.PHONY: help dev build test race model rolls fuzz fuzz-short lint generate typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model test-postgres rolls fuzz fuzz-short lint generate typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean

@@ -35,7 +35,8 @@ var arrows = map[string][]string{
 	"worker":           {"client", "client/api", "internal/signing", "."},
 	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage", "internal/signing", "."},
 	"internal/metrics": {"governance", "store", "."},
-	"internal/devpg":   {"."},
+	"internal/pgfetch": {},
+	"internal/devpg":   {"internal/pgfetch", "."},
 	"internal/pgtest":  {"internal/devpg", "."},
 	"cmd/asyncflow":    {"..."},
 	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
@@ -61,6 +62,8 @@ var onlyBy = map[string][]string{
 	"github.com/expr-lang/expr/...": {"internal/expression"},
 	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
 	"github.com/jackc/pgx/...":      {"store", "internal/devpg", "internal/pgtest", "bench/..."},
+
+	"github.com/fergusstrange/embedded-postgres/...": {"internal/pgfetch"},
 }
 
 // notBy names, for a library, the packages of ours that must not import it.

@@ -161,6 +161,7 @@ type composeFile struct {
 
 type composeService struct {
 	Image       string
+	PullPolicy  string `json:"pull_policy"`
 	Build       struct{ Context, Target string }
 	Command     []string
 	Environment map[string]string
@@ -179,6 +180,7 @@ func TestCompose(t *testing.T) {
 		require.Contains(t, f.Services, name)
 	}
 	dockerfile := readText(t, "Dockerfile")
+	checkImages(t, f)
 	for name, s := range f.Services {
 		checkDependencies(t, f, name, s)
 		checkHosts(t, f, name, s)
@@ -197,12 +199,29 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// checkImages: an image is built by one service; the others that run it don't pull it.
+func checkImages(t *testing.T, f composeFile) {
+	builders := map[string]string{}
+	for name, s := range f.Services {
+		if s.Build.Target != "" {
+			require.NotContains(t, builders, s.Image, "%s builds it, too", name)
+			builders[s.Image] = name
+		}
+	}
+	for name, s := range f.Services {
+		if builders[s.Image] != "" && s.Build.Target == "" {
+			require.Equal(t, "never", s.PullPolicy, name)
+		}
+	}
+	require.Len(t, builders, 3)
+}
+
 func checkDependencies(t *testing.T, f composeFile, name string, s composeService) {
 	for other, how := range s.DependsOn {
 		require.Contains(t, f.Services, other, "%s depends on it", name)
 		switch how.Condition {
 		case "service_healthy": // one that has a check: its own, or the image's
-			require.True(t, f.Services[other].Healthcheck != nil || f.Services[other].Build.Target == "asyncflow", "%s depends on the health of %s", name, other)
+			require.True(t, f.Services[other].Healthcheck != nil || f.Services[other].Image == "asyncflow", "%s depends on the health of %s", name, other)
 		case "service_completed_successfully":
 			require.True(t, strings.HasPrefix(other, "setup-"), "%s waits for the end of %s", name, other)
 		default:
@@ -255,6 +274,9 @@ func checkNodes(t *testing.T, a, b composeService) {
 	require.Equal(t, []string{"127.0.0.1:8082:8080"}, b.Ports)
 	settings := settingsOf(t, "cmd/asyncflow")
 	for variable := range a.Environment {
+		if variable == "PGPASSWORD" { // which is read by pgx
+			continue
+		}
 		require.Contains(t, settings, variable)
 		require.Equal(t, "serve.go", settings[variable].file)
 	}
@@ -275,7 +297,11 @@ func checkSetup(t *testing.T, f composeFile) {
 	require.Equal(t, node.Environment["ASYNCFLOW_JWT_SECRET"], types.Environment["ASYNCFLOW_JWT_SECRET"])
 	require.Equal(t, f.Services["thumbnails"].Environment["THUMBNAILS_SECRET"], types.Environment["THUMBNAILS_SECRET"])
 	require.Contains(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"], "POSTGRES_PASSWORD")
-	require.Contains(t, node.Environment["DATABASE_URL"], f.Services["postgres"].Environment["POSTGRES_PASSWORD"])
+	require.NotContains(t, node.Environment["DATABASE_URL"], "$", "a password may have any character")
+	for _, s := range []composeService{node, database} {
+		require.Equal(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"], s.Environment["PGPASSWORD"])
+	}
+	require.Contains(t, f.Services["postgres"].Command, "search_path=public")
 
 	document := readText(t, "examples/thumbnails/asyncflow.yaml")
 	for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(document, -1) {

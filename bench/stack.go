@@ -91,7 +91,8 @@ func (b *bench) startPostgres(ctx context.Context) (err error) {
 			fmt.Fprintln(os.Stderr, "bench: remove the data:", err)
 		}
 	})
-	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: settings})
+	b.postgres, err = devpg.Start(ctx, devpg.Config{DataDir: b.dir.join(postgresDir), Durable: true, Settings: settings,
+		Progress: os.Stderr})
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,8 @@ import (
 type devCmd struct {
 	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
 	Data       string `type:"path" help:"Where data is kept. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
-	PgBin      string `type:"path" help:"Where Postgres' initdb and postgres are. Default: the usual places."`
+	PgBin      string `type:"path" help:"Where initdb and postgres are. Default: the usual places, else they are fetched."`
+	Offline    bool   `env:"ASYNCFLOW_OFFLINE" help:"Fetch nothing where Postgres is not installed."`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
 	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
 
@@ -70,13 +71,14 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 	}
 	listener, err := listen(c.Addr) // before anything is started: the most likely thing to be wrong
 	if err != nil {
-		return err
+		return c.orOtherDev(err)
 	}
 	defer listener.Close()
 	log.Info("starting Postgres", "data", c.Data)
-	pg, err := devpg.Start(ctx, devpg.Config{DataDir: c.Data, BinDir: c.PgBin, Durable: true})
+	pg, err := devpg.Start(ctx, devpg.Config{DataDir: c.Data, BinDir: c.PgBin, Durable: true,
+		Offline: c.Offline, Progress: g.stderr})
 	if err != nil {
-		return err
+		return c.orOtherDev(err)
 	}
 	defer stopPostgres(pg, log)
 	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener, url: "http://" + listener.Addr().String()}

@@ -4,20 +4,24 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -88,6 +92,74 @@ func TestDev(t *testing.T) {
 	postgres = postgresPID(t, dir)
 	p.kill()
 	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
+}
+
+// A second dev server on the same data says who is there and what to do, and harms nobody.
+func TestSecondDev(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	first := startDev(t, dir)
+	pid := strconv.Itoa(first.cmd.Process.Pid)
+	taken := strings.TrimPrefix(first.url, "http://")
+	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0", "same port": taken} {
+		second := start(t, nil, "dev", "--addr="+addr, "--worker-addr=127.0.0.1:0", "--data="+dir)
+		assert.Equal(t, exitFailed, second.wait(), name)
+		for _, says := range []string{"another asyncflow dev", dir, first.url, "pid " + pid, "kill -INT " + pid,
+			"--data and --addr"} {
+			assert.Contains(t, second.said(), says, name)
+		}
+		assert.NotContains(t, second.said(), postgresPID(t, dir), "%s: nobody is to stop Postgres", name)
+	}
+	assert.Equal(t, 200, first.status(readDevFile(t, dir).Token, "/v1/task-types"))
+}
+
+func connectTo(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// What a developer creates beside asyncflow's tables doesn't land among them.
+func TestTablesOfADeveloper(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	startDev(t, dir)
+	conn := connectTo(t, readDevFile(t, dir).DatabaseURL)
+
+	_, err := conn.Exec(t.Context(), "CREATE TABLE orders (id int)")
+
+	require.NoError(t, err)
+	var schema string
+	find := "SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = 'orders'"
+	require.NoError(t, conn.QueryRow(t.Context(), find).Scan(&schema))
+	require.Equal(t, "public", schema)
+}
+
+// As docker-compose.yml has it: a password of any characters, beside the URL.
+func TestPasswordBesideTheURL(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Config{})
+	const password = `p@ss:/?#[]%41&= '"\$+`
+	conn := connectTo(t, server.URL("postgres"))
+	_, err := conn.Exec(t.Context(), "CREATE DATABASE any_password")
+	require.NoError(t, err)
+	quoted := "'" + strings.ReplaceAll(password, "'", "''") + "'"
+	_, err = conn.Exec(t.Context(), "CREATE ROLE compose SUPERUSER LOGIN PASSWORD "+quoted)
+	require.NoError(t, err)
+	url := fmt.Sprintf("postgres://compose@127.0.0.1:%d/any_password", server.Config().Port)
+	env := append(nodeEnv(url), "PGPASSWORD="+password)
+
+	for _, command := range []string{"migrate up", "tenants create demo"} {
+		p := start(t, env, strings.Fields(command)...)
+		require.Zero(t, p.wait(), "%s: %s", command, p.said())
+	}
+	node := start(t, env, "serve")
+	require.NotEmpty(t, node.url, node.said())
+	require.Equal(t, 200, node.status("", "/readyz"))
+	wrong := start(t, append(nodeEnv(url), "PGPASSWORD=other"), "serve")
+	require.Equal(t, exitUnavailable, wrong.wait())
 }
 
 // The lines that dev prints must work when pasted.

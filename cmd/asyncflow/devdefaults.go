@@ -18,21 +18,21 @@ func devDefaults() (url, token string, ok bool) {
 	if err != nil {
 		return "", "", false
 	}
-	return readDevDefaults(filepath.Join(dir, "dev.json"))
+	f, ok := runningDev(filepath.Join(dir, "dev.json"))
+	return f.URL, f.Token, ok
 }
 
-// readDevDefaults reads the file that a dev server writes. A file that a killed
+// runningDev reads the file that a dev server writes. A file that a killed
 // server left behind is passed over.
-func readDevDefaults(path string) (url, token string, ok bool) {
+func runningDev(path string) (f devFile, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return "", "", false
+		return devFile{}, false
 	}
-	var f devFile
 	if json.Unmarshal(raw, &f) != nil || f.URL == "" || !processAlive(f.PID) {
-		return "", "", false
+		return devFile{}, false
 	}
-	return f.URL, f.Token, true
+	return f, true
 }
 
 // processAlive reports whether there is a process of that id, ours or not.

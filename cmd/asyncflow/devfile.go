@@ -4,9 +4,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
@@ -49,6 +53,22 @@ func (d *dev) file() string { return filepath.Join(d.cmd.Data, "dev.json") }
 
 func (d *dev) writeFile() error {
 	return writePrivate(d.file(), devFile{URL: d.url, Tenant: devTenant, Token: d.token, AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
+}
+
+// orOtherDev returns err, why the dev server can't start; if another one runs on its data,
+// whose port or data directory is in the way then, an error that says so.
+func (c *devCmd) orOtherDev(err error) error {
+	other, ok := runningDev(filepath.Join(c.Data, "dev.json"))
+	addr, tcpErr := net.ResolveTCPAddr("tcp", c.Addr)
+	samePort := tcpErr == nil && strings.HasSuffix(other.URL, ":"+strconv.Itoa(addr.Port))
+	inTheWay := samePort || asyncflow.CodeOf(err) == asyncflow.CodeConflict
+	if !ok || !inTheWay || other.PID == os.Getpid() {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that one, "+
+			"stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of its own",
+		c.Data, other.URL, other.PID, other.PID)
 }
 
 // writePrivate writes a JSON file that only its owner can read, at once or not at

@@ -58,16 +58,16 @@ func TestMoment(t *testing.T) {
 func TestDevDefaults(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "dev.json")
-	_, _, ok := readDevDefaults(file)
+	_, ok := runningDev(file)
 	require.False(t, ok)
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write(`{"url": "http://127.0.0.1:1", "token": "t", "pid": ` + strconv.Itoa(os.Getpid()) + `}`)
-	url, token, ok := readDevDefaults(file)
+	f, ok := runningDev(file)
 	require.True(t, ok)
-	require.Equal(t, []string{"http://127.0.0.1:1", "t"}, []string{url, token})
+	require.Equal(t, []string{"http://127.0.0.1:1", "t"}, []string{f.URL, f.Token})
 	for _, text := range []string{"", "{", `{"url": "http://127.0.0.1:1", "pid": 0}`, `{"url": "http://127.0.0.1:1", "pid": 2147483646}`, `{"pid": ` + strconv.Itoa(os.Getpid()) + `}`} {
 		write(text)
-		_, _, ok = readDevDefaults(file)
+		_, ok = runningDev(file)
 		require.False(t, ok, text)
 	}
 }

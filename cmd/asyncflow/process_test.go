@@ -76,7 +76,13 @@ type process struct {
 // start starts asyncflow with arguments and an environment of its own.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), exited: make(chan struct{})}
+	return startBy(t, env, append([]string{os.Args[0]}, args...)...)
+}
+
+// startBy starts a command that becomes asyncflow.
+func startBy(t *testing.T, env []string, command ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
 	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)

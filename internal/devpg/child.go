@@ -55,11 +55,13 @@ func childEnv() []string {
 }
 
 // run runs a short program and returns what it says. A failure carries the last
-// lines of that. The end of ctx kills it with all that it started.
+// lines of that. The end of c.ctx kills it with all that it started, and so does stepTimeout.
 func (c child) run(program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, stepTimeout)
+	defer cancel()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := c.command(c.ctx, syscall.SIGKILL, program, args...)
+	cmd := c.command(ctx, syscall.SIGKILL, program, args...)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
@@ -68,8 +70,8 @@ func (c child) run(program string, args ...string) (string, error) {
 	switch {
 	case err == nil:
 		return out.String(), nil
-	case c.ctx.Err() != nil:
-		return "", fmt.Errorf("%s: %w", filepath.Base(program), c.ctx.Err())
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w", filepath.Base(program), ctx.Err())
 	case errors.Is(err, fs.ErrPermission):
 		return "", c.noAccess(program, err)
 	default:

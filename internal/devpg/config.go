@@ -11,7 +11,11 @@ import (
 // Config says how to run a server. Only DataDir is required.
 type Config struct {
 	DataDir  string            // created if missing; see the package comment for what is in it
-	BinDir   string            // where initdb and postgres are; empty: look in the usual places
+	BinDir   string            // where initdb and postgres are; empty: look in the usual places, else fetch
+	Major    int               // of a new cluster, 15 to 18; 0: that of the programs found first
+	Offline  bool              // programs that aren't on this machine are not fetched
+	CacheDir string            // where fetched programs are kept; empty: pgfetch.CacheDir()
+	Progress io.Writer         // is told about a fetch; nil: nobody
 	Port     int               // TCP port on 127.0.0.1; 0: a free one
 	Durable  bool              // false: a power loss may lose or break the data; for tests only
 	Settings map[string]string // further postgresql.conf settings by name; they win over ours

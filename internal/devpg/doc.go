@@ -1,6 +1,7 @@
 // Package devpg runs a Postgres server of our own as a child process, for
-// `asyncflow dev` and for tests. It runs the installed initdb and postgres
-// directly and needs neither a system service nor a wrapper.
+// `asyncflow dev` and for tests. It runs initdb and postgres directly and needs
+// neither a system service nor a wrapper. Programs that are not installed are
+// fetched by package pgfetch.
 //
 // A data directory holds:
 //

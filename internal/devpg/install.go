@@ -4,13 +4,16 @@ package devpg
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgfetch"
 )
 
 // installGlobs are where packages put the server programs: Debian, Red Hat,
@@ -32,14 +35,69 @@ type install struct {
 
 func (i install) program(name string) string { return filepath.Join(i.dir, name) }
 
+// ensureInstall returns the installation for a cluster of the major version have, 0 for
+// a new one: an installed one if there is one of the right version, else one that is
+// fetched. With no right version to be had it returns the first that is installed, for
+// the caller to refuse.
+func (c child) ensureInstall(cfg Config, have int) (install, error) {
+	want := have
+	if want == 0 {
+		want = cfg.Major
+	}
+	pg, err := c.findInstall(cfg.BinDir, want)
+	missing := pg.dir == "" || (err == nil && want != 0 && pg.major != want)
+	if missing && have == 0 && want != 0 && !pgfetch.Has(want) {
+		return install{}, noPrograms(want, ", nor can that version be fetched")
+	}
+	if cfg.BinDir != "" || !missing || (want != 0 && !pgfetch.Has(want)) {
+		return pg, err
+	}
+	fetched, fetchErr := c.fetchInstall(cfg, want)
+	if fetchErr != nil && pg.dir != "" && have != 0 && cfg.Offline {
+		return pg, nil // whose version doesn't fit
+	}
+	return fetched, fetchErr
+}
+
+// fetchInstall returns an installation from pgfetch's cache, filled first unless
+// cfg.Offline. want is its major version, 0 for the default one.
+func (c child) fetchInstall(cfg Config, want int) (install, error) {
+	fetch := pgfetch.Config{Major: want, Dir: cfg.CacheDir, Progress: cfg.Progress}
+	dir := pgfetch.Cached(fetch)
+	if dir == "" && cfg.Offline {
+		return install{}, noPrograms(want, ", and offline they are not fetched")
+	}
+	if dir == "" {
+		var err error
+		if dir, err = pgfetch.Fetch(c.ctx, fetch); err != nil {
+			if c.ctx.Err() != nil {
+				return install{}, err
+			}
+			why := strings.ReplaceAll(err.Error(), "\n", "; ")
+			return install{}, noPrograms(want, ", and can't be fetched ("+why+")")
+		}
+	}
+	major, err := c.majorVersion(dir)
+	if asyncflow.CodeOf(err) == asyncflow.CodeInvalid {
+		return install{}, err // about the data directory
+	}
+	if err != nil {
+		why := fmt.Sprintf(", and those that were fetched into %s don't run (%v)", dir, err)
+		return install{}, noPrograms(want, why)
+	}
+	return install{dir, major}, nil
+}
+
 // findInstall returns the installation to use for a cluster of the major
-// version want, 0 for a new cluster: the first candidate of that version, else
-// the first that works. Its errors are those of no installation and of one that
-// doesn't run.
+// version want, 0 for any: the first candidate of that version, else the first that
+// works. Its errors are those of no installation and of one that doesn't run.
 func (c child) findInstall(binDir string, want int) (install, error) {
 	dirs := candidates(binDir)
+	if len(dirs) == 0 && binDir != "" {
+		return install{}, noProgramsIn(binDir)
+	}
 	if len(dirs) == 0 {
-		return install{}, noPrograms(binDir)
+		return install{}, noPrograms(want, "")
 	}
 	var first install
 	var firstErr error
@@ -102,11 +160,19 @@ const howToGetPostgres = "install them (Debian, Ubuntu: apt-get install postgres
 	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder with --pg-bin, " +
 	"set DATABASE_URL and run asyncflow serve, or run docker compose up"
 
-func noPrograms(binDir string) error {
-	where := "on this machine"
-	if binDir != "" {
-		where = "in " + binDir
+func noProgramsIn(binDir string) error {
+	return asyncflow.Errorf(asyncflow.CodeUnavailable,
+		"the Postgres server programs initdb and postgres were not found in %s: %s", binDir, howToGetPostgres)
+}
+
+// noPrograms is the error about programs that are not installed; want is the major
+// version that they must have, 0 for any, and why says why they are not fetched.
+func noPrograms(want int, why string) error {
+	of := ""
+	if want != 0 {
+		of = fmt.Sprintf(" of version %d", want)
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"the Postgres server programs initdb and postgres were not found %s: %s", where, howToGetPostgres)
+		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: %s",
+		of, why, howToGetPostgres)
 }

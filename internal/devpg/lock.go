@@ -21,11 +21,13 @@ const (
 	lockPatience = 500 * time.Millisecond
 )
 
-// acquire takes the lock of a data directory. It waits, until ctx ends, for a
+// acquire takes the lock of a data directory. It waits, until ctx ends or stepTimeout, for a
 // server that is stopping or whose main process is gone already, and refuses
 // one that is at work with a CodeConflict error that names its pid. Closing the
 // file gives the lock back, unless a child inherited it.
 func (l layout) acquire(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
 	impatient := time.Now().Add(lockPatience)
 	for {
 		f, err := l.tryLock()
@@ -88,5 +90,6 @@ func (l layout) inUse(pid int) error {
 			"the data directory %s is in use: another process is starting a server there", l)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict,
-		"the data directory %s is in use by the Postgres server with pid %d; stop it (kill -INT %d) or choose another data directory", l, pid, pid)
+		"the data directory %s is in use by the Postgres server with pid %d: stop the asyncflow that started it, "+
+			"or choose another data directory; if that asyncflow is gone, kill -INT %d stops the server", l, pid, pid)
 }

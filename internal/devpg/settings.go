@@ -21,6 +21,7 @@ func serverArgs(cfg Config, pgdata, socketDir string) []string {
 		"port":                    strconv.Itoa(cfg.Port),
 		"unix_socket_directories": quoteDir(socketDir),
 		"max_connections":         "200",
+		"search_path":             "public", // the default has the schema of the role's name first: ours
 		"timezone":                "UTC",
 		"log_timezone":            "UTC",
 		"logging_collector":       "off", // the log comes to us

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// startTimeout ends a start that ctx doesn't: initdb on a slow disk, or a
-	// recovery after a crash.
-	startTimeout = 2 * time.Minute
+	// stepTimeout ends a step of a start that ctx doesn't: the wait for a server that
+	// stops, initdb on a slow disk, or a recovery after a crash.
+	stepTimeout = 2 * time.Minute
 	// readyPoll is how often a starting server is looked at.
 	readyPoll = 5 * time.Millisecond
 	// portTries is how many free ports are tried when others take them first.
@@ -33,7 +33,8 @@ var errPortTaken = errors.New("the port is taken")
 // but not the started server.
 //
 // Errors a caller may tell apart are Error values: CodeUnavailable without the
-// programs of Postgres or when the server doesn't come up; CodeConflict when the
+// programs of Postgres, which are fetched if need be, or when the server doesn't come up;
+// CodeConflict when the
 // data directory is in use by another server, or holds a cluster of another
 // major version, which is left as it is; CodeInvalid for a wrong Config and for
 // a directory that the server's user can't enter.
@@ -42,8 +43,6 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	dir := layout(cfg.DataDir)
 	if err := dir.create(); err != nil {
 		return nil, err
@@ -60,13 +59,13 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return child{ctx: ctx, dir: dir, acct: acct, lock: lock}.startServer(cfg)
 }
 
-// startServer finds the programs, makes the cluster ready and launches it.
+// startServer finds or fetches the programs, makes the cluster ready and launches it.
 func (c child) startServer(cfg Config) (*Server, error) {
 	have, err := c.dir.clusterVersion()
 	if err != nil {
 		return nil, err
 	}
-	pg, err := c.findInstall(cfg.BinDir, have)
+	pg, err := c.ensureInstall(cfg, have)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +126,9 @@ func (c child) launch(cfg Config, password string) (*Server, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	if err := s.waitReady(c.ctx); err != nil {
+	ctx, cancel := context.WithTimeout(c.ctx, stepTimeout)
+	defer cancel()
+	if err := s.waitReady(ctx); err != nil {
 		s.abort()
 		return nil, err
 	}

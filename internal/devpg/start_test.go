@@ -47,6 +47,62 @@ func TestOtherMajorIsRefusedAndKept(t *testing.T) {
 	pgtest.Server(t, server.Config())
 }
 
+// Data stays usable when another version of Postgres is installed later.
+func TestDataOfAVersionThatIsNotInstalled(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	first, err := devpg.Start(t.Context(), devpg.Config{DataDir: dir, Major: 18})
+	if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
+		t.Skipf("Postgres 18 is neither installed nor can it be fetched: %v", err)
+	}
+	require.NoError(t, err)
+	require.NoError(t, first.Stop(t.Context()))
+
+	again := pgtest.Server(t, devpg.Config{DataDir: dir, Major: 17, Offline: true})
+
+	require.Equal(t, "18", strings.Split(show(t, again, "server_version"), ".")[0])
+}
+
+func TestVersionThatNobodyHas(t *testing.T) {
+	t.Parallel()
+	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Major: 9}, asyncflow.CodeUnavailable)
+	require.Contains(t, message, "of version 9 are not installed")
+}
+
+func TestOfflineFetchesNothing(t *testing.T) {
+	t.Parallel()
+	cache := filepath.Join(t.TempDir(), "cache")
+	for _, major := range []int{16, 18} { // of which at least one is not installed
+		cfg := devpg.Config{DataDir: pgtest.Dir(t), Major: major, Offline: true, CacheDir: cache}
+		if server, err := devpg.Start(t.Context(), cfg); err == nil {
+			require.NoError(t, server.Stop(t.Context()))
+		} else {
+			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
+			require.ErrorContains(t, err, "of version "+strconv.Itoa(major)+" are not installed on this machine, and offline")
+			require.ErrorContains(t, err, "apt-get install postgresql")
+		}
+	}
+	require.NoDirExists(t, cache)
+}
+
+// A failed fetch is one line that says why, and what to do instead.
+func TestProgramsThatCantBeFetched(t *testing.T) {
+	t.Parallel()
+	cache := filepath.Join(t.TempDir(), "file", "cache")
+	require.NoError(t, os.WriteFile(filepath.Dir(cache), nil, 0o600))
+	for _, major := range []int{16, 18} {
+		server, err := devpg.Start(t.Context(), devpg.Config{DataDir: pgtest.Dir(t), Major: major, CacheDir: cache})
+		if err == nil {
+			require.NoError(t, server.Stop(t.Context()))
+			continue
+		}
+		require.ErrorContains(t, err, "can't be fetched")
+		require.ErrorContains(t, err, "not a directory")
+		require.ErrorContains(t, err, "docker compose up")
+		require.NotContains(t, err.Error(), "\n")
+	}
+}
+
 func TestForeignFilesAreRefusedAndKept(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)

@@ -31,7 +31,11 @@ func startCluster() (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := devpg.Start(context.Background(), devpg.Config{DataDir: dir})
+	cfg, err := withChoices(devpg.Config{DataDir: dir})
+	if err != nil {
+		return nil, err
+	}
+	server, err := devpg.Start(context.Background(), cfg)
 	if err != nil {
 		return nil, err
 	}

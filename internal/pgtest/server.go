@@ -16,6 +16,10 @@ func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 	if cfg.DataDir == "" {
 		cfg.DataDir = Dir(t)
 	}
+	cfg, err := withChoices(cfg)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
 	server, err := devpg.Start(context.Background(), cfg)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
