@@ -100,12 +100,16 @@ func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
 func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]asyncflow.Endpoint, error) {
-	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
-	if err != nil {
-		return nil, wrap(err, "Endpoints(%q)", tenant)
-	}
-	all, err := pgx.CollectRows(rows, scanEndpoint)
+	all, err := readEndpoints(ctx, s.of(tenant), tenant, taskType)
 	return all, wrap(err, "Endpoints(%q)", tenant)
+}
+
+func readEndpoints(ctx context.Context, q querier, tenant, taskType string) ([]asyncflow.Endpoint, error) {
+	rows, err := q.Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEndpoint)
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.

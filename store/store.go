@@ -140,7 +140,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
 	s.settles.size, s.reports.size = settleItem.size, settleItem.size
-	return s, s.Catalog.Refresh(ctx)
+	return s, s.Catalog.open(ctx)
 }
 
 // closePatience bounds how long Close waits for a database that doesn't answer.
@@ -165,6 +165,9 @@ func (s *Store) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
+		if s.Catalog != nil {
+			s.Catalog.close()
+		}
 		if s.base != nil {
 			s.base.Close()
 		}

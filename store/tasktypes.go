@@ -271,12 +271,16 @@ func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, 
 
 // TaskTypes returns the task types of a tenant by name.
 func (s *Store) TaskTypes(ctx context.Context, tenant string) ([]StoredType, error) {
-	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
-	if err != nil {
-		return nil, wrap(err, "TaskTypes(%q)", tenant)
-	}
-	types, err := pgx.CollectRows(rows, scanTaskType)
+	types, err := readTaskTypes(ctx, s.of(tenant), tenant)
 	return types, wrap(err, "TaskTypes(%q)", tenant)
+}
+
+func readTaskTypes(ctx context.Context, q querier, tenant string) ([]StoredType, error) {
+	rows, err := q.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanTaskType)
 }
 
 // querier is a pool or a transaction.
@@ -342,7 +346,7 @@ func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.
 	if err != nil {
 		return err
 	}
-	if err := s.Catalog.Refresh(ctx); err != nil { // the change is made, and is seen a second later
+	if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil { // the change is made, and is seen a second later
 		s.log.Warn("can't refresh the catalog", "error", err)
 	}
 	return nil
