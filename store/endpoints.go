@@ -14,7 +14,8 @@ func endpointsOf(tenant string) string       { return quote(schemaOf(tenant)) + 
 func endpointSecretsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_secrets" }
 
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown
-// type or stage is CodeNotFound.
+// type or stage is CodeNotFound, another endpoint of the stage with the same URL is
+// CodeConflict unless it allows that.
 func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
@@ -35,7 +36,13 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 		if err != nil {
 			return err
 		}
-		return writeSecrets(ctx, tx, tenant, e)
+		if err := writeSecrets(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		if err := s.checkConfig(ctx, tx, tenant, growth{asyncflow.QuotaEndpoints, endpointBytes(e)}); err != nil {
+			return err
+		}
+		return s.checkDuplicate(ctx, tx, tenant, e)
 	})
 	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
 }
@@ -127,6 +134,8 @@ func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endp
 
 // ChangeEndpoint has change alter an endpoint, and returns it as it is then; its id,
 // type and stage stay. An error of change is returned as it is, and nothing is altered.
+// With another URL, that of another endpoint of the stage is CodeConflict unless it allows
+// that.
 func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error) (e asyncflow.Endpoint, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
@@ -136,12 +145,20 @@ func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change fu
 		if len(all) == 0 {
 			return unknownEndpoint(id)
 		}
+		before := all[0]
 		e = all[0]
 		if err := change(&e); err != nil {
 			return err
 		}
 		e.UpdatedAt = s.Clock.Now()
-		return writeEndpoint(ctx, tx, tenant, e)
+		if err := writeEndpoint(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
+		if err != nil || e.URL == before.URL {
+			return err
+		}
+		return s.checkDuplicate(ctx, tx, tenant, e)
 	})
 	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
 }
@@ -178,6 +195,35 @@ func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.En
 		return err
 	}
 	return writeSecrets(ctx, tx, tenant, e)
+}
+
+// checkDuplicate refuses an endpoint whose URL another of its stage has: CodeConflict, with
+// the id of the oldest of those. Its worker would get deliveries with several secrets.
+func (s *Store) checkDuplicate(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
+	if e.AllowDuplicate {
+		return nil
+	}
+	if err := s.holdTenant(ctx, tx, tenant); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+endpointsOf(tenant)+`
+		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
+	if err != nil {
+		return err
+	}
+	var first, id, url string
+	_, err = pgx.ForEachRow(rows, []any{&id, &url}, func() error {
+		if first == "" && asyncflow.SameURL(url, e.URL) {
+			first = id
+		}
+		return nil
+	})
+	if err != nil || first == "" {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeConflict, Message: "the endpoint " + first + " of " + e.Type + "/" + e.Stage +
+		" has this URL already: its worker would get deliveries with two secrets. Change that one, or set allow_duplicate",
+		Fields: []asyncflow.FieldError{{Field: "url", Message: "is that of the endpoint " + first}}}
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.

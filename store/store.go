@@ -30,7 +30,8 @@ type Config struct {
 	Notify bool
 	// NoRoles does all work as the user of URL, without the second fence between tenants.
 	NoRoles bool
-	// DefaultQuotas are those of tenants that have none of their own; 0: no limit.
+	// DefaultQuotas are those of tenants that have none of their own; 0: those of
+	// asyncflow.DefaultQuotas.
 	DefaultQuotas asyncflow.Quotas
 	// MaxContext is the limit of contexts in bytes; tasks that are submitted by SQL are held
 	// against it, and against the quotas. 0: this process doesn't say.
@@ -95,6 +96,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
+	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	s := &Store{cfg: cfg, log: cfg.Log}
 	defer func() {
 		if err != nil {

@@ -756,9 +756,12 @@ type EndpointList struct {
 
 // EndpointPatch defines model for EndpointPatch.
 type EndpointPatch struct {
-	Auth    *EndpointAuth    `json:"auth,omitempty"`
-	Batch   *EndpointBatch   `json:"batch,omitempty"`
-	Headers *EndpointHeaders `json:"headers,omitempty"`
+	// AllowDuplicate Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
+	// must know both.
+	AllowDuplicate bool             `json:"allow_duplicate,omitempty,omitzero"`
+	Auth           *EndpointAuth    `json:"auth,omitempty"`
+	Batch          *EndpointBatch   `json:"batch,omitempty"`
+	Headers        *EndpointHeaders `json:"headers,omitempty"`
 
 	// MaxInFlight The most tasks that are leased for it at once on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
@@ -797,7 +800,8 @@ type EndpointTLS = asyncflow.EndpointTLS
 type ExceededQuota struct {
 	Limit float64 `json:"limit"`
 
-	// Name pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+	// Name configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+	// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
 	// those that are running.
 	Name QuotaName `json:"name"`
 	Used float64   `json:"used"`
@@ -925,6 +929,10 @@ type NewAlerts struct {
 
 // NewEndpoint defines model for NewEndpoint.
 type NewEndpoint struct {
+	// AllowDuplicate Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
+	// must know both.
+	AllowDuplicate bool `json:"allow_duplicate,omitempty,omitzero"`
+
 	// Auth How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
 	// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
 	// and client_secret are never shown.
@@ -1129,9 +1137,12 @@ type Progress struct {
 // QuotaChanges Those that are named are set: -1 is no limit, 0 the operator's default. The others stay.
 type QuotaChanges struct {
 	Concurrency         *int64   `json:"concurrency,omitempty"`
+	ConfigurationBytes  *int64   `json:"configuration_bytes,omitempty"`
 	ContextBytes        *int64   `json:"context_bytes,omitempty"`
 	DeliveriesPerSecond *float64 `json:"deliveries_per_second,omitempty"`
+	Endpoints           *int64   `json:"endpoints,omitempty"`
 	PendingTasks        *int64   `json:"pending_tasks,omitempty"`
+	Schedules           *int64   `json:"schedules,omitempty"`
 	SubmitsPerSecond    *float64 `json:"submits_per_second,omitempty"`
 	TaskTypes           *int64   `json:"task_types,omitempty"`
 }
@@ -1141,7 +1152,8 @@ type QuotaList struct {
 	Data []QuotaUsage `json:"data"`
 }
 
-// QuotaName pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+// QuotaName configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
 // those that are running.
 type QuotaName = asyncflow.QuotaName
 
@@ -1150,7 +1162,8 @@ type QuotaUsage struct {
 	// Limit Missing when there is none.
 	Limit float64 `json:"limit,omitempty,omitzero"`
 
-	// Name pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+	// Name configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+	// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
 	// those that are running.
 	Name QuotaName `json:"name"`
 
@@ -2118,7 +2131,8 @@ type ClientInterface interface {
 	// CreateEndpointWithBody Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them by their weights.
+	// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+	// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 	//
 	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -2131,7 +2145,8 @@ type ClientInterface interface {
 	// CreateEndpoint Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them by their weights.
+	// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+	// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 	//
 	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -2158,6 +2173,7 @@ type ClientInterface interface {
 	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+	// The URL of another endpoint of the stage is answered with 409, as at its creation.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -2171,6 +2187,7 @@ type ClientInterface interface {
 	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+	// The URL of another endpoint of the stage is answered with 409, as at its creation.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -2998,7 +3015,8 @@ func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams,
 // CreateEndpointWithBody Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them by their weights.
+// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 //
 // Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 // gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -3021,7 +3039,8 @@ func (c *Client) CreateEndpointWithBody(ctx context.Context, contentType string,
 // CreateEndpoint Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them by their weights.
+// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 //
 // Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 // gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -3078,6 +3097,7 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...Reque
 // Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 // stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 // none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+// The URL of another endpoint of the stage is answered with 409, as at its creation.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //
@@ -3101,6 +3121,7 @@ func (c *Client) UpdateEndpointWithBody(ctx context.Context, id string, contentT
 // Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 // stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 // none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+// The URL of another endpoint of the stage is answered with 409, as at its creation.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //

@@ -39,6 +39,7 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	before := *e
 	if p.Url != nil && *p.Url != e.URL {
 		e.MoveTo(*p.Url, s.cfg.VerifyEndpoints)
+		e.AllowDuplicate = p.AllowDuplicate
 	}
 	if p.Weight != nil {
 		e.Weight = *p.Weight

@@ -16,7 +16,7 @@ import (
 // secret is in the answer to this call and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
 	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url,
-		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints}
+		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints, AllowDuplicate: r.Body.AllowDuplicate}
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
