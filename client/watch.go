@@ -94,7 +94,7 @@ func (w *watch) connect(ctx context.Context) error {
 	defer cancel(nil)
 	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer silent.Stop()
-	resp, err := w.client.api.TaskEvents(ctx, w.id, nil, w.headers)
+	resp, err := w.client.api.TaskEvents(ctx, w.id, nil, w.headers, query(map[string]string{"outputs": "true"}))
 	if context.Cause(ctx) == errSilent {
 		err = errSilent
 	}

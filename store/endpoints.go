@@ -111,6 +111,30 @@ func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]async
 	return all, wrap(err, "Endpoints(%q)", tenant)
 }
 
+// EndpointPlace is where an endpoint stands in lists: by type, stage and age. The zero one
+// is before all.
+type EndpointPlace struct {
+	Type, Stage string
+	Place
+}
+
+// PlaceOf returns the place of an endpoint.
+func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
+	return EndpointPlace{e.Type, e.Stage, Place{e.CreatedAt, e.ID}}
+}
+
+// EndpointPage returns up to limit of a tenant's endpoints, of one task type or (taskType
+// "") of all, those after a place, and whether there are more.
+func (s *Store) EndpointPage(ctx context.Context, tenant, taskType string, after EndpointPlace, limit int) (page []asyncflow.Endpoint, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type)
+		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
+		ORDER BY type, stage, created_at, id LIMIT $6`, taskType, orNull(after.ID), after.Type, after.Stage, after.At, limit+1)
+	if err == nil {
+		page, more, err = collectPage(rows, limit, PageBytes, scanEndpoint, endpointBytes)
+	}
+	return page, more, wrap(err, "EndpointPage(%q)", tenant)
+}
+
 func readEndpoints(ctx context.Context, q querier, tenant, taskType string) ([]asyncflow.Endpoint, error) {
 	rows, err := q.Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
 	if err != nil {

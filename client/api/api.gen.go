@@ -428,6 +428,12 @@ type Attempt struct {
 	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
 	Output JSON `json:"output,omitempty,omitzero"`
 
+	// OutputBytes How long the output is, if it is left out.
+	OutputBytes int `json:"output_bytes,omitempty,omitzero"`
+
+	// OutputExcerpt The begin of an output that is left out, as text.
+	OutputExcerpt string `json:"output_excerpt,omitempty,omitzero"`
+
 	// Seq The fencing number of the delivery.
 	Seq   int    `json:"seq"`
 	Stage string `json:"stage"`
@@ -447,6 +453,9 @@ type AttemptOutcome string
 // AttemptList defines model for AttemptList.
 type AttemptList struct {
 	Data []Attempt `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // AuditClaim What a token said that was not accepted. Anybody can write such a token.
@@ -752,6 +761,9 @@ type EndpointHealth struct {
 // EndpointList defines model for EndpointList.
 type EndpointList struct {
 	Data []Endpoint `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // EndpointPatch defines model for EndpointPatch.
@@ -1094,6 +1106,9 @@ type OperationState string
 // OperationList defines model for OperationList.
 type OperationList struct {
 	Data []Operation `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // Overlap While the task of the tick before is not final. skip: no task; queue (unless told): submitted all the same;
@@ -1283,6 +1298,9 @@ type Schedule struct {
 // ScheduleList defines model for ScheduleList.
 type ScheduleList struct {
 	Data []Schedule `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ScheduleSpec defines model for ScheduleSpec.
@@ -1572,6 +1590,9 @@ type TaskType struct {
 // TaskTypeList defines model for TaskTypeList.
 type TaskTypeList struct {
 	Data []TaskType `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // TaskTypeSpec defines model for TaskTypeSpec.
@@ -1685,6 +1706,15 @@ type AuditUntil = time.Time
 // OperationID defines model for OperationID.
 type OperationID = string
 
+// Outputs defines model for Outputs.
+type Outputs = bool
+
+// PageCursor defines model for PageCursor.
+type PageCursor = string
+
+// PageLimit defines model for PageLimit.
+type PageLimit = int
+
 // ScheduleName A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 //
 // Example: thumbnails
@@ -1755,6 +1785,30 @@ type ListOperatorAuditParams struct {
 type ListEndpointsParams struct {
 	// Type Only those of this task type.
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListOperationsParams defines parameters for ListOperations.
+type ListOperationsParams struct {
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListSchedulesParams defines parameters for ListSchedules.
+type ListSchedulesParams struct {
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // PutScheduleParams defines parameters for PutSchedule.
@@ -1767,6 +1821,15 @@ type PutScheduleParams struct {
 type GetStatsParams struct {
 	// Type Only this task type.
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+}
+
+// ListTaskTypesParams defines parameters for ListTaskTypes.
+type ListTaskTypesParams struct {
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // PutTaskTypeParams defines parameters for PutTaskType.
@@ -1814,8 +1877,23 @@ type GetTaskParams struct {
 	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
+// ListAttemptsParams defines parameters for ListAttempts.
+type ListAttemptsParams struct {
+	// Outputs Also outputs of more than 1 KiB.
+	Outputs Outputs `form:"outputs,omitempty" json:"outputs,omitempty,omitzero"`
+
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // TaskEventsParams defines parameters for TaskEvents.
 type TaskEventsParams struct {
+	// Outputs Also outputs of more than 1 KiB.
+	Outputs Outputs `form:"outputs,omitempty" json:"outputs,omitempty,omitzero"`
+
 	// LastEventID The id of the last event received, to go on after it.
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
@@ -2243,7 +2321,7 @@ type ClientInterface interface {
 	// ListOperations List the operations, newest first
 	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
-	ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOperation Get an operation
 	//
@@ -2265,7 +2343,7 @@ type ClientInterface interface {
 	// ListSchedules List the schedules
 	//
 	// Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
-	ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListSchedules(ctx context.Context, params *ListSchedulesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteSchedule Delete a schedule
 	//
@@ -2329,7 +2407,7 @@ type ClientInterface interface {
 	// ListTaskTypes List the task types
 	//
 	// Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
-	ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListTaskTypes(ctx context.Context, params *ListTaskTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteTaskType Delete a task type
 	//
@@ -2539,10 +2617,11 @@ type ClientInterface interface {
 
 	// ListAttempts List the attempts of a task
 	//
-	// The task's journal, oldest first; an attempt under way is not in it yet.
+	// The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
+	// with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
 	//
 	// Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
-	ListAttempts(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListAttempts(ctx context.Context, id TaskID, params *ListAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelTaskWithBody Cancel a task that is not final
 	//
@@ -2568,7 +2647,7 @@ type ClientInterface interface {
 	//
 	// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
 	// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-	// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+	// event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
 	//
 	// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 	TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3237,8 +3316,8 @@ func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorF
 // ListOperations List the operations, newest first
 //
 // Corresponds with GET /v1/operations (the `ListOperations` operationId).
-func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListOperationsRequest(c.Server)
+func (c *Client) ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListOperationsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3299,8 +3378,8 @@ func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // ListSchedules List the schedules
 //
 // Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
-func (c *Client) ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListSchedulesRequest(c.Server)
+func (c *Client) ListSchedules(ctx context.Context, params *ListSchedulesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSchedulesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3453,8 +3532,8 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 // ListTaskTypes List the task types
 //
 // Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
-func (c *Client) ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListTaskTypesRequest(c.Server)
+func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskTypesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3893,11 +3972,12 @@ func (c *Client) PatchTask(ctx context.Context, id TaskID, body PatchTaskJSONReq
 
 // ListAttempts List the attempts of a task
 //
-// The task's journal, oldest first; an attempt under way is not in it yet.
+// The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
+// with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
 //
 // Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
-func (c *Client) ListAttempts(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListAttemptsRequest(c.Server, id)
+func (c *Client) ListAttempts(ctx context.Context, id TaskID, params *ListAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAttemptsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3952,7 +4032,7 @@ func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONR
 //
 // First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
 // journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+// event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
 //
 // Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 func (c *Client) TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4815,6 +4895,22 @@ func NewListEndpointsRequest(server string, params *ListEndpointsParams) (*http.
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -5127,7 +5223,7 @@ func NewGetGovernanceRequest(server string) (*http.Request, error) {
 }
 
 // NewListOperationsRequest constructs an http.Request for the ListOperations method
-func NewListOperationsRequest(server string) (*http.Request, error) {
+func NewListOperationsRequest(server string, params *ListOperationsParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5143,6 +5239,37 @@ func NewListOperationsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -5249,7 +5376,7 @@ func NewGetQuotaRequest(server string) (*http.Request, error) {
 }
 
 // NewListSchedulesRequest constructs an http.Request for the ListSchedules method
-func NewListSchedulesRequest(server string) (*http.Request, error) {
+func NewListSchedulesRequest(server string, params *ListSchedulesParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5265,6 +5392,37 @@ func NewListSchedulesRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -5566,7 +5724,7 @@ func NewGetStatsRequest(server string, params *GetStatsParams) (*http.Request, e
 }
 
 // NewListTaskTypesRequest constructs an http.Request for the ListTaskTypes method
-func NewListTaskTypesRequest(server string) (*http.Request, error) {
+func NewListTaskTypesRequest(server string, params *ListTaskTypesParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5582,6 +5740,37 @@ func NewListTaskTypesRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -6255,7 +6444,7 @@ func NewPatchTaskRequestWithBody(server string, id TaskID, contentType string, b
 }
 
 // NewListAttemptsRequest constructs an http.Request for the ListAttempts method
-func NewListAttemptsRequest(server string, id TaskID) (*http.Request, error) {
+func NewListAttemptsRequest(server string, id TaskID, params *ListAttemptsParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -6278,6 +6467,45 @@ func NewListAttemptsRequest(server string, id TaskID) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outputs", params.Outputs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -6359,6 +6587,29 @@ func NewTaskEventsRequest(server string, id TaskID, params *TaskEventsParams) (*
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outputs", params.Outputs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
