@@ -119,7 +119,8 @@ func SameURL(a, b string) bool {
 	if err != nil || err2 != nil {
 		return a == b
 	}
-	return SameOrigin(a, b) && cmp.Or(u.EscapedPath(), "/") == cmp.Or(v.EscapedPath(), "/") && u.RawQuery == v.RawQuery
+	samePath := cmp.Or(u.EscapedPath(), "/") == cmp.Or(v.EscapedPath(), "/")
+	return SameOrigin(a, b) && samePath && u.RawQuery == v.RawQuery
 }
 
 // Validate checks an endpoint: its names, its weight, limits and batch, and an absolute URL that

@@ -74,9 +74,11 @@ func (c *Client) RotateEndpointSecret(ctx context.Context, id string, r SecretRo
 // Endpoints returns the endpoints by type, stage and age, without their
 // secrets; those of one task type unless taskType is empty.
 func (c *Client) Endpoints(ctx context.Context, taskType string) ([]Endpoint, error) {
-	return gathered(listed(ctx, c, map[string]string{"type": taskType}, func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListEndpoints(ctx, nil, page)
-	}, func(p EndpointList) ([]Endpoint, string) { return p.Data, p.NextCursor }))
+	}
+	params := map[string]string{"type": taskType}
+	return gathered(listed(ctx, c, params, get, func(p EndpointList) ([]Endpoint, string) { return p.Data, p.NextCursor }))
 }
 
 // Endpoint returns an endpoint, without its secret.

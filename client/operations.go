@@ -46,9 +46,10 @@ func (c *Client) CountRedrive(ctx context.Context, b BulkRedrive) (int64, error)
 // Operations returns the operations that run and those of the last 30 days, newest
 // first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
-	return gathered(listed(ctx, c, nil, func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListOperations(ctx, nil, page)
-	}, func(p OperationList) ([]Operation, string) { return p.Data, p.NextCursor }))
+	}
+	return gathered(listed(ctx, c, nil, get, func(p OperationList) ([]Operation, string) { return p.Data, p.NextCursor }))
 }
 
 // Operation returns an operation as it stands.

@@ -10,15 +10,22 @@ import (
 )
 
 // listed goes through all pages of a list. An error ends it.
-func listed[P, T any](ctx context.Context, c *Client, params map[string]string,
-	get func(context.Context, api.RequestEditorFn) (*http.Response, error), read func(P) ([]T, string)) iter.Seq2[T, error] {
+func listed[P, T any](
+	ctx context.Context,
+	c *Client,
+	params map[string]string,
+	get func(context.Context, api.RequestEditorFn) (*http.Response, error),
+	read func(P) ([]T, string),
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		params := maps.Clone(params)
 		if params == nil {
 			params = map[string]string{}
 		}
 		for {
-			page, err := call[P](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return get(ctx, query(params)) })
+			page, err := call[P](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+				return get(ctx, query(params))
+			})
 			if err != nil {
 				var zero T
 				yield(zero, err)

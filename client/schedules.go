@@ -50,9 +50,10 @@ func (c *Client) putSchedule(ctx context.Context, name string, spec ScheduleSpec
 
 // Schedules returns all schedules by name, without their contexts.
 func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
-	return gathered(listed(ctx, c, nil, func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListSchedules(ctx, nil, page)
-	}, func(p ScheduleList) ([]Schedule, string) { return p.Data, p.NextCursor }))
+	}
+	return gathered(listed(ctx, c, nil, get, func(p ScheduleList) ([]Schedule, string) { return p.Data, p.NextCursor }))
 }
 
 // Schedule returns a schedule, with its next runs.

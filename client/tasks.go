@@ -149,9 +149,11 @@ func (c *Client) AllAttempts(ctx context.Context, id string, outputs bool) iter.
 	if err := checkPart("id", id); err != nil {
 		return func(yield func(Attempt, error) bool) { yield(Attempt{}, err) }
 	}
-	return listed(ctx, c, map[string]string{"outputs": strconv.FormatBool(outputs)}, func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListAttempts(ctx, id, nil, page)
-	}, func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor })
+	}
+	params := map[string]string{"outputs": strconv.FormatBool(outputs)}
+	return listed(ctx, c, params, get, func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor })
 }
 
 // checkContext refuses a context that would not even make a JSON body.

@@ -36,9 +36,10 @@ func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec
 
 // TaskTypes returns all task types by name.
 func (c *Client) TaskTypes(ctx context.Context) ([]TaskType, error) {
-	return gathered(listed(ctx, c, nil, func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListTaskTypes(ctx, nil, page)
-	}, func(p TaskTypeList) ([]TaskType, string) { return p.Data, p.NextCursor }))
+	}
+	return gathered(listed(ctx, c, nil, get, func(p TaskTypeList) ([]TaskType, string) { return p.Data, p.NextCursor }))
 }
 
 // TaskType returns a task type.

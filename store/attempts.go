@@ -54,14 +54,17 @@ func (p AttemptPage) full() int { return cmp.Or(p.Bytes, PageBytes) }
 // attemptsSQL reads what belongs to a page, and one row more, which has no output if it is
 // beyond the bytes of a page: no output is read that isn't shown.
 const attemptsSQL = `
-SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''), coalesce(duration, 0),
-  coalesce(status, 0), coalesce(error, ''), next_time, CASE WHEN upto - long < $5 AND (size <= $6 OR $4) THEN output END,
-  CASE WHEN size > $6 AND NOT $4 THEN size ELSE 0 END, CASE WHEN size > $6 AND NOT $4 THEN left(output::text, $7) ELSE '' END,
+SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''),
+  coalesce(duration, 0), coalesce(status, 0), coalesce(error, ''), next_time,
+  CASE WHEN upto - long < $5 AND (size <= $6 OR $4) THEN output END,
+  CASE WHEN size > $6 AND NOT $4 THEN size ELSE 0 END,
+  CASE WHEN size > $6 AND NOT $4 THEN left(output::text, $7) ELSE '' END,
   long
 FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
-  FROM (SELECT *, octet_length(coalesce(error, '')) + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
-    FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error, output, next_time,
-        coalesce(octet_length(output::text), 0) AS size
+  FROM (SELECT *, octet_length(coalesce(error, ''))
+      + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
+    FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error,
+        output, next_time, coalesce(octet_length(output::text), 0) AS size
       FROM {journal} WHERE id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
 ORDER BY seq`
 
@@ -75,7 +78,12 @@ func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
 
 // AttemptPage returns a page of a task's journal, oldest first, and whether there are more;
 // CodeNotFound when there is no such task.
-func (s *Store) AttemptPage(ctx context.Context, tenant string, id asyncflow.TaskID, p AttemptPage) (page []Attempt, more bool, err error) {
+func (s *Store) AttemptPage(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	p AttemptPage,
+) (page []Attempt, more bool, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return nil, false, err
@@ -92,7 +100,11 @@ func (s *Store) AttemptPage(ctx context.Context, tenant string, id asyncflow.Tas
 
 // Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is
 // no such task.
-func (s *Store) Attempts(ctx context.Context, tenant string, id asyncflow.TaskID) (all []Attempt, err error) {
+func (s *Store) Attempts(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+) (all []Attempt, err error) {
 	p := AttemptPage{Limit: 500, Outputs: true}
 	for more := true; more; {
 		var page []Attempt

@@ -31,7 +31,11 @@ func lockEndpoints(t *testing.T, url, tenant string) (release func()) {
 // touch marks a tenant's configuration as changed, as another node's change does.
 func touch(t *testing.T, b *bundle, tenant string) {
 	t.Helper()
-	_, err := b.db.Exec(t.Context(), `UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`, tenant)
+	_, err := b.db.Exec(
+		t.Context(),
+		`UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`,
+		tenant,
+	)
 	require.NoError(t, err)
 }
 
@@ -46,11 +50,20 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 
 	release := lockEndpoints(t, b.url, tenant)
 	touch(t, b, tenant)
-	eventually(t, "the far node has found out that it can't read the tenant", func() bool { return far.Catalog.Stale() == 1 })
+	eventually(
+		t,
+		"the far node has found out that it can't read the tenant",
+		func() bool { return far.Catalog.Stale() == 1 },
+	)
 	_, err = far.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err, "it keeps what it knew")
 	_, err = far.Catalog.Fresh(t.Context(), tenant, "new")
-	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "it can't say that there is none")
+	require.Equal(
+		t,
+		asyncflow.CodeUnavailable,
+		asyncflow.CodeOf(err),
+		"it can't say that there is none",
+	)
 
 	start := time.Now()
 	for range 5 { // with 30 s of waiting for the lock, each, this would take minutes
@@ -61,7 +74,11 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 		require.NoError(t, b.DeleteTaskType(t.Context(), other.Slug, "more"))
 	}
 	require.Less(t, time.Since(start), time.Minute)
-	_, _, err = b.PutTaskType(t.Context(), other.Slug, asyncflow.TaskType{Name: "late", Stages: twoStages().Stages}.WithDefaults())
+	_, _, err = b.PutTaskType(
+		t.Context(),
+		other.Slug,
+		asyncflow.TaskType{Name: "late", Stages: twoStages().Stages}.WithDefaults(),
+	)
 	require.NoError(t, err)
 	eventually(t, "the far node knows what is new of the other tenant", func() bool {
 		_, err := far.Catalog.Type(other.Slug, "late")
@@ -70,7 +87,11 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 	require.Equal(t, 1, far.Catalog.Stale(), "the lock is still held")
 
 	release()
-	eventually(t, "the far node reads the tenant again", func() bool { return far.Catalog.Stale() == 0 })
+	eventually(
+		t,
+		"the far node reads the tenant again",
+		func() bool { return far.Catalog.Stale() == 0 },
+	)
 }
 
 func TestANodeStartsBesideALockedTenant(t *testing.T) {
@@ -87,7 +108,12 @@ func TestANodeStartsBesideALockedTenant(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, far.Catalog.HasTenant(tenant), "its row can be read")
 	_, err = far.Catalog.Type(tenant, "pipe")
-	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "nothing was ever read of it: it may have the type")
+	require.Equal(
+		t,
+		asyncflow.CodeUnavailable,
+		asyncflow.CodeOf(err),
+		"nothing was ever read of it: it may have the type",
+	)
 
 	release()
 	eventually(t, "the tenant's types are known", func() bool {
@@ -113,7 +139,10 @@ func TestASuspensionCountsForALockedTenant(t *testing.T) {
 func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "alone", Log: slog.New(slog.DiscardHandler)}) // nothing runs beside
+	s, err := store.Open(
+		t.Context(),
+		store.Config{URL: url, Node: "alone", Log: slog.New(slog.DiscardHandler)},
+	) // nothing runs beside
 	require.NoError(t, err)
 	defer s.Close()
 	done := make(chan error, 8)

@@ -103,8 +103,13 @@ func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 
 // unread says that a tenant's types can't be read.
 func unread(tenant string, err error) error {
-	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err, Op: "read the configuration of " + tenant,
-		Message: "the tenant's configuration can't be read now; try again", RetryAfter: catalogRetry}
+	return &asyncflow.Error{
+		Code:       asyncflow.CodeUnavailable,
+		Err:        err,
+		Op:         "read the configuration of " + tenant,
+		Message:    "the tenant's configuration can't be read now; try again",
+		RetryAfter: catalogRetry,
+	}
 }
 
 // look finds out what has changed of all tenants, or of one, and begins to read it. Reads
@@ -126,9 +131,16 @@ func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalog
 }
 
 // readVersions returns the versions and the roles of tenants.
-func (c *Catalog) readVersions(ctx context.Context, only string) (versions map[string]int64, roles map[string]string, err error) {
-	rows, err := c.store.base.Query(ctx, `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants
-		WHERE dropping_at IS NULL AND $1 IN ('', slug)`, only)
+func (c *Catalog) readVersions(
+	ctx context.Context,
+	only string,
+) (versions map[string]int64, roles map[string]string, err error) {
+	rows, err := c.store.base.Query(
+		ctx,
+		`SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants
+		WHERE dropping_at IS NULL AND $1 IN ('', slug)`,
+		only,
+	)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,7 +171,11 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTena
 	if len(slugs) == 0 {
 		return nil, nil
 	}
-	rows, err := c.store.base.Query(ctx, `SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
+	rows, err := c.store.base.Query(
+		ctx,
+		`SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`,
+		slugs,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +184,13 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTena
 
 // enter takes over what a look has found, and returns the tenants whose types are of
 // another version. What a later look has found stays.
-func (c *Catalog) enter(look uint64, only string, versions map[string]int64, roles map[string]string, rows []StoredTenant) (others []string) {
+func (c *Catalog) enter(
+	look uint64,
+	only string,
+	versions map[string]int64,
+	roles map[string]string,
+	rows []StoredTenant,
+) (others []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaveOut(versions, roles)
@@ -282,7 +304,8 @@ func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*T
 		version = k.wanted
 	}
 	err = pgx.BeginFunc(ctx, c.store.of(tenant), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, catalogLock.String()); err != nil {
+		_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, catalogLock.String())
+		if err != nil {
 			return err
 		}
 		types, err = readTypes(ctx, tx, tenant)
@@ -293,7 +316,12 @@ func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*T
 
 // take takes over what was read of a tenant, or why nothing was, and reports whether the
 // tenant has changed since.
-func (c *Catalog) take(tenant string, version int64, types map[string]*Type, err error) (changed bool) {
+func (c *Catalog) take(
+	tenant string,
+	version int64,
+	types map[string]*Type,
+	err error,
+) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.underway, tenant)
@@ -306,7 +334,8 @@ func (c *Catalog) take(tenant string, version int64, types map[string]*Type, err
 		return false
 	}
 	if f, ok := c.failed[tenant]; ok {
-		c.store.log.Info("the configuration of a tenant is read again", "tenant", tenant, "after", time.Since(f.since).Round(time.Millisecond))
+		c.store.log.Info("the configuration of a tenant is read again", "tenant", tenant,
+			"after", time.Since(f.since).Round(time.Millisecond))
 		delete(c.failed, tenant)
 	}
 	for _, t := range types {
@@ -327,7 +356,8 @@ func (c *Catalog) noteFailure(tenant string, err error) {
 	}
 	if !again {
 		f.since = now
-		c.store.log.Warn("can't read the configuration of a tenant; its last one stands until that goes", "tenant", tenant, "error", err)
+		c.store.log.Warn("can't read the configuration of a tenant; its last one stands",
+			"tenant", tenant, "error", err)
 	}
 	f.again = now.Add(catalogRetry)
 	c.failed[tenant] = f
@@ -357,7 +387,10 @@ func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type,
 }
 
 func readAllPositions(ctx context.Context, q querier, tenant string, types map[string]*Type) error {
-	rows, err := q.Query(ctx, `SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
+	rows, err := q.Query(
+		ctx,
+		`SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`,
+	)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ func (s *Store) holdTenant(ctx context.Context, tx pgx.Tx, tenant string) error 
 	if err := s.roles.asBase(ctx, tx); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`, tenant); err != nil {
+	const hold = `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`
+	if _, err := tx.Exec(ctx, hold, tenant); err != nil {
 		return err
 	}
 	return s.roles.asTenant(ctx, tx, tenant)
@@ -65,20 +66,33 @@ func (s *Store) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g gro
 
 // configUse counts what a tenant has configured. No context or certificate is read for it,
 // only how long it is.
-func configUse(ctx context.Context, q querier, tenant string) (map[asyncflow.QuotaName]float64, error) {
+func configUse(
+	ctx context.Context,
+	q querier,
+	tenant string,
+) (map[asyncflow.QuotaName]float64, error) {
 	schema := quote(schemaOf(tenant))
 	var types, endpoints, schedules, bytes int64
 	err := q.QueryRow(ctx, `SELECT
 		(SELECT count(*) FROM `+schema+`.task_types WHERE name <> $1),
 		(SELECT count(*) FROM `+schema+`.endpoints),
 		(SELECT count(*) FROM `+schema+`.schedules),
-		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text), 0)), 0) FROM `+schema+`.task_types) +
-		(SELECT coalesce(sum(octet_length(url) + coalesce(octet_length(outbound), 0)), 0) FROM `+schema+`.endpoints) +
+		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text), 0)), 0)
+		 FROM `+schema+`.task_types) +
+		(SELECT coalesce(sum(octet_length(url) + coalesce(octet_length(outbound), 0)), 0)
+		 FROM `+schema+`.endpoints) +
 		(SELECT coalesce(sum(octet_length(sealed)), 0) FROM `+schema+`.endpoint_secrets) +
-		(SELECT coalesce(sum(octet_length(spec::text) + octet_length(context::text)), 0) FROM `+schema+`.schedules)`,
+		(SELECT coalesce(sum(octet_length(spec::text) + octet_length(context::text)), 0)
+		 FROM `+schema+`.schedules)`,
 		asyncflow.AlertType).Scan(&types, &endpoints, &schedules, &bytes)
-	return map[asyncflow.QuotaName]float64{asyncflow.QuotaTaskTypes: float64(types), asyncflow.QuotaEndpoints: float64(endpoints),
-		asyncflow.QuotaSchedules: float64(schedules), asyncflow.QuotaConfigurationBytes: float64(bytes)}, err
+	return map[asyncflow.QuotaName]float64{
+		asyncflow.QuotaTaskTypes: float64(types),
+		asyncflow.QuotaEndpoints: float64(endpoints),
+		asyncflow.QuotaSchedules: float64(
+			schedules,
+		),
+		asyncflow.QuotaConfigurationBytes: float64(bytes),
+	}, err
 }
 
 // endpointBytes is what an endpoint adds to configuration_bytes.

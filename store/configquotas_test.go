@@ -15,7 +15,11 @@ import (
 // limit gives the tenant a quota, and the nodes the time to know it.
 func limit(t *testing.T, name asyncflow.QuotaName, value float64, nodes ...*bundle) {
 	t.Helper()
-	_, err := nodes[0].PatchTenant(t.Context(), tenant, store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{name: value}})
+	_, err := nodes[0].PatchTenant(
+		t.Context(),
+		tenant,
+		store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{name: value}},
+	)
 	require.NoError(t, err)
 	for _, n := range nodes {
 		require.NoError(t, n.Catalog.RefreshTenant(t.Context(), tenant))
@@ -42,11 +46,22 @@ func atOnce(t *testing.T, n int, code asyncflow.Code, do func(i int) error) (don
 }
 
 func anEndpoint(url string) asyncflow.Endpoint {
-	return asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: "pipe", Stage: "first", URL: url, Weight: 1}
+	return asyncflow.Endpoint{
+		ID:     uuid.Must(uuid.NewV7()).String(),
+		Type:   "pipe",
+		Stage:  "first",
+		URL:    url,
+		Weight: 1,
+	}
 }
 
 func aSchedule(name string, context string) asyncflow.Schedule {
-	return asyncflow.Schedule{Name: name, Type: "pipe", Context: []byte(context), Cron: "@hourly"}.WithDefaults()
+	return asyncflow.Schedule{
+		Name:    name,
+		Type:    "pipe",
+		Context: []byte(context),
+		Cron:    "@hourly",
+	}.WithDefaults()
 }
 
 func TestQuotasOfTheConfigurationAreExact(t *testing.T) {
@@ -103,16 +118,28 @@ func TestTheBytesOfAConfigurationAreBounded(t *testing.T) {
 	}
 	nodes := []*bundle{near, far}
 	done := atOnce(t, 10, asyncflow.CodeQuota, func(i int) error {
-		_, err := nodes[i%2].CreateEndpoint(t.Context(), tenant, large(fmt.Sprintf("https://w%d.example.com/", i)))
+		_, err := nodes[i%2].CreateEndpoint(
+			t.Context(),
+			tenant,
+			large(fmt.Sprintf("https://w%d.example.com/", i)),
+		)
 		return err
 	})
 	require.Equal(t, 4, done, "the fifth has 20 KiB, and its URL")
 
-	_, _, err = near.PutSchedule(t.Context(), tenant, aSchedule("big", `"`+strings.Repeat("x", 30*kib)+`"`))
+	_, _, err = near.PutSchedule(
+		t.Context(),
+		tenant,
+		aSchedule("big", `"`+strings.Repeat("x", 30*kib)+`"`),
+	)
 	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err))
 	_, _, err = near.PutSchedule(t.Context(), tenant, aSchedule("small", `{}`))
 	require.NoError(t, err)
-	_, _, err = near.PutSchedule(t.Context(), tenant, aSchedule("small", `"`+strings.Repeat("x", 30*kib)+`"`))
+	_, _, err = near.PutSchedule(
+		t.Context(),
+		tenant,
+		aSchedule("small", `"`+strings.Repeat("x", 30*kib)+`"`),
+	)
 	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err), "one that grows")
 	all, err := near.Endpoints(t.Context(), tenant, "")
 	require.NoError(t, err)
@@ -123,8 +150,11 @@ func TestTheBytesOfAConfigurationAreBounded(t *testing.T) {
 	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err), "one that grows")
 	wide := twoStages()
 	for i := range 40 {
-		wide.Stages = append(wide.Stages, asyncflow.Stage{Name: fmt.Sprintf("stage-%d-%s", i, strings.Repeat("x", 25)),
-			Retry: asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(1)}})
+		wide.Stages = append(
+			wide.Stages,
+			asyncflow.Stage{Name: fmt.Sprintf("stage-%d-%s", i, strings.Repeat("x", 25)),
+				Retry: asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(1)}},
+		)
 	}
 	wide.Name = "wide"
 	for i := range 20 {
@@ -177,17 +207,31 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 
 	var moving []asyncflow.Endpoint
 	for i := range 6 {
-		e, err := near.CreateEndpoint(t.Context(), tenant, anEndpoint(fmt.Sprintf("https://w%d.example.com/", i)))
+		e, err := near.CreateEndpoint(
+			t.Context(),
+			tenant,
+			anEndpoint(fmt.Sprintf("https://w%d.example.com/", i)),
+		)
 		require.NoError(t, err)
 		moving = append(moving, e)
 	}
 	require.Equal(t, 1, atOnce(t, 6, asyncflow.CodeConflict, func(i int) error {
-		_, err := nodes[i%2].ChangeEndpoint(t.Context(), tenant, moving[i].ID, func(e *asyncflow.Endpoint) error {
-			e.URL = "https://new.example.com/"
-			return nil
-		})
+		_, err := nodes[i%2].ChangeEndpoint(
+			t.Context(),
+			tenant,
+			moving[i].ID,
+			func(e *asyncflow.Endpoint) error {
+				e.URL = "https://new.example.com/"
+				return nil
+			},
+		)
 		return err
 	}))
-	_, err = near.ChangeEndpoint(t.Context(), tenant, allowed.ID, func(e *asyncflow.Endpoint) error { e.Weight = 3; return nil })
+	_, err = near.ChangeEndpoint(
+		t.Context(),
+		tenant,
+		allowed.ID,
+		func(e *asyncflow.Endpoint) error { e.Weight = 3; return nil },
+	)
 	require.NoError(t, err, "what has its URL may change otherwise")
 }

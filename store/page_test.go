@@ -94,8 +94,14 @@ func (b *bundle) attempted(n, bytes int) asyncflow.TaskID {
 	task := newTask(`{}`)
 	b.put(twoStages())
 	id := b.submit(task)[0].ID
-	_, err := b.db.Exec(b.t.Context(), `INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2)) FROM generate_series(1, $2::int) n`, id.Number, n, bytes)
+	_, err := b.db.Exec(
+		b.t.Context(),
+		`INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
+		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2)) FROM generate_series(1, $2::int) n`,
+		id.Number,
+		n,
+		bytes,
+	)
 	require.NoError(b.t, err)
 	return id
 }
@@ -114,7 +120,12 @@ func TestAttemptsAreBoundedInBytes(t *testing.T) {
 
 	seen := 0
 	for after, more := 0, true; more; {
-		page, more, err = b.AttemptPage(t.Context(), tenant, id, store.AttemptPage{After: after, Limit: 500, Outputs: true})
+		page, more, err = b.AttemptPage(
+			t.Context(),
+			tenant,
+			id,
+			store.AttemptPage{After: after, Limit: 500, Outputs: true},
+		)
 		require.NoError(t, err)
 		bytes := 0
 		for _, a := range page {

@@ -99,7 +99,7 @@ func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report
 			continue
 		}
 		created, err := c.CreateEndpoint(ctx, e)
-		if asyncflow.CodeOf(err) == asyncflow.CodeConflict { // another apply may have been faster: see what there is now
+		if asyncflow.CodeOf(err) == asyncflow.CodeConflict { // another apply may have been faster
 			if existing, err = c.Endpoints(ctx, ""); err == nil && existingEndpoint(existing, e) >= 0 {
 				done.ID = existing[existingEndpoint(existing, e)].Id
 				report(done)

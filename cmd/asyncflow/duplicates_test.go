@@ -32,7 +32,15 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 	require.Zero(t, out.code, out.stderr)
 	require.NotContains(t, out.stdout, "created", "another spelling is the same endpoint")
 
-	create := []string{"endpoints", "create", "--type", "docs", "--stage", "only", "https://w.example.com/a"}
+	create := []string{
+		"endpoints",
+		"create",
+		"--type",
+		"docs",
+		"--stage",
+		"only",
+		"https://w.example.com/a",
+	}
 	out = runCLI(t, env, create...)
 	require.NotZero(t, out.code)
 	require.Contains(t, out.stderr, "allow_duplicate")
@@ -50,9 +58,18 @@ func TestSDKRegisterAtOnce(t *testing.T) {
 	c := p.client()
 	registration := sdk.Registration{Client: c}
 	w := startSDKWorker(t, sdk.Config{Registration: &registration})
-	sdk.Handle(w.Worker, "pipe", "first", func(_ context.Context, task sdk.Task[counted]) (counted, error) { return task.Context, nil })
+	sdk.Handle(
+		w.Worker,
+		"pipe",
+		"first",
+		func(_ context.Context, task sdk.Task[counted]) (counted, error) { return task.Context, nil },
+	)
 	registration.URL = w.url
-	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []client.Stage{{Name: "first"}}})
+	_, err := c.PutTaskType(
+		t.Context(),
+		"pipe",
+		client.TaskTypeSpec{Stages: []client.Stage{{Name: "first"}}},
+	)
 	require.NoError(t, err)
 	const n = 6
 	done := make(chan error, n)

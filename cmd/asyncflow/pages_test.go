@@ -19,7 +19,11 @@ func TestClientsFollowPages(t *testing.T) {
 	url := database(t)
 	p := startNode(t, url)
 	c := p.client()
-	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []client.Stage{{Name: "only"}}})
+	_, err := c.PutTaskType(
+		t.Context(),
+		"pipe",
+		client.TaskTypeSpec{Stages: []client.Stage{{Name: "only"}}},
+	)
 	require.NoError(t, err)
 	db, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
@@ -31,14 +35,21 @@ func TestClientsFollowPages(t *testing.T) {
 	}
 	const n = 1203 // three pages
 	schema := pgx.Identifier{"tenant_" + testTenant}.Sanitize()
-	_, err = c.PutSchedule(t.Context(), "s0", client.ScheduleSpec{Type: "pipe", Context: json.RawMessage(`{}`), Cron: "@yearly"})
+	_, err = c.PutSchedule(
+		t.Context(),
+		"s0",
+		client.ScheduleSpec{Type: "pipe", Context: json.RawMessage(`{}`), Cron: "@yearly"},
+	)
 	require.NoError(t, err)
 	exec(`INSERT INTO `+schema+`.schedules (name, type, spec, context, version, created_at, updated_at)
 		SELECT 's' || n, type, spec, context, version, created_at, updated_at FROM `+schema+`.schedules, generate_series(1, $1::int) n WHERE name = 's0'`, n-1)
 	exec(`INSERT INTO `+schema+`.endpoints (id, type, stage, url, challenged, created_at, updated_at)
 		SELECT gen_random_uuid(), 'pipe', 'only', 'https://w.example.com/' || n, false, now(), now() FROM generate_series(1, $1::int) n`, n)
-	exec(`INSERT INTO `+schema+`.operations (id, kind, type, filter, options, state, total, next_at, created_at, finished_at)
-		SELECT gen_random_uuid(), 'cancel', 'pipe', '{}', '{}', 'done', 0, now(), now(), now() FROM generate_series(1, $1::int) n`, n)
+	exec(
+		`INSERT INTO `+schema+`.operations (id, kind, type, filter, options, state, total, next_at, created_at, finished_at)
+		SELECT gen_random_uuid(), 'cancel', 'pipe', '{}', '{}', 'done', 0, now(), now(), now() FROM generate_series(1, $1::int) n`,
+		n,
+	)
 	schedules, err := c.Schedules(t.Context())
 	require.NoError(t, err)
 	require.Len(t, schedules, n)
@@ -57,7 +68,10 @@ func TestClientsFollowPages(t *testing.T) {
 
 	// A journal of 10 MB
 	delay := client.Duration(time.Hour)
-	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: json.RawMessage(`{}`), Delay: delay})
+	task, err := c.Submit(
+		t.Context(),
+		client.NewTask{Type: "pipe", Context: json.RawMessage(`{}`), Delay: delay},
+	)
 	require.NoError(t, err)
 	id, err := asyncflow.ParseTaskID(task.Id)
 	require.NoError(t, err)

@@ -72,4 +72,6 @@ func readPlace(at, id string) (store.Place, error) {
 	return store.Place{At: time.UnixMicro(micros).UTC(), ID: parsed.String()}, nil
 }
 
-func badCursor() error { return asyncflow.InvalidField("cursor", "is not a next_cursor of this list") }
+func badCursor() error {
+	return asyncflow.InvalidField("cursor", "is not a next_cursor of this list")
+}

@@ -16,7 +16,8 @@ import (
 // secret is in the answer to this call and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
 	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url,
-		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints, AllowDuplicate: r.Body.AllowDuplicate}
+		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints,
+		AllowDuplicate: r.Body.AllowDuplicate}
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
@@ -76,14 +77,16 @@ func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject
 	if err != nil {
 		return nil, err
 	}
-	page, more, err := s.cfg.Store.EndpointPage(ctx, principalOf(ctx).Tenant, r.Params.Type, after, pageLimit(r.Params.Limit))
+	page, more, err := s.cfg.Store.EndpointPage(ctx, principalOf(ctx).Tenant, r.Params.Type, after,
+		pageLimit(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
 	var out ListEndpoints200JSONResponse
 	if more {
 		last := store.PlaceOf(page[len(page)-1])
-		out.NextCursor = writeKeyCursor(true, append([]string{last.Type, last.Stage}, placeKey(last.Place)...)...)
+		key := append([]string{last.Type, last.Stage}, placeKey(last.Place)...)
+		out.NextCursor = writeKeyCursor(true, key...)
 	}
 	out.Data, err = s.endpointsOut(ctx, page)
 	return out, err

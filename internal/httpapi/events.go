@@ -205,7 +205,8 @@ func (e *eventStream) look(ctx context.Context) error {
 	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
 		return t.Refusal()
 	}
-	task, attempts, more, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task, store.AttemptPage{After: e.seq, Limit: streamRows, Bytes: streamBytes, Outputs: e.outputs})
+	task, attempts, more, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task,
+		store.AttemptPage{After: e.seq, Limit: streamRows, Bytes: streamBytes, Outputs: e.outputs})
 	if err != nil {
 		return err
 	}

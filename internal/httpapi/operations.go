@@ -55,13 +55,15 @@ func (s *Server) ListOperations(ctx context.Context, r ListOperationsRequestObje
 	if err != nil {
 		return nil, err
 	}
-	page, more, err := s.cfg.Store.OperationPage(ctx, principalOf(ctx).Tenant, after, pageLimit(r.Params.Limit))
+	page, more, err := s.cfg.Store.OperationPage(ctx, principalOf(ctx).Tenant, after,
+		pageLimit(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
 	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
 	for i, o := range page {
-		out.Data[i], out.NextCursor = operationOut(o), writeKeyCursor(more, placeKey(store.Place{At: o.CreatedAt, ID: o.ID})...)
+		out.Data[i] = operationOut(o)
+		out.NextCursor = writeKeyCursor(more, placeKey(store.Place{At: o.CreatedAt, ID: o.ID})...)
 	}
 	return out, nil
 }

@@ -43,10 +43,26 @@ func TestListsArePaged(t *testing.T) {
 	const n = 5
 	b.pipe()
 	for i := range n {
-		read[api.TaskType](b, 201, b.call("PUT", fmt.Sprintf("/v1/task-types/t%d", i), `{"stages":[{"name":"only"}]}`))
-		read[api.Schedule](b, 201, b.call("PUT", fmt.Sprintf("/v1/schedules/s%d", i), `{"type":"pipe","context":{},"cron":"@hourly"}`))
+		read[api.TaskType](
+			b,
+			201,
+			b.call("PUT", fmt.Sprintf("/v1/task-types/t%d", i), `{"stages":[{"name":"only"}]}`),
+		)
+		read[api.Schedule](
+			b,
+			201,
+			b.call(
+				"PUT",
+				fmt.Sprintf("/v1/schedules/s%d", i),
+				`{"type":"pipe","context":{},"cron":"@hourly"}`,
+			),
+		)
 		b.createEndpoint(`"url":"https://w%d.example.com/"`, i)
-		_, err := b.store.StartOperation(t.Context(), "acme", store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}})
+		_, err := b.store.StartOperation(
+			t.Context(),
+			"acme",
+			store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}},
+		)
 		require.NoError(t, err)
 	}
 	others := base64Of("no name at all")
@@ -82,8 +98,14 @@ func (b *bundle) journal(n, bytes int) string {
 	id, _ := b.submitOne()
 	parsed, err := asyncflow.ParseTaskID(id)
 	require.NoError(b.t, err)
-	_, err = b.db.Exec(b.t.Context(), `INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('x', $3)) FROM generate_series(1, $2::int) n`, parsed.Number, n, bytes)
+	_, err = b.db.Exec(
+		b.t.Context(),
+		`INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
+		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('x', $3)) FROM generate_series(1, $2::int) n`,
+		parsed.Number,
+		n,
+		bytes,
+	)
 	require.NoError(b.t, err)
 	return id
 }
@@ -147,7 +169,11 @@ func TestEndpointsWithTheSameURL(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	first := b.createEndpoint(`"url":"https://w.example.com/a"`)
-	again := b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://W.example.com:443/a"}`)
+	again := b.call(
+		"POST",
+		"/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://W.example.com:443/a"}`,
+	)
 	require.Equal(t, 409, again.status, "%s", again.body)
 	assert.Equal(t, "conflict", again.problem.Code)
 	assert.Contains(t, again.problem.Detail, first.Id)
@@ -161,7 +187,11 @@ func TestEndpointsWithTheSameURL(t *testing.T) {
 	b.patchEndpoint(second.Id, `{"weight":7,"url":"https://w.example.com/a"}`)
 
 	b.quota(`{"endpoints":3}`)
-	over := b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/c"}`)
+	over := b.call(
+		"POST",
+		"/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com/c"}`,
+	)
 	require.Equal(t, 403, over.status, "%s", over.body)
 	assert.Equal(t, "quota_exceeded", over.problem.Code)
 	quota, err := json.Marshal(over.problem.Quota)
