@@ -42,7 +42,12 @@ type Quotas struct {
 
 // DefaultQuotas are those of tenants for which neither they nor the operator have others: no
 // tenant takes a node's memory by what it configures.
-var DefaultQuotas = Quotas{TaskTypes: 1000, Endpoints: 1000, Schedules: 1000, ConfigurationBytes: 16 << 20}
+var DefaultQuotas = Quotas{
+	TaskTypes:          1000,
+	Endpoints:          1000,
+	Schedules:          1000,
+	ConfigurationBytes: 16 << 20,
+}
 
 // QuotaUse is how much of a quota is in use.
 type QuotaUse struct {

@@ -78,7 +78,8 @@ func (c *Client) Endpoints(ctx context.Context, taskType string) ([]Endpoint, er
 		return c.api.ListEndpoints(ctx, nil, page)
 	}
 	params := map[string]string{"type": taskType}
-	return gathered(listed(ctx, c, params, get, func(p EndpointList) ([]Endpoint, string) { return p.Data, p.NextCursor }))
+	read := func(p EndpointList) ([]Endpoint, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, params, get, read))
 }
 
 // Endpoint returns an endpoint, without its secret.

@@ -49,7 +49,8 @@ func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListOperations(ctx, nil, page)
 	}
-	return gathered(listed(ctx, c, nil, get, func(p OperationList) ([]Operation, string) { return p.Data, p.NextCursor }))
+	read := func(p OperationList) ([]Operation, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, nil, get, read))
 }
 
 // Operation returns an operation as it stands.

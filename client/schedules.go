@@ -53,7 +53,8 @@ func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListSchedules(ctx, nil, page)
 	}
-	return gathered(listed(ctx, c, nil, get, func(p ScheduleList) ([]Schedule, string) { return p.Data, p.NextCursor }))
+	read := func(p ScheduleList) ([]Schedule, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, nil, get, read))
 }
 
 // Schedule returns a schedule, with its next runs.

@@ -153,7 +153,8 @@ func (c *Client) AllAttempts(ctx context.Context, id string, outputs bool) iter.
 		return c.api.ListAttempts(ctx, id, nil, page)
 	}
 	params := map[string]string{"outputs": strconv.FormatBool(outputs)}
-	return listed(ctx, c, params, get, func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor })
+	read := func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor }
+	return listed(ctx, c, params, get, read)
 }
 
 // checkContext refuses a context that would not even make a JSON body.

@@ -39,7 +39,8 @@ func (c *Client) TaskTypes(ctx context.Context) ([]TaskType, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListTaskTypes(ctx, nil, page)
 	}
-	return gathered(listed(ctx, c, nil, get, func(p TaskTypeList) ([]TaskType, string) { return p.Data, p.NextCursor }))
+	read := func(p TaskTypeList) ([]TaskType, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, nil, get, read))
 }
 
 // TaskType returns a task type.

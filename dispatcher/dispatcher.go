@@ -309,7 +309,8 @@ func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type
 		if now.Serves(l.Stage) {
 			continue
 		}
-		if err := d.store.Catalog.RefreshTenant(d.stopping, t.Tenant); err != nil && d.stopping.Err() == nil {
+		if err := d.store.Catalog.RefreshTenant(d.stopping, t.Tenant); err != nil &&
+			d.stopping.Err() == nil {
 			d.log.Warn("can't refresh the catalog", "error", err)
 		}
 		return current()

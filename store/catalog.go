@@ -129,7 +129,8 @@ type knowledge struct {
 
 func newCatalog(s *Store) *Catalog {
 	c := &Catalog{store: s, tenants: map[string]*knowledge{}, underway: map[string]*catalogRead{},
-		failed: map[string]failedRead{}, roleless: map[string]bool{}, slots: semaphore.NewWeighted(int64(max(1, s.cfg.Pool/2)))}
+		failed: map[string]failedRead{}, roleless: map[string]bool{},
+		slots: semaphore.NewWeighted(int64(max(1, s.cfg.Pool/2)))}
 	c.reading, c.stop = context.WithCancel(context.Background())
 	return c
 }

@@ -39,7 +39,8 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 		if err := writeSecrets(ctx, tx, tenant, e); err != nil {
 			return err
 		}
-		if err := s.checkConfig(ctx, tx, tenant, growth{asyncflow.QuotaEndpoints, endpointBytes(e)}); err != nil {
+		g := growth{asyncflow.QuotaEndpoints, endpointBytes(e)}
+		if err := s.checkConfig(ctx, tx, tenant, g); err != nil {
 			return err
 		}
 		return s.checkDuplicate(ctx, tx, tenant, e)
@@ -125,18 +126,32 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 
 // EndpointPage returns up to limit of a tenant's endpoints, of one task type or (taskType
 // "") of all, those after a place, and whether there are more.
-func (s *Store) EndpointPage(ctx context.Context, tenant, taskType string, after EndpointPlace, limit int) (page []asyncflow.Endpoint, more bool, err error) {
+func (s *Store) EndpointPage(
+	ctx context.Context,
+	tenant, taskType string,
+	after EndpointPlace,
+	limit int,
+) (page []asyncflow.Endpoint, more bool, err error) {
 	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type)
 		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
-		ORDER BY type, stage, created_at, id LIMIT $6`, taskType, orNull(after.ID), after.Type, after.Stage, after.At, limit+1)
+		ORDER BY type, stage, created_at, id LIMIT $6`,
+		taskType, orNull(after.ID), after.Type, after.Stage, after.At, limit+1)
 	if err == nil {
 		page, more, err = collectPage(rows, limit, PageBytes, scanEndpoint, endpointBytes)
 	}
 	return page, more, wrap(err, "EndpointPage(%q)", tenant)
 }
 
-func readEndpoints(ctx context.Context, q querier, tenant, taskType string) ([]asyncflow.Endpoint, error) {
-	rows, err := q.Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
+func readEndpoints(
+	ctx context.Context,
+	q querier,
+	tenant, taskType string,
+) ([]asyncflow.Endpoint, error) {
+	rows, err := q.Query(
+		ctx,
+		selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`,
+		taskType,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +238,12 @@ func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.En
 
 // checkDuplicate refuses an endpoint whose URL another of its stage has: CodeConflict, with
 // the id of the oldest of those. Its worker would get deliveries with several secrets.
-func (s *Store) checkDuplicate(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
+func (s *Store) checkDuplicate(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	e asyncflow.Endpoint,
+) error {
 	if e.AllowDuplicate {
 		return nil
 	}
@@ -245,9 +265,13 @@ func (s *Store) checkDuplicate(ctx context.Context, tx pgx.Tx, tenant string, e 
 	if err != nil || first == "" {
 		return err
 	}
-	return &asyncflow.Error{Code: asyncflow.CodeConflict, Message: "the endpoint " + first + " of " + e.Type + "/" + e.Stage +
-		" has this URL already: its worker would get deliveries with two secrets. Change that one, or set allow_duplicate",
-		Fields: []asyncflow.FieldError{{Field: "url", Message: "is that of the endpoint " + first}}}
+	return &asyncflow.Error{
+		Code: asyncflow.CodeConflict,
+		Message: "the endpoint " + first + " of " + e.Type + "/" + e.Stage +
+			" has this URL already: its worker would get deliveries with two secrets. " +
+			"Change that one, or set allow_duplicate",
+		Fields: []asyncflow.FieldError{{Field: "url", Message: "is that of the endpoint " + first}},
+	}
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.

@@ -62,14 +62,24 @@ type Place struct {
 
 // OperationPage returns up to limit of a tenant's operations, newest first, those after a
 // place, and whether there are more: those that run and those of the last 30 days.
-func (s *Store) OperationPage(ctx context.Context, tenant string, after Place, limit int) (page []Operation, more bool, err error) {
+func (s *Store) OperationPage(
+	ctx context.Context,
+	tenant string,
+	after Place,
+	limit int,
+) (page []Operation, more bool, err error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
 		WHERE (o.state = 'running' OR o.created_at > $1) AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
 		s.Clock.Now().Add(-OperationsKept), orNull(after.At), orNull(after.ID), limit+1)
 	if err == nil {
-		page, more, err = collectPage(rows, limit, PageBytes, func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
-			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
+		page, more, err = collectPage(
+			rows,
+			limit,
+			PageBytes,
+			func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
+			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) },
+		)
 	}
 	return page, more, wrap(err, "OperationPage(%q)", tenant)
 }

@@ -53,8 +53,18 @@ func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncfl
 
 // writeSchedule creates or changes a schedule and returns it as it is then. It holds the
 // type's row first, as whoever deletes the type does.
-func writeSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time) (stored StoredSchedule, g growth, err error) {
-	tag, err := tx.Exec(ctx, `SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`, schedule.Type)
+func writeSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) (stored StoredSchedule, g growth, err error) {
+	tag, err := tx.Exec(
+		ctx,
+		`SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`,
+		schedule.Type,
+	)
 	switch {
 	case err != nil:
 		return stored, g, err

@@ -47,7 +47,8 @@ const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 // without their contexts, and whether there are more.
 func (s *Store) SchedulePage(ctx context.Context, tenant, after string, limit int) (page []StoredSchedule, more bool, err error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
-		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
+		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
+		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
 		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule, func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	}

@@ -60,7 +60,13 @@ func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.Task
 }
 
 // writeTaskType creates or changes a task type and returns it as it is then.
-func writeTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, now time.Time) (stored StoredType, g growth, err error) {
+func writeTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	now time.Time,
+) (stored StoredType, g growth, err error) {
 	spec, err := json.Marshal(t)
 	if err != nil {
 		return stored, g, err
@@ -251,10 +257,21 @@ func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, 
 
 // TypePage returns up to limit task types of a tenant by name, those after a name, and
 // whether there are more.
-func (s *Store) TypePage(ctx context.Context, tenant, after string, limit int) (page []StoredType, more bool, err error) {
-	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
+func (s *Store) TypePage(
+	ctx context.Context,
+	tenant, after string,
+	limit int,
+) (page []StoredType, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types
+		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
-		page, more, err = collectPage(rows, limit, PageBytes, scanTaskType, func(t StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
+		page, more, err = collectPage(
+			rows,
+			limit,
+			PageBytes,
+			scanTaskType,
+			func(t StoredType) int { return docBytes(t.TaskType, t.StageMapping) },
+		)
 	}
 	return page, more, wrap(err, "TypePage(%q)", tenant)
 }

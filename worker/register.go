@@ -103,7 +103,10 @@ func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName)
 	if err != nil {
 		return e, false, err
 	}
-	all = slices.DeleteFunc(all, func(e client.Endpoint) bool { return e.Stage != name.stage || !asyncflow.SameURL(e.Url, r.URL) })
+	all = slices.DeleteFunc(
+		all,
+		func(e client.Endpoint) bool { return e.Stage != name.stage || !asyncflow.SameURL(e.Url, r.URL) },
+	)
 	if len(all) == 0 {
 		return e, false, nil
 	}

@@ -24,7 +24,8 @@ func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAl
 	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
 		return nil, err
 	}
-	e.ID, e.Challenged, e.AllowDuplicate = old.Endpoint.ID, s.cfg.VerifyEndpoints, old.Endpoint.URL == e.URL
+	e.ID, e.Challenged = old.Endpoint.ID, s.cfg.VerifyEndpoints
+	e.AllowDuplicate = old.Endpoint.URL == e.URL
 	if len(old.Endpoint.Outbound) > 0 && !asyncflow.SameOrigin(old.Endpoint.URL, e.URL) {
 		return nil, asyncflow.InvalidField("url", "has another scheme, host or port than the one that the endpoint's headers and auth were given for: change it with PATCH /v1/endpoints/%s", e.ID)
 	}

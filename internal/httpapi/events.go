@@ -67,7 +67,8 @@ const maxSeq = 1<<15 - 1
 func readEventID(text string) (int, error) {
 	seq, err := readSeq(text)
 	if err != nil {
-		return 0, asyncflow.InvalidField("Last-Event-ID", "is %q; it must be the id of an event: 0 to %d", text, maxSeq)
+		return 0, asyncflow.InvalidField("Last-Event-ID", "is %q; it must be the id of an event: 0 to %d",
+			text, maxSeq)
 	}
 	return seq, nil
 }

@@ -46,7 +46,10 @@ func (s *Server) RedriveTasks(ctx context.Context, r RedriveTasksRequestObject) 
 }
 
 // ListOperations lists a page of the tenant's operations.
-func (s *Server) ListOperations(ctx context.Context, r ListOperationsRequestObject) (ListOperationsResponseObject, error) {
+func (s *Server) ListOperations(
+	ctx context.Context,
+	r ListOperationsRequestObject,
+) (ListOperationsResponseObject, error) {
 	key, err := readKeyCursor(r.Params.Cursor, 2)
 	if err != nil {
 		return nil, err

@@ -13,12 +13,20 @@ import (
 const nextRuns = 5
 
 // ListSchedules lists a page of the tenant's schedules.
-func (s *Server) ListSchedules(ctx context.Context, r ListSchedulesRequestObject) (ListSchedulesResponseObject, error) {
+func (s *Server) ListSchedules(
+	ctx context.Context,
+	r ListSchedulesRequestObject,
+) (ListSchedulesResponseObject, error) {
 	after, err := readNameCursor(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	page, more, err := s.cfg.Store.SchedulePage(ctx, principalOf(ctx).Tenant, after, pageLimit(r.Params.Limit))
+	page, more, err := s.cfg.Store.SchedulePage(
+		ctx,
+		principalOf(ctx).Tenant,
+		after,
+		pageLimit(r.Params.Limit),
+	)
 	if err != nil {
 		return nil, err
 	}

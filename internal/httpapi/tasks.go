@@ -217,7 +217,8 @@ func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) 
 func attemptOut(a store.Attempt) Attempt {
 	out := Attempt{Seq: a.Seq, At: a.At, Stage: a.Stage, Attempt: a.Attempt, Outcome: AttemptOutcome(a.Outcome),
 		Final: AttemptFinal(a.Final), Endpoint: a.Endpoint, DurationMs: float32(a.Duration.Seconds() * 1000),
-		StatusCode: a.Status, Error: a.Error, Output: a.Output, OutputBytes: a.LeftOut, OutputExcerpt: a.Excerpt}
+		StatusCode: a.Status, Error: a.Error, Output: a.Output, OutputBytes: a.LeftOut,
+		OutputExcerpt: a.Excerpt}
 	if a.NextTime != nil {
 		out.NextTime = *a.NextTime
 	}

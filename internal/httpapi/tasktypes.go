@@ -10,12 +10,20 @@ import (
 )
 
 // ListTaskTypes lists a page of the tenant's task types.
-func (s *Server) ListTaskTypes(ctx context.Context, r ListTaskTypesRequestObject) (ListTaskTypesResponseObject, error) {
+func (s *Server) ListTaskTypes(
+	ctx context.Context,
+	r ListTaskTypesRequestObject,
+) (ListTaskTypesResponseObject, error) {
 	after, err := readNameCursor(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	types, more, err := s.cfg.Store.TypePage(ctx, principalOf(ctx).Tenant, after, pageLimit(r.Params.Limit))
+	types, more, err := s.cfg.Store.TypePage(
+		ctx,
+		principalOf(ctx).Tenant,
+		after,
+		pageLimit(r.Params.Limit),
+	)
 	if err != nil {
 		return nil, err
 	}
