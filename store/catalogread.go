@@ -45,7 +45,8 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 	return wrap(err, "Catalog.Refresh")
 }
 
-// open is Refresh for the start of a node, which doesn't wait for long.
+// open is Refresh for the start of a node, which doesn't wait for long. A node whose roles
+// can't read a tenant doesn't start.
 func (c *Catalog) open(ctx context.Context) error {
 	reads, err := c.look(ctx, "", true)
 	if err != nil {
@@ -56,7 +57,22 @@ func (c *Catalog) open(ctx context.Context) error {
 	if awaitReads(waiting, reads) != nil {
 		c.store.log.Warn("the configuration of some tenants isn't read yet; starting without them")
 	}
+	for _, r := range reads {
+		if isRefused(r.failure()) { // for want of a right, which never comes back by itself
+			return wrap(r.err, "Catalog.open")
+		}
+	}
 	return wrap(ctx.Err(), "Catalog.open")
+}
+
+// failure returns why a read has failed; nil while it is under way.
+func (r *catalogRead) failure() error {
+	select {
+	case <-r.done:
+		return r.err
+	default:
+		return nil
+	}
 }
 
 func awaitReads(ctx context.Context, reads []*catalogRead) error {
