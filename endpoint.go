@@ -1,6 +1,7 @@
 package asyncflow
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -20,6 +21,9 @@ type Endpoint struct {
 	Challenged        bool      // it gets no deliveries until it has proven whose it is
 	VerifiedAt        time.Time // when its URL echoed a challenge; zero: never
 	VerificationError string    // why it didn't when it was last challenged
+
+	// AllowDuplicate lets it get a URL that another endpoint of its stage has. Not kept.
+	AllowDuplicate bool
 
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -105,6 +109,18 @@ func SameOrigin(a, b string) bool {
 	u, err := url.Parse(a)
 	v, err2 := url.Parse(b)
 	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
+}
+
+// SameURL reports whether two URLs name the same place: the case of scheme and host, the
+// scheme's own port and an empty path don't count.
+func SameURL(a, b string) bool {
+	u, err := url.Parse(a)
+	v, err2 := url.Parse(b)
+	if err != nil || err2 != nil {
+		return a == b
+	}
+	samePath := cmp.Or(u.EscapedPath(), "/") == cmp.Or(v.EscapedPath(), "/")
+	return SameOrigin(a, b) && samePath && u.RawQuery == v.RawQuery
 }
 
 // Validate checks an endpoint: its names, its weight, limits and batch, and an absolute URL that

@@ -16,7 +16,10 @@ type QuotaName string
 // The quotas of a tenant.
 const (
 	QuotaTaskTypes           QuotaName = "task_types"
-	QuotaPendingTasks        QuotaName = "pending_tasks" // waiting, pending and running
+	QuotaEndpoints           QuotaName = "endpoints"
+	QuotaSchedules           QuotaName = "schedules"
+	QuotaConfigurationBytes  QuotaName = "configuration_bytes" // of types, endpoints and schedules
+	QuotaPendingTasks        QuotaName = "pending_tasks"       // waiting, pending and running
 	QuotaSubmitsPerSecond    QuotaName = "submits_per_second"
 	QuotaContextBytes        QuotaName = "context_bytes" // of one task
 	QuotaDeliveriesPerSecond QuotaName = "deliveries_per_second"
@@ -27,11 +30,23 @@ const (
 // operator's default and NoLimit none; of those that apply (see Or), 0 is none.
 type Quotas struct {
 	TaskTypes           int64   `json:"task_types,omitempty"`
+	Endpoints           int64   `json:"endpoints,omitempty"`
+	Schedules           int64   `json:"schedules,omitempty"`
+	ConfigurationBytes  int64   `json:"configuration_bytes,omitempty"`
 	PendingTasks        int64   `json:"pending_tasks,omitempty"`
 	SubmitsPerSecond    float64 `json:"submits_per_second,omitempty"`
 	ContextBytes        int64   `json:"context_bytes,omitempty"`
 	DeliveriesPerSecond float64 `json:"deliveries_per_second,omitempty"`
 	Concurrency         int64   `json:"concurrency,omitempty"`
+}
+
+// DefaultQuotas are those of tenants for which neither they nor the operator have others: no
+// tenant takes a node's memory by what it configures.
+var DefaultQuotas = Quotas{
+	TaskTypes:          1000,
+	Endpoints:          1000,
+	Schedules:          1000,
+	ConfigurationBytes: 16 << 20,
 }
 
 // QuotaUse is how much of a quota is in use.
@@ -53,6 +68,9 @@ var quotaRules = []struct {
 	{QuotaContextBytes, 1, 64 << 20, true},
 	{QuotaDeliveriesPerSecond, 0.01, 1e6, false},
 	{QuotaConcurrency, 1, 1e6, true},
+	{QuotaEndpoints, 1, 100_000, true},
+	{QuotaSchedules, 1, 100_000, true},
+	{QuotaConfigurationBytes, 1, 1 << 30, true},
 }
 
 // QuotaNames returns the names of all quotas, in the order of lists.
@@ -69,6 +87,12 @@ func (q Quotas) Get(name QuotaName) float64 {
 	switch name {
 	case QuotaTaskTypes:
 		return float64(q.TaskTypes)
+	case QuotaEndpoints:
+		return float64(q.Endpoints)
+	case QuotaSchedules:
+		return float64(q.Schedules)
+	case QuotaConfigurationBytes:
+		return float64(q.ConfigurationBytes)
 	case QuotaPendingTasks:
 		return float64(q.PendingTasks)
 	case QuotaSubmitsPerSecond:
@@ -88,6 +112,12 @@ func (q *Quotas) set(name QuotaName, value float64) {
 	switch name {
 	case QuotaTaskTypes:
 		q.TaskTypes = int64(value)
+	case QuotaEndpoints:
+		q.Endpoints = int64(value)
+	case QuotaSchedules:
+		q.Schedules = int64(value)
+	case QuotaConfigurationBytes:
+		q.ConfigurationBytes = int64(value)
 	case QuotaPendingTasks:
 		q.PendingTasks = int64(value)
 	case QuotaSubmitsPerSecond:

@@ -30,7 +30,7 @@ func TestQuotaNames(t *testing.T) {
 		assert.JSONEq(t, `{"`+string(name)+`":`+string(rune('1'+i))+`}`, string(doc))
 		require.NoError(t, q.Validate())
 	}
-	assert.Len(t, asyncflow.QuotaNames(), 6)
+	assert.Len(t, asyncflow.QuotaNames(), 9)
 }
 
 func TestChangeQuotas(t *testing.T) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// CreateEndpoint registers an endpoint. Only this answer holds its secret.
+// CreateEndpoint registers an endpoint. Only this answer holds its secret. A URL that another
+// endpoint of the stage has is CodeConflict, unless e.AllowDuplicate.
 func (c *Client) CreateEndpoint(ctx context.Context, e NewEndpoint) (Endpoint, error) {
 	body, err := encode(e)
 	if err != nil {
@@ -71,10 +74,12 @@ func (c *Client) RotateEndpointSecret(ctx context.Context, id string, r SecretRo
 // Endpoints returns the endpoints by type, stage and age, without their
 // secrets; those of one task type unless taskType is empty.
 func (c *Client) Endpoints(ctx context.Context, taskType string) ([]Endpoint, error) {
-	list, err := call[EndpointList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListEndpoints(ctx, nil, query(map[string]string{"type": taskType}))
-	})
-	return list.Data, err
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+		return c.api.ListEndpoints(ctx, nil, page)
+	}
+	params := map[string]string{"type": taskType}
+	read := func(p EndpointList) ([]Endpoint, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, params, get, read))
 }
 
 // Endpoint returns an endpoint, without its secret.

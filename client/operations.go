@@ -44,10 +44,13 @@ func (c *Client) CountRedrive(ctx context.Context, b BulkRedrive) (int64, error)
 }
 
 // Operations returns the operations that run and those of the last 30 days, newest
-// first, 500 at most.
+// first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
-	list, err := call[OperationList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.ListOperations(ctx) })
-	return list.Data, err
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+		return c.api.ListOperations(ctx, nil, page)
+	}
+	read := func(p OperationList) ([]Operation, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, nil, get, read))
 }
 
 // Operation returns an operation as it stands.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // What becomes of a tick; see asyncflow.Overlap and asyncflow.CatchUp.
@@ -49,8 +50,11 @@ func (c *Client) putSchedule(ctx context.Context, name string, spec ScheduleSpec
 
 // Schedules returns all schedules by name, without their contexts.
 func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
-	list, err := call[ScheduleList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.ListSchedules(ctx) })
-	return list.Data, err
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+		return c.api.ListSchedules(ctx, nil, page)
+	}
+	read := func(p ScheduleList) ([]Schedule, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, nil, get, read))
 }
 
 // Schedule returns a schedule, with its next runs.

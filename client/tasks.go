@@ -137,15 +137,24 @@ func (c *Client) All(ctx context.Context, p ListParams) iter.Seq2[Task, error] {
 	}
 }
 
-// Attempts returns the journal of a task, oldest first.
+// Attempts returns the journal of a task, oldest first, with all outputs; see AllAttempts.
 func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
+	return gathered(c.AllAttempts(ctx, id, true))
+}
+
+// AllAttempts goes through the journal of a task, oldest first, page by page. Without
+// outputs, those of more than 1 KiB are left out: see Attempt.OutputBytes and
+// Attempt.OutputExcerpt. An error ends it.
+func (c *Client) AllAttempts(ctx context.Context, id string, outputs bool) iter.Seq2[Attempt, error] {
 	if err := checkPart("id", id); err != nil {
-		return nil, err
+		return func(yield func(Attempt, error) bool) { yield(Attempt{}, err) }
 	}
-	list, err := call[AttemptList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListAttempts(ctx, id)
-	})
-	return list.Data, err
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+		return c.api.ListAttempts(ctx, id, nil, page)
+	}
+	params := map[string]string{"outputs": strconv.FormatBool(outputs)}
+	read := func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor }
+	return listed(ctx, c, params, get, read)
 }
 
 // checkContext refuses a context that would not even make a JSON body.

@@ -36,10 +36,11 @@ func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec
 
 // TaskTypes returns all task types by name.
 func (c *Client) TaskTypes(ctx context.Context) ([]TaskType, error) {
-	list, err := call[TaskTypeList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListTaskTypes(ctx)
-	})
-	return list.Data, err
+	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
+		return c.api.ListTaskTypes(ctx, nil, page)
+	}
+	read := func(p TaskTypeList) ([]TaskType, string) { return p.Data, p.NextCursor }
+	return gathered(listed(ctx, c, nil, get, read))
 }
 
 // TaskType returns a task type.

@@ -94,7 +94,8 @@ func (w *watch) connect(ctx context.Context) error {
 	defer cancel(nil)
 	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer silent.Stop()
-	resp, err := w.client.api.TaskEvents(ctx, w.id, nil, w.headers)
+	outputs := query(map[string]string{"outputs": "true"})
+	resp, err := w.client.api.TaskEvents(ctx, w.id, nil, w.headers, outputs)
 	if context.Cause(ctx) == errSilent {
 		err = errSilent
 	}

@@ -88,7 +88,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
-	s.Catalog.OnChange(d.wakeTenants)
+	s.Catalog.OnChange(d.wakeTenant)
 	s.HandTo(d)
 	return d
 }
@@ -97,15 +97,18 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 func (d *Dispatcher) InFlight() int { return d.slots.held() }
 
 // wakeAll has every type looked at: news may have been missed.
-func (d *Dispatcher) wakeAll() { d.wakeTenants(nil) }
-
-// wakeTenants has every type of some tenants looked at; nil: of all.
-func (d *Dispatcher) wakeTenants(tenants map[string]bool) {
+func (d *Dispatcher) wakeAll() {
 	now := d.store.Clock.Now()
 	for t := range d.store.Catalog.Types() {
-		if tenants == nil || tenants[t.Tenant] {
-			d.agenda.wake(t.Key(), now)
-		}
+		d.agenda.wake(t.Key(), now)
+	}
+}
+
+// wakeTenant has every type of a tenant looked at.
+func (d *Dispatcher) wakeTenant(tenant string) {
+	now := d.store.Clock.Now()
+	for _, t := range d.store.Catalog.TypesOf(tenant) {
+		d.agenda.wake(t.Key(), now)
 	}
 }
 
@@ -306,7 +309,8 @@ func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type
 		if now.Serves(l.Stage) {
 			continue
 		}
-		if err := d.store.Catalog.Refresh(d.stopping); err != nil && d.stopping.Err() == nil {
+		if err := d.store.Catalog.RefreshTenant(d.stopping, t.Tenant); err != nil &&
+			d.stopping.Err() == nil {
 			d.log.Warn("can't refresh the catalog", "error", err)
 		}
 		return current()

@@ -79,7 +79,7 @@ func (g *Governor) tell(ctx context.Context, tenant string) (int, error) {
 // lookAlerts counts the notices that would be sent now.
 func (g *Governor) lookAlerts(ctx context.Context) ([]store.Due, error) {
 	return g.lookTenants(func(tenant string) ([]store.Due, error) {
-		if t := g.store.Catalog.Tenants()[tenant][asyncflow.AlertType]; t == nil || t.Suspended() {
+		if t := g.store.Catalog.TypesOf(tenant)[asyncflow.AlertType]; t == nil || t.Suspended() {
 			return nil, nil
 		}
 		a, err := g.store.Alerts(ctx, tenant)

@@ -208,7 +208,8 @@ func TestEndpointAlert(t *testing.T) {
 	b.putAlerts(t, tenant, asyncflow.AlertRules{EndpointFailureRate: 0.5, FailureAttempts: 10})
 	bad, good := uuid.NewString(), uuid.NewString()
 	for _, id := range []string{bad, good} {
-		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only", URL: "https://worker.example.com/", Weight: 1})
+		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only",
+			URL: "https://worker.example.com/" + id, Weight: 1})
 		require.NoError(t, err)
 	}
 	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() + m * interval '1 min', 5, CASE WHEN id = '`+bad+`' THEN 3 ELSE 0 END

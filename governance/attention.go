@@ -126,7 +126,7 @@ func (a *attention) tidy(tenants map[string]map[string]*store.Type) {
 // overviews looks at those types of a tenant that are worth it, and were not looked at lately.
 func (g *Governor) overviews(ctx context.Context, tenant string, every time.Duration) ([]store.Overview, error) {
 	now := g.store.Clock.Now()
-	names := g.attention.pick(g.store.Catalog.Tenants()[tenant], now, every)
+	names := g.attention.pick(g.store.Catalog.TypesOf(tenant), now, every)
 	seen, err := g.store.Overviews(ctx, tenant, names)
 	g.attention.keep(tenant, names, seen, now)
 	return seen, err

@@ -251,7 +251,7 @@ func TestOperations(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Equal(t, 450, sum)
-	all, err := a.Operations(t.Context(), tenant)
+	all, _, err := a.OperationPage(t.Context(), tenant, store.Place{}, 500)
 	require.NoError(t, err)
 	for _, o := range all {
 		if o.ID == slow.ID {

@@ -60,10 +60,12 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 				return err
 			}
 		}
-		if len(a.Endpoint.Secrets) == 0 {
-			return nil
+		if len(a.Endpoint.Secrets) > 0 {
+			if err := writeSecrets(ctx, tx, tenant, a.Endpoint); err != nil {
+				return err
+			}
 		}
-		return writeSecrets(ctx, tx, tenant, a.Endpoint)
+		return s.checkDuplicate(ctx, tx, tenant, a.Endpoint)
 	})
 	if state := sqlState(err); state == "42P07" || state == "23505" { // another has just done the same
 		return s.PutAlerts(ctx, tenant, a)

@@ -4,10 +4,9 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -100,39 +99,72 @@ func (t *Type) EndpointURL(id string) string {
 
 // Catalog holds what every node knows of all tenants' configuration. It is
 // about a second old at most; a change made through this node is in it when the
-// call that made it returns.
+// call that made it returns. Each tenant is read by itself: one that can't be read keeps
+// what was known of it, and delays no other.
 type Catalog struct {
-	store *Store
+	store   *Store
+	changed []func(tenant string) // called after every change of a tenant's types
 
-	mu       sync.Mutex // held by the one who refreshes
-	versions map[string]int64
-	known    atomic.Pointer[knowledge]
+	reading context.Context // ends with the store
+	stop    context.CancelFunc
+	reads   sync.WaitGroup
+	slots   *semaphore.Weighted // for reads at a time
 
-	changed []func(tenants map[string]bool) // called after every change
-
+	mu       sync.RWMutex // guards what follows; nobody asks the database under it
+	tenants  map[string]*knowledge
+	looks    uint64 // how many have begun
+	underway map[string]*catalogRead
+	failed   map[string]failedRead
 	roleless map[string]bool // tenants that were left out for having no database role
 }
 
-// knowledge is immutable.
+// knowledge is what is known of a tenant. It is immutable.
 type knowledge struct {
-	types   map[string]map[string]*Type // by tenant and name
-	tenants map[string]*Tenant
+	tenant  *Tenant
+	wanted  int64            // the version of the tenant's configuration
+	look    uint64           // which look has found that
+	types   map[string]*Type // by name
+	version int64            // the version that types are of; 0: they were never read
 }
 
 func newCatalog(s *Store) *Catalog {
-	c := &Catalog{store: s, versions: map[string]int64{}, roleless: map[string]bool{}}
-	c.known.Store(&knowledge{})
+	c := &Catalog{store: s, tenants: map[string]*knowledge{}, underway: map[string]*catalogRead{},
+		failed: map[string]failedRead{}, roleless: map[string]bool{},
+		slots: semaphore.NewWeighted(int64(max(1, s.cfg.Pool/2)))}
+	c.reading, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
-// OnChange has f called after every change, with the tenants whose configuration has
-// changed. Call it before Run.
-func (c *Catalog) OnChange(f func(tenants map[string]bool)) { c.changed = append(c.changed, f) }
+// close ends the reads under way.
+func (c *Catalog) close() {
+	c.mu.Lock() // so that none begins
+	c.stop()
+	c.mu.Unlock()
+	c.reads.Wait()
+}
 
-// Type returns a task type; CodeNotFound when this node knows of none.
+// OnChange has f called after every change of a tenant's types. f must not block. Call it
+// before Run.
+func (c *Catalog) OnChange(f func(tenant string)) { c.changed = append(c.changed, f) }
+
+// of returns what is known of a tenant; nil: nothing.
+func (c *Catalog) of(tenant string) *knowledge {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.tenants[tenant]
+}
+
+// Type returns a task type; CodeNotFound when this node knows of none, CodeUnavailable
+// when it could not read the tenant's types yet.
 func (c *Catalog) Type(tenant, name string) (*Type, error) {
-	if t := c.known.Load().types[tenant][name]; t != nil {
-		return t, nil
+	k := c.of(tenant)
+	switch {
+	case k == nil:
+		return nil, unknownType(name)
+	case k.types[name] != nil:
+		return k.types[name], nil
+	case k.version == 0:
+		return nil, unread(tenant, nil)
 	}
 	return nil, unknownType(name)
 }
@@ -143,7 +175,7 @@ func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error)
 	if t, err := c.Type(tenant, name); err == nil {
 		return t, nil
 	}
-	if err := c.Refresh(ctx); err != nil {
+	if err := c.RefreshTenant(ctx, tenant); err != nil {
 		return nil, err
 	}
 	return c.Type(tenant, name)
@@ -151,8 +183,11 @@ func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error)
 
 // Tenant returns a tenant, if this node knows of it.
 func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
-	t, ok := c.known.Load().tenants[slug]
-	return t, ok
+	k := c.of(slug)
+	if k == nil {
+		return nil, false
+	}
+	return k.tenant, true
 }
 
 // suspended tells whether nothing is to be begun for a tenant.
@@ -162,15 +197,20 @@ func (s *Store) suspended(tenant string) bool {
 }
 
 // HasTenant tells whether this node knows a tenant.
-func (c *Catalog) HasTenant(slug string) bool {
-	_, ok := c.Tenant(slug)
-	return ok
+func (c *Catalog) HasTenant(slug string) bool { return c.of(slug) != nil }
+
+// TypesOf returns the task types of a tenant by name. The map is not to be changed.
+func (c *Catalog) TypesOf(tenant string) map[string]*Type {
+	if k := c.of(tenant); k != nil {
+		return k.types
+	}
+	return nil
 }
 
 // Types returns all task types of all tenants.
 func (c *Catalog) Types() iter.Seq[*Type] {
 	return func(yield func(*Type) bool) {
-		for _, types := range c.known.Load().types {
+		for _, types := range c.Tenants() {
 			for _, t := range types {
 				if !yield(t) {
 					return
@@ -181,124 +221,22 @@ func (c *Catalog) Types() iter.Seq[*Type] {
 }
 
 // Tenants returns all tenants, each with its task types by name.
-func (c *Catalog) Tenants() map[string]map[string]*Type { return c.known.Load().types }
-
-// Refresh reads the configuration of those tenants again whose version has
-// changed.
-func (c *Catalog) Refresh(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	versions, err := c.readVersions(ctx)
-	if err != nil {
-		return wrap(err, "Catalog.Refresh")
+func (c *Catalog) Tenants() map[string]map[string]*Type {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make(map[string]map[string]*Type, len(c.tenants))
+	for slug, k := range c.tenants {
+		all[slug] = k.types
 	}
-	old := c.known.Load()
-	next := &knowledge{make(map[string]map[string]*Type, len(versions)), make(map[string]*Tenant, len(versions))}
-	changed, tenants := len(old.types) != len(versions), map[string]bool{}
-	for tenant, version := range versions {
-		if types, ok := old.types[tenant]; ok && c.versions[tenant] == version {
-			next.types[tenant], next.tenants[tenant] = types, old.tenants[tenant]
-			continue
-		}
-		changed, tenants[tenant] = true, true
-		if err := c.read(ctx, next, tenant); err != nil {
-			return wrap(err, "Catalog.Refresh: %q", tenant)
-		}
-	}
-	if !changed {
-		return nil
-	}
-	c.versions = versions
-	c.known.Store(next)
-	for _, f := range c.changed {
-		f(tenants)
-	}
-	return nil
+	return all
 }
 
-func (c *Catalog) readVersions(ctx context.Context) (map[string]int64, error) {
-	rows, err := c.store.base.Query(ctx, `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants WHERE dropping_at IS NULL`)
-	if err != nil {
-		return nil, err
-	}
-	versions, roles := map[string]int64{}, map[string]string{}
-	var tenant, role string
-	var version int64
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role}, func() error {
-		if role == "" && !c.store.roles.off { // made without one while we run
-			c.withoutRole(tenant)
-			return nil
-		}
-		delete(c.roleless, tenant)
-		versions[tenant], roles[tenant] = version, role
-		return nil
-	})
-	if err == nil {
-		c.store.roles.set(roles)
-	}
-	return versions, err
-}
-
-// withoutRole says once of a tenant that it is left out.
-func (c *Catalog) withoutRole(tenant string) {
-	if !c.roleless[tenant] {
-		c.roleless[tenant] = true
-		c.store.log.Error("a tenant is left out", "tenant", tenant, "error", noRole(tenant))
-	}
-}
-
-// read reads a tenant and its task types.
-func (c *Catalog) read(ctx context.Context, into *knowledge, slug string) error {
-	stored, err := readTenant(ctx, c.store.base, slug, "")
-	if err != nil {
-		return err
-	}
-	tenant := c.store.newTenant(stored)
-	types, err := c.readTypes(ctx, slug)
-	for _, t := range types {
-		t.suspended = tenant.Suspended
-	}
-	into.tenants[slug], into.types[slug] = tenant, types
-	return err
-}
-
-func (c *Catalog) readTypes(ctx context.Context, tenant string) (map[string]*Type, error) {
-	stored, err := c.store.TaskTypes(ctx, tenant)
-	if err != nil {
-		return nil, err
-	}
-	types := make(map[string]*Type, len(stored))
-	for _, t := range stored {
-		types[t.Name] = &Type{Tenant: tenant, StoredType: t,
-			endpoints: map[string][]asyncflow.Endpoint{}, tables: newTables(tenant, t.Name)}
-	}
-	if err := c.readPositions(ctx, tenant, types); err != nil {
-		return nil, err
-	}
-	endpoints, err := c.store.Endpoints(ctx, tenant, "")
-	for _, e := range endpoints {
-		if t := types[e.Type]; t != nil {
-			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
-		}
-	}
-	return types, err
-}
-
-func (c *Catalog) readPositions(ctx context.Context, tenant string, types map[string]*Type) error {
-	rows, err := c.store.of(tenant).Query(ctx, `SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
-	if err != nil {
-		return err
-	}
-	var name string
-	var p positions
-	_, err = pgx.ForEachRow(rows, []any{&name, &p.first, &p.begin, &p.end}, func() error {
-		if t := types[name]; t != nil {
-			t.First, t.Begin, t.End = p.first, p.begin, p.end
-			t.tables.live = p
-		}
-		return nil
-	})
-	return err
+// Stale returns how many tenants have a configuration that this node could not read: it
+// goes on with the last one that it could, or with none.
+func (c *Catalog) Stale() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.failed)
 }
 
 // TypeKey names a task type among all tenants.

@@ -14,7 +14,8 @@ func endpointsOf(tenant string) string       { return quote(schemaOf(tenant)) + 
 func endpointSecretsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_secrets" }
 
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown
-// type or stage is CodeNotFound.
+// type or stage is CodeNotFound, another endpoint of the stage with the same URL is
+// CodeConflict unless it allows that.
 func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
@@ -35,7 +36,14 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 		if err != nil {
 			return err
 		}
-		return writeSecrets(ctx, tx, tenant, e)
+		if err := writeSecrets(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		g := growth{asyncflow.QuotaEndpoints, endpointBytes(e)}
+		if err := s.checkConfig(ctx, tx, tenant, g); err != nil {
+			return err
+		}
+		return s.checkDuplicate(ctx, tx, tenant, e)
 	})
 	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
 }
@@ -100,12 +108,54 @@ func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
 func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]asyncflow.Endpoint, error) {
-	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`, taskType)
-	if err != nil {
-		return nil, wrap(err, "Endpoints(%q)", tenant)
-	}
-	all, err := pgx.CollectRows(rows, scanEndpoint)
+	all, err := readEndpoints(ctx, s.of(tenant), tenant, taskType)
 	return all, wrap(err, "Endpoints(%q)", tenant)
+}
+
+// EndpointPlace is where an endpoint stands in lists: by type, stage and age. The zero one
+// is before all.
+type EndpointPlace struct {
+	Type, Stage string
+	Place
+}
+
+// PlaceOf returns the place of an endpoint.
+func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
+	return EndpointPlace{e.Type, e.Stage, Place{e.CreatedAt, e.ID}}
+}
+
+// EndpointPage returns up to limit of a tenant's endpoints, of one task type or (taskType
+// "") of all, those after a place, and whether there are more.
+func (s *Store) EndpointPage(
+	ctx context.Context,
+	tenant, taskType string,
+	after EndpointPlace,
+	limit int,
+) (page []asyncflow.Endpoint, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE $1 IN ('', type)
+		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
+		ORDER BY type, stage, created_at, id LIMIT $6`,
+		taskType, orNull(after.ID), after.Type, after.Stage, after.At, limit+1)
+	if err == nil {
+		page, more, err = collectPage(rows, limit, PageBytes, scanEndpoint, endpointBytes)
+	}
+	return page, more, wrap(err, "EndpointPage(%q)", tenant)
+}
+
+func readEndpoints(
+	ctx context.Context,
+	q querier,
+	tenant, taskType string,
+) ([]asyncflow.Endpoint, error) {
+	rows, err := q.Query(
+		ctx,
+		selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`,
+		taskType,
+	)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEndpoint)
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
@@ -123,6 +173,8 @@ func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endp
 
 // ChangeEndpoint has change alter an endpoint, and returns it as it is then; its id,
 // type and stage stay. An error of change is returned as it is, and nothing is altered.
+// With another URL, that of another endpoint of the stage is CodeConflict unless it allows
+// that.
 func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error) (e asyncflow.Endpoint, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
@@ -132,12 +184,20 @@ func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change fu
 		if len(all) == 0 {
 			return unknownEndpoint(id)
 		}
+		before := all[0]
 		e = all[0]
 		if err := change(&e); err != nil {
 			return err
 		}
 		e.UpdatedAt = s.Clock.Now()
-		return writeEndpoint(ctx, tx, tenant, e)
+		if err := writeEndpoint(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
+		if err != nil || e.URL == before.URL {
+			return err
+		}
+		return s.checkDuplicate(ctx, tx, tenant, e)
 	})
 	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
 }
@@ -174,6 +234,44 @@ func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.En
 		return err
 	}
 	return writeSecrets(ctx, tx, tenant, e)
+}
+
+// checkDuplicate refuses an endpoint whose URL another of its stage has: CodeConflict, with
+// the id of the oldest of those. Its worker would get deliveries with several secrets.
+func (s *Store) checkDuplicate(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	e asyncflow.Endpoint,
+) error {
+	if e.AllowDuplicate {
+		return nil
+	}
+	if err := s.holdTenant(ctx, tx, tenant); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+endpointsOf(tenant)+`
+		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
+	if err != nil {
+		return err
+	}
+	var first, id, url string
+	_, err = pgx.ForEachRow(rows, []any{&id, &url}, func() error {
+		if first == "" && asyncflow.SameURL(url, e.URL) {
+			first = id
+		}
+		return nil
+	})
+	if err != nil || first == "" {
+		return err
+	}
+	return &asyncflow.Error{
+		Code: asyncflow.CodeConflict,
+		Message: "the endpoint " + first + " of " + e.Type + "/" + e.Stage +
+			" has this URL already: its worker would get deliveries with two secrets. " +
+			"Change that one, or set allow_duplicate",
+		Fields: []asyncflow.FieldError{{Field: "url", Message: "is that of the endpoint " + first}},
+	}
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.

@@ -35,7 +35,7 @@ func TestLeaseOfABatch(t *testing.T) {
 	pipe := b.put(twoStages())
 	for n, wait := range []time.Duration{time.Millisecond, 4 * time.Second, 0} {
 		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: endpointID(n), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1,
-			Batch: asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.Duration(wait)}})
+			AllowDuplicate: true, Batch: asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.Duration(wait)}})
 		require.NoError(t, err)
 	}
 	pipe, err := b.Catalog.Type(tenant, pipe.Name)
@@ -146,7 +146,7 @@ func TestReseal(t *testing.T) {
 	b.put(twoStages())
 	const n = 230
 	for i := range n {
-		e := asyncflow.Endpoint{ID: endpointID(i), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1,
+		e := asyncflow.Endpoint{ID: endpointID(i), Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1, AllowDuplicate: true,
 			Secrets: []asyncflow.SigningSecret{{ID: secretID(i), Kind: asyncflow.SecretHMAC, Sealed: sealedWith('o', i), CreatedAt: b.Clock.Now()}}}
 		switch i % 3 {
 		case 1:

@@ -29,7 +29,7 @@ const overviewTypes = 50
 // Overviews looks at some task types of a tenant, by name; those that are gone are left
 // out.
 func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
-	types := s.Catalog.Tenants()[tenant]
+	types := s.Catalog.TypesOf(tenant)
 	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool { return types[name] == nil })
 	var all []Overview
 	for names := range slices.Chunk(known, overviewTypes) {

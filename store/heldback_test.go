@@ -22,7 +22,7 @@ func (b *bundle) serving(spec asyncflow.TaskType) {
 // reasons returns what a task waits for by each of the ways to ask for it.
 func (b *bundle) reasons(id asyncflow.TaskID) []asyncflow.WaitReason {
 	b.t.Helper()
-	watched, _, err := b.Watch(b.t.Context(), tenant, id, 0)
+	watched, _, _, err := b.Watch(b.t.Context(), tenant, id, store.AttemptPage{Limit: 10})
 	require.NoError(b.t, err)
 	page, err := b.TaskPage(b.t.Context(), tenant, store.Filter{Type: "pipe", Before: id.Number + 1, Limit: 1})
 	require.NoError(b.t, err)

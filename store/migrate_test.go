@@ -189,7 +189,7 @@ func TestMigrateTenants(t *testing.T) {
 	known, ok := s.Catalog.Tenant("acme")
 	require.True(t, ok)
 	assert.False(t, known.Suspended)
-	assert.Equal(t, asyncflow.Quotas{}, known.Quotas)
+	assert.Equal(t, asyncflow.DefaultQuotas, known.Quotas)
 	s.Close()
 
 	cfg, err := pgx.ParseConfig(url)

@@ -75,7 +75,7 @@ func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
 
 // refreshed returns a type as the database has it now.
 func (s *Store) refreshed(ctx context.Context, t *Type) (*Type, error) {
-	if err := s.Catalog.Refresh(ctx); err != nil {
+	if err := s.Catalog.RefreshTenant(ctx, t.Tenant); err != nil {
 		return nil, err
 	}
 	return s.Catalog.Type(t.Tenant, t.Name)

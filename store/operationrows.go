@@ -51,19 +51,37 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 // OperationsKept is how long operations that have ended are kept.
 const OperationsKept = 30 * 24 * time.Hour
 
-// maxOperations is the most operations of a list.
-const maxOperations = 500
-
 const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done, o.skipped, coalesce(o.error, ''),
   o.created_at, o.finished_at, o.position, o.next_at`
 
-// Operations returns a tenant's operations, newest first: those that run and those of
-// the last 30 days, 500 at most.
-func (s *Store) Operations(ctx context.Context, tenant string) ([]Operation, error) {
-	all, err := s.readOperations(ctx, tenant, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
-		WHERE o.state = 'running' OR o.created_at > $1 ORDER BY o.created_at DESC, o.id DESC LIMIT $2`,
-		s.Clock.Now().Add(-OperationsKept), maxOperations)
-	return all, wrap(err, "Operations(%q)", tenant)
+// Place is where a row stands in a list by time; the zero one is before all.
+type Place struct {
+	At time.Time
+	ID string // a UUID
+}
+
+// OperationPage returns up to limit of a tenant's operations, newest first, those after a
+// place, and whether there are more: those that run and those of the last 30 days.
+func (s *Store) OperationPage(
+	ctx context.Context,
+	tenant string,
+	after Place,
+	limit int,
+) (page []Operation, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
+		WHERE (o.state = 'running' OR o.created_at > $1) AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
+		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
+		s.Clock.Now().Add(-OperationsKept), orNull(after.At), orNull(after.ID), limit+1)
+	if err == nil {
+		page, more, err = collectPage(
+			rows,
+			limit,
+			PageBytes,
+			func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
+			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) },
+		)
+	}
+	return page, more, wrap(err, "OperationPage(%q)", tenant)
 }
 
 // Operation returns one operation; CodeNotFound when there is none. id is a UUID.

@@ -179,7 +179,7 @@ func TestOperationIsRefused(t *testing.T) {
 		assert.Equal(t, c.code, known.Code, name)
 		assert.Equal(t, c.field, known.Fields[0].Field, name)
 	}
-	all, err := b.Operations(t.Context(), tenant)
+	all, _, err := b.OperationPage(t.Context(), tenant, store.Place{}, 500)
 	require.NoError(t, err)
 	assert.Empty(t, all)
 }
@@ -483,7 +483,7 @@ func TestOperationsListed(t *testing.T) {
 		WHERE id = ANY ($1::uuid[])`, []string{ids[0], ids[2]})
 	require.NoError(t, err)
 	listed := func() (got []string) {
-		all, err := b.Operations(t.Context(), tenant)
+		all, _, err := b.OperationPage(t.Context(), tenant, store.Place{}, 500)
 		require.NoError(t, err)
 		for _, o := range all {
 			got = append(got, o.ID)

@@ -31,7 +31,12 @@ func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncfl
 		return stored, false, err
 	}
 	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
-		if stored, created, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil && dry {
+		var g growth
+		if stored, g, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil {
+			err = s.checkConfig(ctx, tx, tenant, g)
+		}
+		created = g.one != ""
+		if err == nil && dry {
 			return errDry
 		}
 		ActOf(ctx).noteVersion(stored.Version, created)
@@ -48,27 +53,38 @@ func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncfl
 
 // writeSchedule creates or changes a schedule and returns it as it is then. It holds the
 // type's row first, as whoever deletes the type does.
-func writeSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time) (stored StoredSchedule, created bool, err error) {
-	tag, err := tx.Exec(ctx, `SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`, schedule.Type)
+func writeSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) (stored StoredSchedule, g growth, err error) {
+	tag, err := tx.Exec(
+		ctx,
+		`SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`,
+		schedule.Type,
+	)
 	switch {
 	case err != nil:
-		return stored, false, err
+		return stored, g, err
 	case tag.RowsAffected() == 0:
-		return stored, false, unknownType(schedule.Type)
+		return stored, g, unknownType(schedule.Type)
 	}
 	old, err := readSchedule(ctx, tx, tenant, schedule.Name, "FOR UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-		created = true
+		g = growth{asyncflow.QuotaSchedules, docBytes(schedule) + len(schedule.Context)}
 		err = createSchedule(ctx, tx, tenant, schedule, now)
 	case err == nil:
+		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) - len(old.Context)
 		err = updateSchedule(ctx, tx, tenant, old, schedule, now)
 	}
 	if err != nil {
-		return stored, false, err
+		return stored, g, err
 	}
 	stored, err = readSchedule(ctx, tx, tenant, schedule.Name, "")
-	return stored, created, err
+	return stored, g, err
 }
 
 func createSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time) error {

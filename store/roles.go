@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -51,8 +52,18 @@ func newRoles(ctx context.Context, db *pgxpool.Pool, off bool) (*roles, error) {
 	return r, nil
 }
 
-// set takes over what was read.
-func (r *roles) set(tenants map[string]string) { r.tenants.Store(&tenants) }
+// put takes over the roles of all tenants, or of some. One call at a time.
+func (r *roles) put(tenants map[string]string, all bool) {
+	known := *r.tenants.Load()
+	if !all {
+		all := maps.Clone(known)
+		maps.Copy(all, tenants)
+		tenants = all
+	}
+	if !maps.Equal(known, tenants) {
+		r.tenants.Store(&tenants)
+	}
+}
 
 // of returns the role of a tenant, "" when off. One that was made a moment ago is looked
 // up.

@@ -252,7 +252,7 @@ func TestReadersFollowARoll(t *testing.T) {
 	list, err := nodes[1].Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	_, _, err = nodes[2].Watch(t.Context(), tenant, id, 0)
+	_, _, _, err = nodes[2].Watch(t.Context(), tenant, id, store.AttemptPage{Limit: 10})
 	require.NoError(t, err)
 	all, err := nodes[3].Stats(t.Context(), tenant, "")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ const (
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.every(ctx, clockEvery, "clock", s.Clock.refresh) })
-	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.Refresh) })
+	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.follow) })
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
 	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
 	if s.cfg.MaxContext > 0 {

@@ -43,15 +43,16 @@ func schedulesOf(tenant string) string { return quote(schemaOf(tenant)) + ".sche
 const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at, coalesce(s.last_id, 0),
   s.skipped, s.skipped_at, s.created_at, s.updated_at`
 
-// Schedules returns the schedules of a tenant by name, without their contexts.
-func (s *Store) Schedules(ctx context.Context, tenant string) ([]StoredSchedule, error) {
+// SchedulePage returns up to limit schedules of a tenant by name, those after a name,
+// without their contexts, and whether there are more.
+func (s *Store) SchedulePage(ctx context.Context, tenant, after string, limit int) (page []StoredSchedule, more bool, err error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
-		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s ORDER BY name`)
-	if err != nil {
-		return nil, wrap(err, "Schedules(%q)", tenant)
+		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
+		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
+	if err == nil {
+		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule, func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	}
-	all, err := pgx.CollectRows(rows, scanSchedule)
-	return all, wrap(err, "Schedules(%q)", tenant)
+	return page, more, wrap(err, "SchedulePage(%q)", tenant)
 }
 
 // Schedule returns one schedule; CodeNotFound when there is none.

@@ -74,12 +74,12 @@ func TestPutSchedule(t *testing.T) {
 	s.EndsAt = first.CreatedAt
 	assert.Zero(t, b.putSchedule(s).NextAt, "it is over")
 
-	all, err := b.Schedules(t.Context(), tenant)
+	all, _, err := b.SchedulePage(t.Context(), tenant, "", 10)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	assert.Nil(t, all[0].Context)
 	assert.Equal(t, 4, all[0].Version)
-	all, err = b.Schedules(t.Context(), "other")
+	all, _, err = b.SchedulePage(t.Context(), "other", "", 10)
 	require.NoError(t, err)
 	assert.Empty(t, all)
 }

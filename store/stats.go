@@ -51,7 +51,7 @@ type Rates struct {
 func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	all, err := s.stats(ctx, tenant, taskType)
 	if sqlState(err) == "42P01" { // a type was deleted, or a roll dropped, a moment ago
-		if err = s.Catalog.Refresh(ctx); err == nil {
+		if err = s.Catalog.RefreshTenant(ctx, tenant); err == nil {
 			all, err = s.stats(ctx, tenant, taskType)
 		}
 	}
@@ -59,7 +59,7 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 }
 
 func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
-	types := s.Catalog.Tenants()[tenant]
+	types := s.Catalog.TypesOf(tenant)
 	if taskType != "" {
 		t, err := s.Catalog.Fresh(ctx, tenant, taskType)
 		if err != nil {

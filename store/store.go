@@ -30,7 +30,8 @@ type Config struct {
 	Notify bool
 	// NoRoles does all work as the user of URL, without the second fence between tenants.
 	NoRoles bool
-	// DefaultQuotas are those of tenants that have none of their own; 0: no limit.
+	// DefaultQuotas are those of tenants that have none of their own; 0: those of
+	// asyncflow.DefaultQuotas.
 	DefaultQuotas asyncflow.Quotas
 	// MaxContext is the limit of contexts in bytes; tasks that are submitted by SQL are held
 	// against it, and against the quotas. 0: this process doesn't say.
@@ -95,6 +96,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
+	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	s := &Store{cfg: cfg, log: cfg.Log}
 	defer func() {
 		if err != nil {
@@ -140,7 +142,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
 	s.settles.size, s.reports.size = settleItem.size, settleItem.size
-	return s, s.Catalog.Refresh(ctx)
+	return s, s.Catalog.open(ctx)
 }
 
 // closePatience bounds how long Close waits for a database that doesn't answer.
@@ -165,6 +167,9 @@ func (s *Store) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
+		if s.Catalog != nil {
+			s.Catalog.close()
+		}
 		if s.base != nil {
 			s.base.Close()
 		}

@@ -49,9 +49,12 @@ func (s *Store) submitLimitOf(t *Tenant) submitLimit {
 // last written. One tenant's failure doesn't keep the others from their turn.
 func (w *submitLimits) write(ctx context.Context) error {
 	var errs []error
-	tenants := w.store.Catalog.known.Load().tenants
-	maps.DeleteFunc(w.written, func(slug string, _ submitLimit) bool { return tenants[slug] == nil })
-	for slug, t := range tenants {
+	maps.DeleteFunc(w.written, func(slug string, _ submitLimit) bool { return !w.store.Catalog.HasTenant(slug) })
+	for slug := range w.store.Catalog.Tenants() {
+		t, ok := w.store.Catalog.Tenant(slug)
+		if !ok {
+			continue
+		}
 		limit := w.store.submitLimitOf(t)
 		if w.written[slug] == limit {
 			continue

@@ -34,38 +34,16 @@ func (s *Store) CheckTaskType(ctx context.Context, tenant string, t asyncflow.Ta
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
-// checkTypeQuota refuses a task type that is one too many. It holds the tenant's row, so
-// that of several at once one comes after the other.
-func (s *Store) checkTypeQuota(ctx context.Context, tx pgx.Tx, tenant string) error {
-	t, ok := s.Catalog.Tenant(tenant)
-	if !ok || t.Quotas.TaskTypes == 0 {
-		return nil
-	}
-	if err := s.roles.asBase(ctx, tx); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`, tenant); err != nil {
-		return err
-	}
-	if err := s.roles.asTenant(ctx, tx, tenant); err != nil {
-		return err
-	}
-	var others int64
-	err := tx.QueryRow(ctx, `SELECT count(*) - 1 FROM `+quote(schemaOf(tenant))+`.task_types WHERE name <> $1`, asyncflow.AlertType).Scan(&others)
-	if err == nil && others >= t.Quotas.TaskTypes {
-		err = asyncflow.QuotaExceeded(asyncflow.QuotaTaskTypes, float64(t.Quotas.TaskTypes), float64(others))
-	}
-	return err
-}
-
 // errDry ends a transaction that was for show.
 var errDry = errors.New("nothing is to be changed")
 
 func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.TaskType, dry bool) (stored StoredType, created bool, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		if stored, created, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil && created {
-			err = s.checkTypeQuota(ctx, tx, tenant)
+		var g growth
+		if stored, g, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil {
+			err = s.checkConfig(ctx, tx, tenant, g)
 		}
+		created = g.one != ""
 		if err == nil && dry {
 			return errDry
 		}
@@ -82,18 +60,26 @@ func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.Task
 }
 
 // writeTaskType creates or changes a task type and returns it as it is then.
-func writeTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, now time.Time) (stored StoredType, created bool, err error) {
+func writeTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	now time.Time,
+) (stored StoredType, g growth, err error) {
 	spec, err := json.Marshal(t)
 	if err != nil {
-		return stored, false, err
+		return stored, g, err
 	}
+	g.bytes = docBytes(t, t.StageMapping)
 	old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-		created = true
+		g.one = asyncflow.QuotaTaskTypes
 		err = createTaskType(ctx, tx, tenant, t, spec, now)
 	case err == nil:
 		t = t.After(old.TaskType)
+		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
 		if err = t.Validate(); err == nil { // there may be too many mappings by now
 			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
 		}
@@ -102,10 +88,10 @@ func writeTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.Ta
 		}
 	}
 	if err != nil {
-		return stored, false, err
+		return stored, g, err
 	}
 	stored, err = readTaskType(ctx, tx, tenant, t.Name, "")
-	return stored, created, err
+	return stored, g, err
 }
 
 func updateTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
@@ -269,14 +255,33 @@ func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, 
 	return readTaskType(ctx, s.of(tenant), tenant, name, "")
 }
 
-// TaskTypes returns the task types of a tenant by name.
-func (s *Store) TaskTypes(ctx context.Context, tenant string) ([]StoredType, error) {
-	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
-	if err != nil {
-		return nil, wrap(err, "TaskTypes(%q)", tenant)
+// TypePage returns up to limit task types of a tenant by name, those after a name, and
+// whether there are more.
+func (s *Store) TypePage(
+	ctx context.Context,
+	tenant, after string,
+	limit int,
+) (page []StoredType, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types
+		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
+	if err == nil {
+		page, more, err = collectPage(
+			rows,
+			limit,
+			PageBytes,
+			scanTaskType,
+			func(t StoredType) int { return docBytes(t.TaskType, t.StageMapping) },
+		)
 	}
-	types, err := pgx.CollectRows(rows, scanTaskType)
-	return types, wrap(err, "TaskTypes(%q)", tenant)
+	return page, more, wrap(err, "TypePage(%q)", tenant)
+}
+
+func readTaskTypes(ctx context.Context, q querier, tenant string) ([]StoredType, error) {
+	rows, err := q.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanTaskType)
 }
 
 // querier is a pool or a transaction.
@@ -342,7 +347,7 @@ func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.
 	if err != nil {
 		return err
 	}
-	if err := s.Catalog.Refresh(ctx); err != nil { // the change is made, and is seen a second later
+	if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil { // the change is made, and is seen a second later
 		s.log.Warn("can't refresh the catalog", "error", err)
 	}
 	return nil

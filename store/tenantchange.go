@@ -134,15 +134,15 @@ func (s *Store) TenantUsage(ctx context.Context, slug string) (map[asyncflow.Quo
 	if err != nil {
 		return nil, err
 	}
-	used := map[asyncflow.QuotaName]float64{}
-	for _, name := range []asyncflow.QuotaName{asyncflow.QuotaTaskTypes, asyncflow.QuotaPendingTasks, asyncflow.QuotaSubmitsPerSecond,
+	used, err := configUse(ctx, s.of(slug), slug)
+	if err != nil {
+		return nil, wrap(err, "TenantUsage(%q)", slug)
+	}
+	for _, name := range []asyncflow.QuotaName{asyncflow.QuotaPendingTasks, asyncflow.QuotaSubmitsPerSecond,
 		asyncflow.QuotaDeliveriesPerSecond, asyncflow.QuotaConcurrency} {
 		used[name] = 0
 	}
 	for _, t := range stats {
-		if t.Type != asyncflow.AlertType {
-			used[asyncflow.QuotaTaskTypes]++
-		}
 		used[asyncflow.QuotaPendingTasks] += float64(t.Waiting + t.Pending + t.Running)
 		used[asyncflow.QuotaSubmitsPerSecond] += t.Rates.Submitted
 		used[asyncflow.QuotaDeliveriesPerSecond] += t.Rates.Attempts

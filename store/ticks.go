@@ -172,7 +172,7 @@ func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) 
 	}
 	task, err := s.Task(ctx, tenant, id)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // or of a roll that another node has just opened
-		if err := s.Catalog.Refresh(ctx); err != nil {
+		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return false, err
 		}
 		if task, err = s.Task(ctx, tenant, id); asyncflow.CodeOf(err) == asyncflow.CodeNotFound {

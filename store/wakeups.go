@@ -139,7 +139,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	connected()
-	if err := w.store.Catalog.Refresh(ctx); err != nil {
+	if err := w.store.Catalog.follow(ctx); err != nil {
 		return err
 	}
 	w.store.marks.reset()
@@ -163,7 +163,7 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 		w.received(n.Payload)
 		return nil
 	case err == nil:
-		return w.store.Catalog.Refresh(ctx)
+		return w.store.Catalog.follow(ctx)
 	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
 		pingCtx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()

@@ -27,18 +27,13 @@ var watchColumns = strings.NewReplacer(
 	"t.context", "NULL::text",
 	"j.output", "CASE WHEN j.final = 'succeeded' THEN j.output END").Replace(stateColumns) + `, coalesce(j.seq, 0)`
 
-const attemptsSQL = `
-SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''), coalesce(duration, 0),
-  coalesce(status, 0), coalesce(error, ''), output, next_time
-FROM {journal} WHERE id = $1 AND seq > $2::int ORDER BY seq`
-
-// Watch returns a task as it stands, without its context, and the rows of its
-// journal after a seq, up to where it stands; CodeNotFound when there is none. It is
-// one round trip.
-func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, after int) (task Task, attempts []Attempt, err error) {
+// Watch returns a task as it stands, without its context, and a page of the rows of its
+// journal, up to where it stands, and whether there are more; CodeNotFound when there is
+// no such task. It is one round trip.
+func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, p AttemptPage) (task Task, attempts []Attempt, more bool, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
-		return task, nil, err
+		return task, nil, false, err
 	}
 	last := 0
 	err = s.following(ctx, t, func(t *Type) error {
@@ -47,14 +42,14 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, a
 			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(alsoScan{row, &last}, t, s.Clock.Now()) })
 			return err
 		})
-		b.Queue(t.tables.at(id.Position(), attemptsSQL), id.Number, after).Query(func(rows pgx.Rows) (err error) {
-			attempts, err = pgx.CollectRows(rows, scanAttempt)
+		b.Queue(t.tables.at(id.Position(), attemptsSQL), p.args(id)...).Query(func(rows pgx.Rows) (err error) {
+			attempts, more, err = p.collect(rows)
 			return err
 		})
 		return s.of(t.Tenant).Send(ctx, b)
 	})
 	if err == pgx.ErrNoRows {
-		return task, nil, unknownTask(id)
+		return task, nil, false, unknownTask(id)
 	}
 	if err == nil {
 		err = s.tellLimits(ctx, tenant, &task)
@@ -62,7 +57,7 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, a
 	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last { // written between the two statements
 		attempts = attempts[:len(attempts)-1]
 	}
-	return task, attempts, wrap(err, "Watch(%q, %s)", tenant, id)
+	return task, attempts, more, wrap(err, "Watch(%q, %s)", tenant, id)
 }
 
 // alsoScan is a row that has one more column at its end.

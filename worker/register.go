@@ -103,7 +103,10 @@ func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName)
 	if err != nil {
 		return e, false, err
 	}
-	all = slices.DeleteFunc(all, func(e client.Endpoint) bool { return e.Stage != name.stage || e.URL != r.URL })
+	all = slices.DeleteFunc(
+		all,
+		func(e client.Endpoint) bool { return e.Stage != name.stage || !asyncflow.SameURL(e.URL, r.URL) },
+	)
 	if len(all) == 0 {
 		return e, false, nil
 	}
@@ -112,7 +115,7 @@ func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName)
 	}), true, nil
 }
 
-// createEndpoint makes an endpoint, and takes it back if another process has been faster.
+// createEndpoint makes an endpoint, or returns the one of another process that was faster.
 func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageName) (client.Endpoint, error) {
 	fresh := client.NewEndpoint{Type: name.taskType, Stage: name.stage, URL: r.URL, SecretKind: asyncflow.SecretEd25519}
 	if i := slices.IndexFunc(w.cfg.Keys, signing.IsSecret); i >= 0 {
@@ -122,14 +125,14 @@ func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageN
 		r.Prepare(&fresh)
 	}
 	made, err := r.Client.CreateEndpoint(ctx, fresh)
-	if err != nil {
+	if asyncflow.CodeOf(err) != asyncflow.CodeConflict {
 		return made, err
 	}
-	first, found, err := w.endpointOf(ctx, r, name)
-	if err != nil || !found || first.ID == made.ID {
+	first, found, lookErr := w.endpointOf(ctx, r, name)
+	if lookErr != nil || !found {
 		return made, err
 	}
-	return first, r.Client.DeleteEndpoint(ctx, made.ID)
+	return first, nil
 }
 
 // learn has the public keys of an endpoint verify.

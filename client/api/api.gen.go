@@ -435,6 +435,12 @@ type Attempt struct {
 	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
 	Output JSON `json:"output,omitempty,omitzero"`
 
+	// OutputBytes How long the output is, if it is left out.
+	OutputBytes int `json:"output_bytes,omitempty,omitzero"`
+
+	// OutputExcerpt The begin of an output that is left out, as text.
+	OutputExcerpt string `json:"output_excerpt,omitempty,omitzero"`
+
 	// Seq The fencing number of the delivery.
 	Seq   int    `json:"seq"`
 	Stage string `json:"stage"`
@@ -454,6 +460,9 @@ type AttemptOutcome string
 // AttemptList defines model for AttemptList.
 type AttemptList struct {
 	Data []Attempt `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // AuditClaim What a token said that was not accepted. Anybody can write such a token.
@@ -773,13 +782,19 @@ type EndpointHealth struct {
 // EndpointList defines model for EndpointList.
 type EndpointList struct {
 	Data []Endpoint `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // EndpointPatch defines model for EndpointPatch.
 type EndpointPatch struct {
-	Auth    *EndpointAuth    `json:"auth,omitempty"`
-	Batch   *EndpointBatch   `json:"batch,omitempty"`
-	Headers *EndpointHeaders `json:"headers,omitempty"`
+	// AllowDuplicate Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
+	// must know both.
+	AllowDuplicate bool             `json:"allow_duplicate,omitempty,omitzero"`
+	Auth           *EndpointAuth    `json:"auth,omitempty"`
+	Batch          *EndpointBatch   `json:"batch,omitempty"`
+	Headers        *EndpointHeaders `json:"headers,omitempty"`
 
 	// MaxInFlight The most tasks that are leased for it at once on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
@@ -818,7 +833,8 @@ type EndpointTLS = asyncflow.EndpointTLS
 type ExceededQuota struct {
 	Limit float64 `json:"limit"`
 
-	// Name pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+	// Name configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+	// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
 	// those that are running.
 	Name QuotaName `json:"name"`
 	Used float64   `json:"used"`
@@ -946,6 +962,10 @@ type NewAlerts struct {
 
 // NewEndpoint defines model for NewEndpoint.
 type NewEndpoint struct {
+	// AllowDuplicate Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
+	// must know both.
+	AllowDuplicate bool `json:"allow_duplicate,omitempty,omitzero"`
+
 	// Auth How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
 	// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
 	// and client_secret are never shown.
@@ -1109,6 +1129,9 @@ type OperationState string
 // OperationList defines model for OperationList.
 type OperationList struct {
 	Data []Operation `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // Overlap While the task of the tick before is not final. skip: no task; queue (unless told): submitted all the same;
@@ -1153,9 +1176,12 @@ type Progress struct {
 // QuotaChanges Those that are named are set: -1 is no limit, 0 the operator's default. The others stay.
 type QuotaChanges struct {
 	Concurrency         *int64   `json:"concurrency,omitempty"`
+	ConfigurationBytes  *int64   `json:"configuration_bytes,omitempty"`
 	ContextBytes        *int64   `json:"context_bytes,omitempty"`
 	DeliveriesPerSecond *float64 `json:"deliveries_per_second,omitempty"`
+	Endpoints           *int64   `json:"endpoints,omitempty"`
 	PendingTasks        *int64   `json:"pending_tasks,omitempty"`
+	Schedules           *int64   `json:"schedules,omitempty"`
 	SubmitsPerSecond    *float64 `json:"submits_per_second,omitempty"`
 	TaskTypes           *int64   `json:"task_types,omitempty"`
 }
@@ -1165,7 +1191,8 @@ type QuotaList struct {
 	Data []QuotaUsage `json:"data"`
 }
 
-// QuotaName pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+// QuotaName configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
 // those that are running.
 type QuotaName = asyncflow.QuotaName
 
@@ -1174,7 +1201,8 @@ type QuotaUsage struct {
 	// Limit Missing when there is none.
 	Limit float64 `json:"limit,omitempty,omitzero"`
 
-	// Name pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+	// Name configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+	// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
 	// those that are running.
 	Name QuotaName `json:"name"`
 
@@ -1296,6 +1324,9 @@ type Schedule struct {
 // ScheduleList defines model for ScheduleList.
 type ScheduleList struct {
 	Data []Schedule `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ScheduleSpec defines model for ScheduleSpec.
@@ -1596,6 +1627,9 @@ type TaskType struct {
 // TaskTypeList defines model for TaskTypeList.
 type TaskTypeList struct {
 	Data []TaskType `json:"data"`
+
+	// NextCursor The cursor of the next page; left out on the last.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // TaskTypeSpec defines model for TaskTypeSpec.
@@ -1713,6 +1747,15 @@ type AuditUntil = time.Time
 // OperationID defines model for OperationID.
 type OperationID = string
 
+// Outputs defines model for Outputs.
+type Outputs = bool
+
+// PageCursor defines model for PageCursor.
+type PageCursor = string
+
+// PageLimit defines model for PageLimit.
+type PageLimit = int
+
 // ScheduleName A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 //
 // Example: thumbnails
@@ -1783,6 +1826,30 @@ type ListOperatorAuditParams struct {
 type ListEndpointsParams struct {
 	// Type Only those of this task type.
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListOperationsParams defines parameters for ListOperations.
+type ListOperationsParams struct {
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListSchedulesParams defines parameters for ListSchedules.
+type ListSchedulesParams struct {
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // PutScheduleParams defines parameters for PutSchedule.
@@ -1795,6 +1862,15 @@ type PutScheduleParams struct {
 type GetStatsParams struct {
 	// Type Only this task type.
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+}
+
+// ListTaskTypesParams defines parameters for ListTaskTypes.
+type ListTaskTypesParams struct {
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // PutTaskTypeParams defines parameters for PutTaskType.
@@ -1842,8 +1918,23 @@ type GetTaskParams struct {
 	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
+// ListAttemptsParams defines parameters for ListAttempts.
+type ListAttemptsParams struct {
+	// Outputs Also outputs of more than 1 KiB.
+	Outputs Outputs `form:"outputs,omitempty" json:"outputs,omitempty,omitzero"`
+
+	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The next_cursor of the page before.
+	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // TaskEventsParams defines parameters for TaskEvents.
 type TaskEventsParams struct {
+	// Outputs Also outputs of more than 1 KiB.
+	Outputs Outputs `form:"outputs,omitempty" json:"outputs,omitempty,omitzero"`
+
 	// LastEventID The id of the last event received, to go on after it.
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
@@ -2173,7 +2264,8 @@ type ClientInterface interface {
 	// CreateEndpointWithBody Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them by their weights.
+	// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+	// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 	//
 	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -2186,7 +2278,8 @@ type ClientInterface interface {
 	// CreateEndpoint Register an endpoint for a stage
 	//
 	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them by their weights.
+	// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+	// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 	//
 	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -2215,6 +2308,7 @@ type ClientInterface interface {
 	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+	// The URL of another endpoint of the stage is answered with 409, as at its creation.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -2228,6 +2322,7 @@ type ClientInterface interface {
 	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+	// The URL of another endpoint of the stage is answered with 409, as at its creation.
 	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 	// auth have to be given again: they are for whom they were given to.
 	//
@@ -2285,7 +2380,7 @@ type ClientInterface interface {
 	// What cancels or redrives many tasks, running or ended.
 	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
-	ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOperation Get an operation
 	//
@@ -2313,7 +2408,7 @@ type ClientInterface interface {
 	// Each with its next runs and what became of the last one.
 	//
 	// Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
-	ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListSchedules(ctx context.Context, params *ListSchedulesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteSchedule Delete a schedule
 	//
@@ -2383,7 +2478,7 @@ type ClientInterface interface {
 	// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
 	//
 	// Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
-	ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListTaskTypes(ctx context.Context, params *ListTaskTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteTaskType Delete a task type
 	//
@@ -2599,10 +2694,11 @@ type ClientInterface interface {
 
 	// ListAttempts List the attempts of a task
 	//
-	// The task's journal, oldest first; an attempt under way is not in it yet.
+	// The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
+	// with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
 	//
 	// Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
-	ListAttempts(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListAttempts(ctx context.Context, id TaskID, params *ListAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelTaskWithBody Cancel a task that is not final
 	//
@@ -2628,7 +2724,7 @@ type ClientInterface interface {
 	//
 	// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
 	// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-	// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+	// event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
 	//
 	// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 	TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3093,7 +3189,8 @@ func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams,
 // CreateEndpointWithBody Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them by their weights.
+// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 //
 // Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 // gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -3116,7 +3213,8 @@ func (c *Client) CreateEndpointWithBody(ctx context.Context, contentType string,
 // CreateEndpoint Register an endpoint for a stage
 //
 // The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them by their weights.
+// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
 //
 // Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
 // gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -3175,6 +3273,7 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...Reque
 // Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 // stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 // none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+// The URL of another endpoint of the stage is answered with 409, as at its creation.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //
@@ -3198,6 +3297,7 @@ func (c *Client) UpdateEndpointWithBody(ctx context.Context, id string, contentT
 // Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
 // stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
 // none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+// The URL of another endpoint of the stage is answered with 409, as at its creation.
 // An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
 // auth have to be given again: they are for whom they were given to.
 //
@@ -3315,8 +3415,8 @@ func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorF
 // What cancels or redrives many tasks, running or ended.
 //
 // Corresponds with GET /v1/operations (the `ListOperations` operationId).
-func (c *Client) ListOperations(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListOperationsRequest(c.Server)
+func (c *Client) ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListOperationsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3383,8 +3483,8 @@ func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // Each with its next runs and what became of the last one.
 //
 // Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
-func (c *Client) ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListSchedulesRequest(c.Server)
+func (c *Client) ListSchedules(ctx context.Context, params *ListSchedulesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSchedulesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3543,8 +3643,8 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 // Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
 //
 // Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
-func (c *Client) ListTaskTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListTaskTypesRequest(c.Server)
+func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskTypesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3989,11 +4089,12 @@ func (c *Client) PatchTask(ctx context.Context, id TaskID, body PatchTaskJSONReq
 
 // ListAttempts List the attempts of a task
 //
-// The task's journal, oldest first; an attempt under way is not in it yet.
+// The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
+// with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
 //
 // Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
-func (c *Client) ListAttempts(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListAttemptsRequest(c.Server, id)
+func (c *Client) ListAttempts(ctx context.Context, id TaskID, params *ListAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAttemptsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4048,7 +4149,7 @@ func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONR
 //
 // First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
 // journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-// event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+// event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
 //
 // Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 func (c *Client) TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4915,6 +5016,22 @@ func NewListEndpointsRequest(server string, params *ListEndpointsParams) (*http.
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -5227,7 +5344,7 @@ func NewGetGovernanceRequest(server string) (*http.Request, error) {
 }
 
 // NewListOperationsRequest constructs an http.Request for the ListOperations method
-func NewListOperationsRequest(server string) (*http.Request, error) {
+func NewListOperationsRequest(server string, params *ListOperationsParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5243,6 +5360,37 @@ func NewListOperationsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -5349,7 +5497,7 @@ func NewGetQuotaRequest(server string) (*http.Request, error) {
 }
 
 // NewListSchedulesRequest constructs an http.Request for the ListSchedules method
-func NewListSchedulesRequest(server string) (*http.Request, error) {
+func NewListSchedulesRequest(server string, params *ListSchedulesParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5365,6 +5513,37 @@ func NewListSchedulesRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -5666,7 +5845,7 @@ func NewGetStatsRequest(server string, params *GetStatsParams) (*http.Request, e
 }
 
 // NewListTaskTypesRequest constructs an http.Request for the ListTaskTypes method
-func NewListTaskTypesRequest(server string) (*http.Request, error) {
+func NewListTaskTypesRequest(server string, params *ListTaskTypesParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5682,6 +5861,37 @@ func NewListTaskTypesRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -6355,7 +6565,7 @@ func NewPatchTaskRequestWithBody(server string, id TaskID, contentType string, b
 }
 
 // NewListAttemptsRequest constructs an http.Request for the ListAttempts method
-func NewListAttemptsRequest(server string, id TaskID) (*http.Request, error) {
+func NewListAttemptsRequest(server string, id TaskID, params *ListAttemptsParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -6378,6 +6588,45 @@ func NewListAttemptsRequest(server string, id TaskID) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outputs", params.Outputs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -6459,6 +6708,29 @@ func NewTaskEventsRequest(server string, id TaskID, params *TaskEventsParams) (*
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outputs", params.Outputs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

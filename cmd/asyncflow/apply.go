@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -98,6 +99,13 @@ func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report
 			continue
 		}
 		created, err := c.CreateEndpoint(ctx, e)
+		if asyncflow.CodeOf(err) == asyncflow.CodeConflict { // another apply may have been faster
+			if existing, err = c.Endpoints(ctx, ""); err == nil && existingEndpoint(existing, e) >= 0 {
+				done.ID = existing[existingEndpoint(existing, e)].ID
+				report(done)
+				continue
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("endpoint %s: %w", done.Name, err)
 		}

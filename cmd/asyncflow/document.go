@@ -133,7 +133,7 @@ func (t typeEntry) taskType() asyncflow.TaskType {
 }
 
 func sameEndpoint(a, b client.NewEndpoint) bool {
-	return a.Type == b.Type && a.Stage == b.Stage && a.URL == b.URL
+	return a.Type == b.Type && a.Stage == b.Stage && asyncflow.SameURL(a.URL, b.URL)
 }
 
 // below returns the fields of an error, with a path before their names.

@@ -16,6 +16,7 @@ type endpointsUpdateCmd struct {
 	InFlight   *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes; 0: no limit."`
 	Rate       *string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
 	batchFlags `embed:""`
+	Duplicate  bool   `name:"allow-duplicate" help:"Also a URL that another endpoint of the stage has."`
 	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls, each of which replaces what there is; - is standard input."`
 }
 
@@ -35,7 +36,7 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate, Batch: c.batch(),
+	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate, Batch: c.batch(), AllowDuplicate: c.Duplicate,
 		Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS})
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ type endpointsCreateCmd struct {
 	batchFlags `embed:""`
 	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Left out, one is made and shown this once."`
 	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"What is made: hmac, or ed25519 with a public key for the worker. Default: hmac."`
+	Duplicate  bool   `name:"allow-duplicate" help:"Also with a URL that another endpoint of the stage has."`
 	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls; - is standard input."`
 }
 
@@ -67,7 +68,7 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 		}
 	}
 	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
-		Secret: c.Secret, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), TLS: orNothing(settings.TLS)})
+		Secret: c.Secret, AllowDuplicate: c.Duplicate, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), TLS: orNothing(settings.TLS)})
 	if err != nil {
 		return err
 	}

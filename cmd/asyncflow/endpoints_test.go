@@ -78,14 +78,15 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	var endpoints []client.Endpoint
 	for _, auth := range auths {
 		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/echo",
-			Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth, TLS: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
+			AllowDuplicate: true, Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth, TLS: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
 		require.NoError(t, err)
 		require.Equal(t, "verified", string(e.Verification), e.VerificationError)
 		rotated, err := c.RotateEndpointSecret(t.Context(), e.ID, client.SecretRotation{})
 		require.NoError(t, err)
 		require.NotEqual(t, e.Secret, rotated.Secret)
 		secrets = append(secrets, e.Secret[6:], rotated.Secret[6:])
-		failed, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/no", Auth: auth})
+		failed, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/no",
+			AllowDuplicate: true, Auth: auth})
 		require.NoError(t, err)
 		require.NotEmpty(t, failed.VerificationError)
 		secrets = append(secrets, failed.Secret[6:])
@@ -166,7 +167,7 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	spec := client.TaskTypeSpec{Stages: []asyncflow.Stage{{Name: "first"}, {Name: "later"}}}
 	w.pipe(t, first.client(), spec)
 	_, err := first.client().CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", URL: w.URL, Secret: testWebhook,
-		Headers: map[string]string{"X-Key": "k"}})
+		AllowDuplicate: true, Headers: map[string]string{"X-Key": "k"}})
 	require.NoError(t, err)
 	var ids []string
 	submit := func(p *process) { ids = append(ids, submitMany(t, p.client(), 40)...) }
@@ -290,7 +291,7 @@ func TestEndpointCommands(t *testing.T) {
 	assert.NotContains(t, out, "in a request")
 	assert.Contains(t, run(1, "endpoints", "update", id, "--rate=5"), `rate is "5"; it must be`)
 	assert.Contains(t, run(2, "endpoints", "create", "--type=pipe", "--stage="+stage, "--rate=5/d", w.URL), "--rate must be a rate such as")
-	out = run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=0", "--max-in-flight=7", "--rate=10/h", "-o", "json", w.URL)
+	out = run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--allow-duplicate", "--weight=0", "--max-in-flight=7", "--rate=10/h", "-o", "json", w.URL)
 	var made client.Endpoint
 	require.NoError(t, json.Unmarshal([]byte(out), &made))
 	assert.Equal(t, 7, made.MaxInFlight)

@@ -108,9 +108,12 @@ type tasksAttemptsCmd struct {
 
 // Run lists the attempts of a task.
 func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
-	attempts, err := g.client().Attempts(ctx, c.ID)
-	if err != nil {
-		return err
+	var attempts []client.Attempt
+	for a, err := range g.client().AllAttempts(ctx, c.ID, g.output == "json") {
+		if err != nil {
+			return err
+		}
+		attempts = append(attempts, a)
 	}
 	if g.output == "json" {
 		return g.printJSON(asList(attempts, ""))

@@ -187,7 +187,7 @@ func amountText(value float64) string {
 
 type tenantsSetQuotaCmd struct {
 	tenantArg `embed:""`
-	Quotas    []string `arg:"" name:"quota=limit" help:"task_types, pending_tasks, submits_per_second, context_bytes, deliveries_per_second or concurrency. The limit may be none, or default."`
+	Quotas    []string `arg:"" name:"quota=limit" help:"task_types, endpoints, schedules, configuration_bytes, pending_tasks, submits_per_second, context_bytes, deliveries_per_second or concurrency. The limit may be none, or default."`
 }
 
 // Help is shown by asyncflow tenants set-quota --help.

@@ -25,6 +25,7 @@ func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAl
 		return nil, err
 	}
 	e.ID, e.Challenged = old.Endpoint.ID, s.cfg.VerifyEndpoints
+	e.AllowDuplicate = old.Endpoint.URL == e.URL
 	if len(old.Endpoint.Outbound) > 0 && !asyncflow.SameOrigin(old.Endpoint.URL, e.URL) {
 		return nil, asyncflow.InvalidField("url", "has another scheme, host or port than the one that the endpoint's headers and auth were given for: change it with PATCH /v1/endpoints/%s", e.ID)
 	}

@@ -39,6 +39,7 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	before := *e
 	if p.URL != nil && *p.URL != e.URL {
 		e.MoveTo(*p.URL, s.cfg.VerifyEndpoints)
+		e.AllowDuplicate = p.AllowDuplicate
 	}
 	if p.Weight != nil {
 		e.Weight = *p.Weight

@@ -16,7 +16,8 @@ import (
 // secret is in the answer to this call and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
 	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.URL,
-		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints}
+		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints,
+		AllowDuplicate: r.Body.AllowDuplicate}
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
@@ -70,14 +71,38 @@ func (s *Server) newSecret(endpoint, given string, kind asyncflow.SecretKind, fi
 	return secret, kept, nil
 }
 
-// ListEndpoints lists the tenant's endpoints.
+// ListEndpoints lists a page of the tenant's endpoints.
 func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject) (ListEndpointsResponseObject, error) {
-	endpoints, err := s.cfg.Store.Endpoints(ctx, principalOf(ctx).Tenant, r.Params.Type)
+	after, err := readEndpointCursor(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	data, err := s.endpointsOut(ctx, endpoints)
-	return ListEndpoints200JSONResponse{Data: data}, err
+	page, more, err := s.cfg.Store.EndpointPage(ctx, principalOf(ctx).Tenant, r.Params.Type, after,
+		pageLimit(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	var out ListEndpoints200JSONResponse
+	if more {
+		last := store.PlaceOf(page[len(page)-1])
+		key := append([]string{last.Type, last.Stage}, placeKey(last.Place)...)
+		out.NextCursor = writeKeyCursor(true, key...)
+	}
+	out.Data, err = s.endpointsOut(ctx, page)
+	return out, err
+}
+
+func readEndpointCursor(cursor string) (after store.EndpointPlace, err error) {
+	key, err := readKeyCursor(cursor, 4)
+	if err != nil {
+		return after, err
+	}
+	after.Type, after.Stage = key[0], key[1]
+	if cursor != "" && (asyncflow.CheckName(key[0]) != nil || asyncflow.CheckName(key[1]) != nil) {
+		return after, badCursor()
+	}
+	after.Place, err = readPlace(key[2], key[3])
+	return after, err
 }
 
 // GetEndpoint returns one endpoint.

@@ -119,7 +119,7 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	require.False(t, b.serves())
 
 	w.learn(ownSecret)
-	atOnce := b.createEndpoint(`"url":%q,"secret":%q,"headers":{"x-key":"k"},"auth":{"kind":"bearer","token":"t"}`, w.URL, ownSecret)
+	atOnce := b.createEndpoint(`"allow_duplicate":true,"url":%q,"secret":%q,"headers":{"x-key":"k"},"auth":{"kind":"bearer","token":"t"}`, w.URL, ownSecret)
 	assert.Equal(t, api.Verified, atOnce.Verification, atOnce.VerificationError)
 	require.True(t, b.serves())
 	last := w.requests()[len(w.requests())-1]
@@ -272,7 +272,7 @@ func TestRotateEndpointSecret(t *testing.T) {
 	assert.Equal(t, asyncflow.SecretHMAC, own.Secrets[0].Kind)
 	assert.Equal(t, 404, b.call("POST", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000009/rotate-secret", "").status)
 
-	ed := b.createEndpoint(`"url":"https://w.example.com/x","secret_kind":"ed25519"`)
+	ed := b.createEndpoint(`"url":"https://w.example.com/ed","secret_kind":"ed25519"`)
 	assert.Empty(t, ed.Secret)
 	assert.True(t, strings.HasPrefix(ed.Secrets[0].PublicKey, "whpk_"))
 	a = b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x","secret_kind":"ed25519","secret":"`+ownSecret+`"}`)

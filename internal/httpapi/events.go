@@ -52,6 +52,7 @@ func (s *Server) TaskEvents(ctx context.Context, r TaskEventsRequestObject) (Tas
 			Message: "this node follows " + strconv.Itoa(n-1) + " tasks already; that is its limit"}
 	}
 	stream := s.newStream(principalOf(ctx), id, after)
+	stream.outputs = r.Params.Outputs
 	if err := stream.look(ctx); err != nil { // while it can still be said
 		stream.Close()
 		return nil, err
@@ -64,14 +65,24 @@ const maxSeq = 1<<15 - 1
 
 // readEventID reads the seq after which a stream goes on; "" is the beginning.
 func readEventID(text string) (int, error) {
+	seq, err := readSeq(text)
+	if err != nil {
+		return 0, asyncflow.InvalidField("Last-Event-ID", "is %q; it must be the id of an event: 0 to %d",
+			text, maxSeq)
+	}
+	return seq, nil
+}
+
+// readSeq reads the seq of a journal row; "" is 0.
+func readSeq(text string) (int, error) {
 	if text == "" {
 		return 0, nil
 	}
 	seq, err := strconv.ParseUint(text, 10, 31)
-	if err != nil || seq > maxSeq {
-		return 0, asyncflow.InvalidField("Last-Event-ID", "is %q; it must be the id of an event: 0 to %d", text, maxSeq)
+	if err == nil && seq > maxSeq {
+		err = strconv.ErrRange
 	}
-	return int(seq), nil
+	return int(seq), err
 }
 
 // eventStream is the body of an answer that goes on for as long as its task does.
@@ -79,10 +90,12 @@ func readEventID(text string) (int, error) {
 // it at the end, or when a write fails: it doesn't hear otherwise of a client that
 // is gone, so that the keep-alive finds it out.
 type eventStream struct {
-	server *Server
-	tenant string
-	task   asyncflow.TaskID
-	seq    int // of the last attempt sent
+	server  *Server
+	tenant  string
+	task    asyncflow.TaskID
+	seq     int  // of the last attempt sent
+	outputs bool // those that are long are asked for
+	behind  bool // the journal has more after seq already
 
 	ctx     context.Context // its own: that of the request ends with the handler
 	release func()          // ends ctx, and gives its place back
@@ -147,6 +160,10 @@ func (e *eventStream) Close() error {
 // wait looks at the task when it has moved on, or might have on another node. An
 // error ends the stream: the client connects again, and is told then.
 func (e *eventStream) wait() {
+	if e.behind {
+		e.lookAgain()
+		return
+	}
 	poll := time.NewTimer(e.server.pollPause())
 	defer poll.Stop()
 	select {
@@ -156,14 +173,18 @@ func (e *eventStream) wait() {
 	case <-e.moved:
 	case <-poll.C:
 	}
+	e.lookAgain()
+	if len(e.pending) == 0 && time.Since(e.written) >= e.server.cfg.Streams.KeepAlive {
+		e.pending = []byte(":\n\n")
+	}
+}
+
+// lookAgain looks within the time of a request.
+func (e *eventStream) lookAgain() {
 	ctx, cancel := context.WithTimeout(e.ctx, requestTime)
 	defer cancel()
 	if err := e.look(ctx); err != nil {
 		e.ended = true
-		return
-	}
-	if len(e.pending) == 0 && time.Since(e.written) >= e.server.cfg.Streams.KeepAlive {
-		e.pending = []byte(":\n\n")
 	}
 }
 
@@ -172,15 +193,25 @@ func (s *Server) pollPause() time.Duration {
 	return max(store.WatchPoll, time.Duration(s.streams.Load())*5*time.Millisecond)
 }
 
-// look reads the task and adds the events that follow from what is new.
+// streamRows is the most attempts that a stream has in memory, streamBytes about how many
+// bytes of their outputs: there are many streams.
+const (
+	streamRows  = 100
+	streamBytes = 64 << 10
+)
+
+// look reads the task and adds the events that follow from what is new. Of a journal that is
+// long it adds a page.
 func (e *eventStream) look(ctx context.Context) error {
 	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
 		return t.Refusal()
 	}
-	task, attempts, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task, e.seq)
+	task, attempts, more, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task,
+		store.AttemptPage{After: e.seq, Limit: streamRows, Bytes: streamBytes, Outputs: e.outputs})
 	if err != nil {
 		return err
 	}
+	e.behind = more
 	for _, a := range attempts {
 		doc, err := encode(attemptOut(a))
 		if err != nil {
@@ -188,6 +219,9 @@ func (e *eventStream) look(ctx context.Context) error {
 		}
 		e.seq = a.Seq
 		e.add("event: attempt\nid: "+strconv.Itoa(a.Seq)+"\ndata: ", doc)
+	}
+	if more {
+		return nil
 	}
 	doc, err := encode(e.server.taskOut(e.tenant, task))
 	if err != nil {

@@ -35,7 +35,12 @@ type event struct{ kind, id, data string }
 // follow opens the stream of a task. It ends with the test unless ctx does before.
 func (b *bundle) follow(ctx context.Context, token, id, last string) (*events, answer) {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/v1/tasks/"+id+"/events", nil)
+	return b.followQuery(ctx, token, id, last, "")
+}
+
+func (b *bundle) followQuery(ctx context.Context, token, id, last, query string) (*events, answer) {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/v1/tasks/"+id+"/events"+query, nil)
 	require.NoError(b.t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	if last != "" {

@@ -45,15 +45,28 @@ func (s *Server) RedriveTasks(ctx context.Context, r RedriveTasksRequestObject) 
 	return RedriveTasks202JSONResponse(operationOut(o)), err
 }
 
-// ListOperations lists the tenant's operations.
-func (s *Server) ListOperations(ctx context.Context, _ ListOperationsRequestObject) (ListOperationsResponseObject, error) {
-	all, err := s.cfg.Store.Operations(ctx, principalOf(ctx).Tenant)
+// ListOperations lists a page of the tenant's operations.
+func (s *Server) ListOperations(
+	ctx context.Context,
+	r ListOperationsRequestObject,
+) (ListOperationsResponseObject, error) {
+	key, err := readKeyCursor(r.Params.Cursor, 2)
 	if err != nil {
 		return nil, err
 	}
-	out := ListOperations200JSONResponse{Data: make([]Operation, len(all))}
-	for i, o := range all {
+	after, err := readPlace(key[0], key[1])
+	if err != nil {
+		return nil, err
+	}
+	page, more, err := s.cfg.Store.OperationPage(ctx, principalOf(ctx).Tenant, after,
+		pageLimit(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
+	for i, o := range page {
 		out.Data[i] = operationOut(o)
+		out.NextCursor = writeKeyCursor(more, placeKey(store.Place{At: o.CreatedAt, ID: o.ID})...)
 	}
 	return out, nil
 }

@@ -12,19 +12,32 @@ import (
 // nextRuns is how many of its next ticks a schedule is shown with.
 const nextRuns = 5
 
-// ListSchedules lists the tenant's schedules.
-func (s *Server) ListSchedules(ctx context.Context, _ ListSchedulesRequestObject) (ListSchedulesResponseObject, error) {
-	all, err := s.cfg.Store.Schedules(ctx, principalOf(ctx).Tenant)
+// ListSchedules lists a page of the tenant's schedules.
+func (s *Server) ListSchedules(
+	ctx context.Context,
+	r ListSchedulesRequestObject,
+) (ListSchedulesResponseObject, error) {
+	after, err := readNameCursor(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]Schedule, len(all))
-	for i, stored := range all {
-		if data[i], err = s.scheduleOut(stored); err != nil {
+	page, more, err := s.cfg.Store.SchedulePage(
+		ctx,
+		principalOf(ctx).Tenant,
+		after,
+		pageLimit(r.Params.Limit),
+	)
+	if err != nil {
+		return nil, err
+	}
+	out := ListSchedules200JSONResponse{Data: make([]Schedule, len(page))}
+	for i, stored := range page {
+		if out.Data[i], err = s.scheduleOut(stored); err != nil {
 			return nil, err
 		}
+		out.NextCursor = writeKeyCursor(more, stored.Name)
 	}
-	return ListSchedules200JSONResponse{Data: data}, nil
+	return out, nil
 }
 
 // GetSchedule returns one schedule.

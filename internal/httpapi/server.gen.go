@@ -87,7 +87,7 @@ type ServerInterface interface {
 	GetGovernance(c *fiber.Ctx) error
 	// ListOperations List the operations, newest first
 	// (GET /v1/operations)
-	ListOperations(c *fiber.Ctx) error
+	ListOperations(c *fiber.Ctx, params ListOperationsParams) error
 	// GetOperation Get an operation
 	// (GET /v1/operations/{id})
 	GetOperation(c *fiber.Ctx, id OperationID) error
@@ -99,7 +99,7 @@ type ServerInterface interface {
 	GetQuota(c *fiber.Ctx) error
 	// ListSchedules List the schedules
 	// (GET /v1/schedules)
-	ListSchedules(c *fiber.Ctx) error
+	ListSchedules(c *fiber.Ctx, params ListSchedulesParams) error
 	// DeleteSchedule Delete a schedule
 	// (DELETE /v1/schedules/{name})
 	DeleteSchedule(c *fiber.Ctx, name ScheduleName) error
@@ -123,7 +123,7 @@ type ServerInterface interface {
 	GetStats(c *fiber.Ctx, params GetStatsParams) error
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
-	ListTaskTypes(c *fiber.Ctx) error
+	ListTaskTypes(c *fiber.Ctx, params ListTaskTypesParams) error
 	// DeleteTaskType Delete a task type
 	// (DELETE /v1/task-types/{type})
 	DeleteTaskType(c *fiber.Ctx, pType Type) error
@@ -159,7 +159,7 @@ type ServerInterface interface {
 	PatchTask(c *fiber.Ctx, id TaskID) error
 	// ListAttempts List the attempts of a task
 	// (GET /v1/tasks/{id}/attempts)
-	ListAttempts(c *fiber.Ctx, id TaskID) error
+	ListAttempts(c *fiber.Ctx, id TaskID, params ListAttemptsParams) error
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(c *fiber.Ctx, id TaskID) error
@@ -598,6 +598,20 @@ func (siw *ServerInterfaceWrapper) ListEndpoints(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListEndpoints(c, params)
 	}
@@ -826,8 +840,34 @@ func (siw *ServerInterfaceWrapper) GetGovernance(c *fiber.Ctx) error {
 // ListOperations operation middleware
 func (siw *ServerInterfaceWrapper) ListOperations(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListOperationsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListOperations(c)
+		return siw.Handler.ListOperations(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -920,8 +960,34 @@ func (siw *ServerInterfaceWrapper) GetQuota(c *fiber.Ctx) error {
 // ListSchedules operation middleware
 func (siw *ServerInterfaceWrapper) ListSchedules(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSchedulesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListSchedules(c)
+		return siw.Handler.ListSchedules(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1165,8 +1231,34 @@ func (siw *ServerInterfaceWrapper) GetStats(c *fiber.Ctx) error {
 // ListTaskTypes operation middleware
 func (siw *ServerInterfaceWrapper) ListTaskTypes(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTaskTypesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListTaskTypes(c)
+		return siw.Handler.ListTaskTypes(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1580,8 +1672,38 @@ func (siw *ServerInterfaceWrapper) ListAttempts(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAttemptsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "outputs" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outputs", query, &params.Outputs, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter outputs: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListAttempts(c, id)
+		return siw.Handler.ListAttempts(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1640,6 +1762,19 @@ func (siw *ServerInterfaceWrapper) TaskEvents(c *fiber.Ctx) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params TaskEventsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "outputs" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outputs", query, &params.Outputs, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter outputs: %w", err).Error())
+	}
 
 	headers := c.GetReqHeaders()
 
@@ -2696,6 +2831,7 @@ func (response GetGovernancedefaultApplicationProblemPlusJSONResponse) VisitGetG
 }
 
 type ListOperationsRequestObject struct {
+	Params ListOperationsParams
 }
 
 type ListOperationsResponseObject interface {
@@ -2810,6 +2946,7 @@ func (response GetQuotadefaultApplicationProblemPlusJSONResponse) VisitGetQuotaR
 }
 
 type ListSchedulesRequestObject struct {
+	Params ListSchedulesParams
 }
 
 type ListSchedulesResponseObject interface {
@@ -3051,6 +3188,7 @@ func (response GetStatsdefaultApplicationProblemPlusJSONResponse) VisitGetStatsR
 }
 
 type ListTaskTypesRequestObject struct {
+	Params ListTaskTypesParams
 }
 
 type ListTaskTypesResponseObject interface {
@@ -3431,7 +3569,8 @@ func (response PatchTaskdefaultApplicationProblemPlusJSONResponse) VisitPatchTas
 }
 
 type ListAttemptsRequestObject struct {
-	ID TaskID `json:"id"`
+	ID     TaskID `json:"id"`
+	Params ListAttemptsParams
 }
 
 type ListAttemptsResponseObject interface {
@@ -4590,8 +4729,10 @@ func (sh *strictHandler) GetGovernance(ctx *fiber.Ctx) error {
 }
 
 // ListOperations operation middleware
-func (sh *strictHandler) ListOperations(ctx *fiber.Ctx) error {
+func (sh *strictHandler) ListOperations(ctx *fiber.Ctx, params ListOperationsParams) error {
 	var request ListOperationsRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListOperations(ctx.UserContext(), request.(ListOperationsRequestObject))
@@ -4694,8 +4835,10 @@ func (sh *strictHandler) GetQuota(ctx *fiber.Ctx) error {
 }
 
 // ListSchedules operation middleware
-func (sh *strictHandler) ListSchedules(ctx *fiber.Ctx) error {
+func (sh *strictHandler) ListSchedules(ctx *fiber.Ctx, params ListSchedulesParams) error {
 	var request ListSchedulesRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListSchedules(ctx.UserContext(), request.(ListSchedulesRequestObject))
@@ -4923,8 +5066,10 @@ func (sh *strictHandler) GetStats(ctx *fiber.Ctx, params GetStatsParams) error {
 }
 
 // ListTaskTypes operation middleware
-func (sh *strictHandler) ListTaskTypes(ctx *fiber.Ctx) error {
+func (sh *strictHandler) ListTaskTypes(ctx *fiber.Ctx, params ListTaskTypesParams) error {
 	var request ListTaskTypesRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListTaskTypes(ctx.UserContext(), request.(ListTaskTypesRequestObject))
@@ -5347,10 +5492,11 @@ func (sh *strictHandler) PatchTask(ctx *fiber.Ctx, id TaskID) error {
 }
 
 // ListAttempts operation middleware
-func (sh *strictHandler) ListAttempts(ctx *fiber.Ctx, id TaskID) error {
+func (sh *strictHandler) ListAttempts(ctx *fiber.Ctx, id TaskID, params ListAttemptsParams) error {
 	var request ListAttemptsRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListAttempts(ctx.UserContext(), request.(ListAttemptsRequestObject))

@@ -191,27 +191,37 @@ func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (R
 	return RedriveTask200JSONResponse(s.taskOut(principalOf(ctx).Tenant, task)), nil
 }
 
-// ListAttempts returns the journal of a task.
+// ListAttempts returns a page of the journal of a task.
 func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) (ListAttemptsResponseObject, error) {
 	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	attempts, err := s.cfg.Store.Attempts(ctx, principalOf(ctx).Tenant, id)
+	key, err := readKeyCursor(r.Params.Cursor, 1)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]Attempt, len(attempts))
-	for i, a := range attempts {
-		data[i] = attemptOut(a)
+	after, err := readSeq(key[0])
+	if err != nil {
+		return nil, badCursor()
 	}
-	return ListAttempts200JSONResponse{Data: data}, nil
+	page, more, err := s.cfg.Store.AttemptPage(ctx, principalOf(ctx).Tenant, id,
+		store.AttemptPage{After: after, Limit: pageLimit(r.Params.Limit), Outputs: r.Params.Outputs})
+	if err != nil {
+		return nil, err
+	}
+	out := ListAttempts200JSONResponse{Data: make([]Attempt, len(page))}
+	for i, a := range page {
+		out.Data[i], out.NextCursor = attemptOut(a), writeKeyCursor(more, strconv.Itoa(a.Seq))
+	}
+	return out, nil
 }
 
 func attemptOut(a store.Attempt) Attempt {
 	out := Attempt{Seq: a.Seq, At: a.At, Stage: a.Stage, Attempt: a.Attempt, Outcome: AttemptOutcome(a.Outcome),
 		Final: AttemptFinal(a.Final), Endpoint: a.Endpoint, DurationMs: float32(a.Duration.Seconds() * 1000),
-		StatusCode: a.Status, Error: a.Error, Output: a.Output}
+		StatusCode: a.Status, Error: a.Error, Output: a.Output, OutputBytes: a.LeftOut,
+		OutputExcerpt: a.Excerpt}
 	if a.NextTime != nil {
 		out.NextTime = *a.NextTime
 	}

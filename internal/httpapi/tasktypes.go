@@ -9,17 +9,29 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// ListTaskTypes lists the tenant's task types.
-func (s *Server) ListTaskTypes(ctx context.Context, _ ListTaskTypesRequestObject) (ListTaskTypesResponseObject, error) {
-	types, err := s.cfg.Store.TaskTypes(ctx, principalOf(ctx).Tenant)
+// ListTaskTypes lists a page of the tenant's task types.
+func (s *Server) ListTaskTypes(
+	ctx context.Context,
+	r ListTaskTypesRequestObject,
+) (ListTaskTypesResponseObject, error) {
+	after, err := readNameCursor(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	data := make([]TaskType, len(types))
-	for i, t := range types {
-		data[i] = s.taskTypeOut(t)
+	types, more, err := s.cfg.Store.TypePage(
+		ctx,
+		principalOf(ctx).Tenant,
+		after,
+		pageLimit(r.Params.Limit),
+	)
+	if err != nil {
+		return nil, err
 	}
-	return ListTaskTypes200JSONResponse{Data: data}, nil
+	out := ListTaskTypes200JSONResponse{Data: make([]TaskType, len(types))}
+	for i, t := range types {
+		out.Data[i], out.NextCursor = s.taskTypeOut(t), writeKeyCursor(more, t.Name)
+	}
+	return out, nil
 }
 
 // GetTaskType returns one task type.

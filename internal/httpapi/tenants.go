@@ -155,7 +155,8 @@ func QuotaUsageOf(ctx context.Context, st *store.Store, t store.StoredTenant) ([
 
 func quotaChangesIn(in QuotaChanges) map[asyncflow.QuotaName]float64 {
 	all := map[asyncflow.QuotaName]float64{}
-	for name, value := range map[asyncflow.QuotaName]*int64{asyncflow.QuotaTaskTypes: in.TaskTypes, asyncflow.QuotaPendingTasks: in.PendingTasks,
+	for name, value := range map[asyncflow.QuotaName]*int64{asyncflow.QuotaTaskTypes: in.TaskTypes, asyncflow.QuotaEndpoints: in.Endpoints,
+		asyncflow.QuotaSchedules: in.Schedules, asyncflow.QuotaConfigurationBytes: in.ConfigurationBytes, asyncflow.QuotaPendingTasks: in.PendingTasks,
 		asyncflow.QuotaContextBytes: in.ContextBytes, asyncflow.QuotaConcurrency: in.Concurrency} {
 		if value != nil {
 			all[name] = float64(*value)

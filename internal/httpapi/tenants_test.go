@@ -38,7 +38,7 @@ func TestTenants(t *testing.T) {
 
 	got := read[api.Tenant](b, 200, b.admin("GET", "/v1/tenants/globex", ""))
 	one, none := 1.0, 0.0
-	assert.Equal(t, []api.QuotaUsage{{Name: "task_types", Used: &one}, {Name: "pending_tasks", Limit: 7, Used: &one, Own: true}}, got.Usage[:2])
+	assert.Equal(t, []api.QuotaUsage{{Name: "task_types", Limit: 1000, Used: &one}, {Name: "pending_tasks", Limit: 7, Used: &one, Own: true}}, got.Usage[:2])
 	assert.Equal(t, api.QuotaUsage{Name: "context_bytes", Own: true}, got.Usage[3])
 	assert.Equal(t, api.QuotaUsage{Name: "concurrency", Used: &none}, got.Usage[5])
 	assert.Equal(t, got.Usage, read[api.QuotaList](b, 200, b.callAs(token, "GET", "/v1/quota", "")).Data, "what it is told itself")

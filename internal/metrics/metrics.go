@@ -30,6 +30,11 @@ func New(version string) *Metrics {
 // Watch adds what is known of a store: its pools, and how the database stands.
 func (m *Metrics) Watch(s *store.Store) {
 	m.registry.MustRegister(&poolCollector{s}, newDatabase(s, m.types))
+	stale := prometheus.GaugeOpts{Name: "asyncflow_stale_tenants",
+		Help: "Tenants whose configuration this node can't read; their last one stands."}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(stale, func() float64 {
+		return float64(s.Catalog.Stale())
+	}))
 }
 
 // InFlight adds how many tasks the node holds.

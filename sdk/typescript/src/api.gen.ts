@@ -143,7 +143,8 @@ export interface paths {
         /**
          * Register an endpoint for a stage
          * @description The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-         *     A stage with several endpoints spreads its deliveries over them by their weights.
+         *     A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
+         *     another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
          *
          *     Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
          *     gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
@@ -184,6 +185,7 @@ export interface paths {
          * @description Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
          *     stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
          *     none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
+         *     The URL of another endpoint of the stage is answered with 409, as at its creation.
          *     An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
          *     auth have to be given again: they are for whom they were given to.
          */
@@ -441,7 +443,8 @@ export interface paths {
         };
         /**
          * List the attempts of a task
-         * @description The task's journal, oldest first; an attempt under way is not in it yet.
+         * @description The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
+         *     with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
          */
         get: operations["listAttempts"];
         put?: never;
@@ -466,7 +469,7 @@ export interface paths {
          * Follow a task as a stream of server-sent events
          * @description First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
          *     journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-         *     event of a final task. Last-Event-ID leaves out the attempts up to that seq.
+         *     event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
          */
         get: operations["taskEvents"];
         put?: never;
@@ -1268,6 +1271,8 @@ export interface components {
         };
         TaskTypeList: {
             data: components["schemas"]["TaskType"][];
+            /** @description The cursor of the next page; left out on the last. */
+            next_cursor?: string;
         };
         Pause: {
             /** @description Why. Shown with the task type. */
@@ -1307,10 +1312,20 @@ export interface components {
             headers?: components["schemas"]["EndpointHeaders"];
             auth?: components["schemas"]["EndpointAuth"];
             tls?: components["schemas"]["EndpointTLS"];
+            /**
+             * @description Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
+             *     must know both.
+             */
+            allow_duplicate?: boolean;
         };
         EndpointPatch: {
             /** @description An absolute https URL; http too where the operator allows it. */
             url?: string;
+            /**
+             * @description Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
+             *     must know both.
+             */
+            allow_duplicate?: boolean;
             /** @description Beside the weights of the stage's other endpoints. 0: it gets no new deliveries. */
             weight?: number;
             /** @description The most tasks that are leased for it at once on all nodes. 0: no limit. */
@@ -1505,6 +1520,8 @@ export interface components {
         };
         EndpointList: {
             data: components["schemas"]["Endpoint"][];
+            /** @description The cursor of the next page; left out on the last. */
+            next_cursor?: string;
         };
         NewTask: {
             type: components["schemas"]["Name"];
@@ -1711,6 +1728,10 @@ export interface components {
             /** @description Why it failed, with the start of the answer's body. */
             error?: string;
             output?: components["schemas"]["JSON"];
+            /** @description How long the output is, if it is left out. */
+            output_bytes?: number;
+            /** @description The begin of an output that is left out, as text. */
+            output_excerpt?: string;
             /**
              * Format: date-time
              * @description When the next attempt is due.
@@ -1719,6 +1740,8 @@ export interface components {
         };
         AttemptList: {
             data: components["schemas"]["Attempt"][];
+            /** @description The cursor of the next page; left out on the last. */
+            next_cursor?: string;
         };
         Cancellation: {
             /** @description Why. Shown with the task and in its journal. */
@@ -1850,6 +1873,8 @@ export interface components {
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
+            /** @description The cursor of the next page; left out on the last. */
+            next_cursor?: string;
         };
         ScheduleSpec: {
             type: components["schemas"]["Name"];
@@ -1967,17 +1992,26 @@ export interface components {
         };
         ScheduleList: {
             data: components["schemas"]["Schedule"][];
+            /** @description The cursor of the next page; left out on the last. */
+            next_cursor?: string;
         };
         /**
-         * @description pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
+         * @description configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
+         *     with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
          *     those that are running.
          * @enum {string}
          */
-        QuotaName: "task_types" | "pending_tasks" | "submits_per_second" | "context_bytes" | "deliveries_per_second" | "concurrency";
+        QuotaName: "task_types" | "endpoints" | "schedules" | "configuration_bytes" | "pending_tasks" | "submits_per_second" | "context_bytes" | "deliveries_per_second" | "concurrency";
         /** @description Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default. */
         Quotas: {
             /** Format: int64 */
             task_types?: number;
+            /** Format: int64 */
+            endpoints?: number;
+            /** Format: int64 */
+            schedules?: number;
+            /** Format: int64 */
+            configuration_bytes?: number;
             /** Format: int64 */
             pending_tasks?: number;
             /** Format: double */
@@ -1993,6 +2027,12 @@ export interface components {
         QuotaChanges: {
             /** Format: int64 */
             task_types?: number;
+            /** Format: int64 */
+            endpoints?: number;
+            /** Format: int64 */
+            schedules?: number;
+            /** Format: int64 */
+            configuration_bytes?: number;
             /** Format: int64 */
             pending_tasks?: number;
             /** Format: double */
@@ -3011,6 +3051,12 @@ export interface components {
         AuditSubject: string;
         /** @description Only calls that ended so. */
         AuditOutcome: components["schemas"]["AuditOutcome"];
+        /** @description The most entries of one page. A page of about 1 MiB ends before. */
+        PageLimit: number;
+        /** @description The next_cursor of the page before. */
+        PageCursor: string;
+        /** @description Also outputs of more than 1 KiB. */
+        Outputs: boolean;
         /** @description The most entries of one page. */
         AuditLimit: number;
         /** @description The next_cursor of the page before. */
@@ -3047,14 +3093,19 @@ export type $defs = Record<string, never>;
 export interface operations {
     listTaskTypes: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                limit?: components["parameters"]["PageLimit"];
+                /** @description The next_cursor of the page before. */
+                cursor?: components["parameters"]["PageCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description All task types of the tenant, by name. */
+            /** @description A page of the task types of the tenant, by name. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3326,6 +3377,10 @@ export interface operations {
             query?: {
                 /** @description Only those of this task type. */
                 type?: components["schemas"]["Name"];
+                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                limit?: components["parameters"]["PageLimit"];
+                /** @description The next_cursor of the page before. */
+                cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
             path?: never;
@@ -3333,7 +3388,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The endpoints by type, stage and age, without their secrets. */
+            /** @description A page of the endpoints by type, stage and age, without their secrets. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3387,6 +3442,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -3490,6 +3546,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -4022,7 +4079,14 @@ export interface operations {
     };
     listAttempts: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also outputs of more than 1 KiB. */
+                outputs?: components["parameters"]["Outputs"];
+                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                limit?: components["parameters"]["PageLimit"];
+                /** @description The next_cursor of the page before. */
+                cursor?: components["parameters"]["PageCursor"];
+            };
             header?: never;
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
@@ -4032,7 +4096,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Every attempt. */
+            /** @description A page of the attempts. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4052,7 +4116,10 @@ export interface operations {
     };
     taskEvents: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also outputs of more than 1 KiB. */
+                outputs?: components["parameters"]["Outputs"];
+            };
             header?: {
                 /** @description The id of the last event received, to go on after it. */
                 "Last-Event-ID"?: string;
@@ -4093,14 +4160,19 @@ export interface operations {
     };
     listSchedules: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                limit?: components["parameters"]["PageLimit"];
+                /** @description The next_cursor of the page before. */
+                cursor?: components["parameters"]["PageCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description All schedules of the tenant by name, without their contexts. */
+            /** @description A page of the schedules of the tenant by name, without their contexts. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4328,14 +4400,19 @@ export interface operations {
     };
     listOperations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                limit?: components["parameters"]["PageLimit"];
+                /** @description The next_cursor of the page before. */
+                cursor?: components["parameters"]["PageCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The running ones and those of the last 30 days, 500 at most. */
+            /** @description A page of the running ones and those of the last 30 days. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -109,12 +109,12 @@ export class Client {
    * first connection must succeed.
    */
   watch(id: string, options: CallOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
-    return watchTask(this.caller, `/v1/tasks/${pathPart("id", id)}/events`, options);
+    return watchTask(this.caller, `/v1/tasks/${pathPart("id", id)}/events?outputs=true`, options);
   }
 
-  /** Returns the journal of a task, oldest first. */
+  /** Returns the journal of a task, oldest first, with all outputs. */
   async attempts(id: string, options: CallOptions = {}): Promise<Attempt[]> {
-    return (await this.caller.call<AttemptList>("GET", `/v1/tasks/${pathPart("id", id)}/attempts`, options)).data;
+    return this.pages<Attempt, AttemptList>(`/v1/tasks/${pathPart("id", id)}/attempts`, { outputs: "true" }, options);
   }
 
   /**
@@ -167,10 +167,24 @@ export class Client {
 
   /** Returns the endpoints of a task type, without their secrets. */
   async endpoints(type: string, options: CallOptions = {}): Promise<Endpoint[]> {
-    return (await this.caller.call<EndpointList>("GET", "/v1/endpoints", { ...options, query: { type } })).data;
+    return this.pages<Endpoint, EndpointList>("/v1/endpoints", { type }, options);
   }
 
-  /** Registers an endpoint for a stage. The answer holds its secret; it is shown this once. */
+  /** Returns all of a list, page by page. */
+  private async pages<Row, List extends { data: Row[]; next_cursor?: string }>(path: string, params: Record<string, string>, options: CallOptions): Promise<Row[]> {
+    const rows: Row[] = [];
+    for (let query = params; ; ) {
+      const page = await this.caller.call<List>("GET", path, { ...options, query });
+      for (const row of page.data) rows.push(row);
+      if (!page.next_cursor) return rows;
+      query = { ...params, cursor: page.next_cursor };
+    }
+  }
+
+  /**
+   * Registers an endpoint for a stage. The answer holds its secret; it is shown this once. A URL that
+   * another endpoint of the stage has is a "conflict", unless endpoint.allow_duplicate is true.
+   */
   async createEndpoint(endpoint: NewEndpoint, options: CallOptions = {}): Promise<Endpoint> {
     return this.caller.call("POST", "/v1/endpoints", { ...options, body: JSON.stringify(endpoint) });
   }

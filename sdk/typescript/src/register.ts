@@ -79,19 +79,21 @@ async function checkTime(r: Registration, s: Stage): Promise<void> {
 
 /** Returns the endpoint of a stage that has the URL; the oldest, if other processes have made some at the same time. */
 async function endpointOf(r: Registration, s: Stage): Promise<Endpoint | undefined> {
-  const all = (await r.client.endpoints(s.type, r)).filter((e) => e.stage === s.stage && e.url === r.url);
+  const all = (await r.client.endpoints(s.type, r)).filter((e) => e.stage === s.stage && new URL(e.url).href === new URL(r.url).href);
   const age = (e: Endpoint) => `${new Date(e.created_at).toISOString()} ${e.created_at} ${e.id}`;
   return all.sort((a, b) => (age(a) < age(b) ? -1 : 1))[0];
 }
 
-/** Makes an endpoint, and takes it back if another process has been faster. */
+/** Makes an endpoint, or returns the one of another process that was faster. */
 async function create(worker: Worker, r: Registration, s: Stage): Promise<Endpoint> {
   const secret = r.secret ?? worker.verifier.secret;
   const fresh: NewEndpoint = { type: s.type, stage: s.stage, url: r.url, ...(secret === undefined ? { secret_kind: "ed25519" } : { secret }) };
   r.prepare?.(fresh);
-  const made = await r.client.createEndpoint(fresh, r);
-  const first = await endpointOf(r, s);
-  if (!first || first.id === made.id) return made;
-  await r.client.deleteEndpoint(made.id, r);
-  return first;
+  try {
+    return await r.client.createEndpoint(fresh, r);
+  } catch (error) {
+    const first = error instanceof AsyncflowError && error.code === "conflict" ? await endpointOf(r, s) : undefined;
+    if (!first) throw error;
+    return first;
+  }
 }

@@ -1,0 +1,423 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// How the catalog is kept current. A look reads the versions of all tenants, or of one, and
+// the rows of those that have changed. These are in the schema asyncflow, where no tenant's
+// lock is. Then each tenant whose types are of another version is read in a goroutine of
+// its own, a few at a time, so that one that is slow or locked delays nobody. What can't be
+// read is tried again after catalogRetry.
+
+const (
+	// catalogLock bounds how long a read waits for a lock, catalogTime how long it takes
+	// at all.
+	catalogLock = 500 * time.Millisecond
+	catalogTime = 15 * time.Second
+	// catalogRetry is the pause after a read that failed, unless somebody asks.
+	catalogRetry = 3 * time.Second
+	// catalogOpen bounds how long a node that starts waits for all tenants.
+	catalogOpen = 10 * time.Second
+)
+
+// catalogRead is a read of a tenant's types that is under way.
+type catalogRead struct {
+	done chan struct{}
+	err  error // once done
+}
+
+// failedRead says of a tenant that its types could not be read.
+type failedRead struct{ since, again time.Time }
+
+// Refresh reads the types of all tenants that have changed. Those that can't be read stay
+// as they were; its error is about none of them.
+func (c *Catalog) Refresh(ctx context.Context) error {
+	reads, err := c.look(ctx, "", true)
+	if err == nil {
+		err = awaitReads(ctx, reads)
+	}
+	return wrap(err, "Catalog.Refresh")
+}
+
+// open is Refresh for the start of a node, which doesn't wait for long. A node whose roles
+// can't read a tenant doesn't start.
+func (c *Catalog) open(ctx context.Context) error {
+	reads, err := c.look(ctx, "", true)
+	if err != nil {
+		return wrap(err, "Catalog.open")
+	}
+	waiting, cancel := context.WithTimeout(ctx, catalogOpen)
+	defer cancel()
+	if awaitReads(waiting, reads) != nil {
+		c.store.log.Warn("the configuration of some tenants isn't read yet; starting without them")
+	}
+	for _, r := range reads {
+		if isRefused(r.failure()) { // for want of a right, which never comes back by itself
+			return wrap(r.err, "Catalog.open")
+		}
+	}
+	return wrap(ctx.Err(), "Catalog.open")
+}
+
+// failure returns why a read has failed; nil while it is under way.
+func (r *catalogRead) failure() error {
+	select {
+	case <-r.done:
+		return r.err
+	default:
+		return nil
+	}
+}
+
+func awaitReads(ctx context.Context, reads []*catalogRead) error {
+	for _, r := range reads {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// follow is Refresh that waits for no read.
+func (c *Catalog) follow(ctx context.Context) error {
+	_, err := c.look(ctx, "", false)
+	return wrap(err, "Catalog.follow")
+}
+
+// RefreshTenant reads a tenant's types if they have changed. It returns when they are at
+// least as new as the call; CodeUnavailable when they can't be read.
+func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
+	reads, err := c.look(ctx, tenant, true)
+	if err != nil {
+		return wrap(err, "Catalog.RefreshTenant(%q)", tenant)
+	}
+	k := c.of(tenant)
+	for len(reads) > 0 {
+		select {
+		case <-reads[0].done:
+		case <-ctx.Done():
+			return unread(tenant, ctx.Err())
+		}
+		if now := c.of(tenant); k == nil || now == nil || now.version >= k.wanted {
+			return nil
+		}
+		if err := reads[0].err; err != nil {
+			return unread(tenant, err)
+		}
+		reads = c.begin([]string{tenant}, true) // the one that has ended began before the call
+	}
+	return nil
+}
+
+// unread says that a tenant's types can't be read.
+func unread(tenant string, err error) error {
+	return &asyncflow.Error{
+		Code:       asyncflow.CodeUnavailable,
+		Err:        err,
+		Op:         "read the configuration of " + tenant,
+		Message:    "the tenant's configuration can't be read now; try again",
+		RetryAfter: catalogRetry,
+	}
+}
+
+// look finds out what has changed of all tenants, or of one, and begins to read it. Reads
+// that failed a moment ago are tried again if they are asked for.
+func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalogRead, error) {
+	c.mu.Lock()
+	c.looks++
+	look := c.looks
+	c.mu.Unlock()
+	versions, roles, err := c.readVersions(ctx, only)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.readTenants(ctx, c.otherVersions(versions))
+	if err != nil {
+		return nil, err
+	}
+	return c.begin(c.enter(look, only, versions, roles, rows), asked), nil
+}
+
+// readVersions returns the versions and the roles of tenants.
+func (c *Catalog) readVersions(
+	ctx context.Context,
+	only string,
+) (versions map[string]int64, roles map[string]string, err error) {
+	rows, err := c.store.base.Query(
+		ctx,
+		`SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants
+		WHERE dropping_at IS NULL AND $1 IN ('', slug)`,
+		only,
+	)
+	if err != nil {
+		return nil, nil, err
+	}
+	versions, roles = map[string]int64{}, map[string]string{}
+	var tenant, role string
+	var version int64
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role}, func() error {
+		versions[tenant], roles[tenant] = version, role
+		return nil
+	})
+	return versions, roles, err
+}
+
+// otherVersions returns the tenants that are known with another version, or not at all.
+func (c *Catalog) otherVersions(versions map[string]int64) (others []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for slug, version := range versions {
+		if k := c.tenants[slug]; k == nil || k.wanted != version {
+			others = append(others, slug)
+		}
+	}
+	return others
+}
+
+// readTenants reads the rows of some tenants.
+func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTenant, error) {
+	if len(slugs) == 0 {
+		return nil, nil
+	}
+	rows, err := c.store.base.Query(
+		ctx,
+		`SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`,
+		slugs,
+	)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanTenant)
+}
+
+// enter takes over what a look has found, and returns the tenants whose types are of
+// another version. What a later look has found stays.
+func (c *Catalog) enter(
+	look uint64,
+	only string,
+	versions map[string]int64,
+	roles map[string]string,
+	rows []StoredTenant,
+) (others []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveOut(versions, roles)
+	c.store.roles.put(roles, only == "")
+	for _, row := range rows {
+		version, ok := versions[row.Slug]
+		old := c.tenants[row.Slug]
+		if !ok || old != nil && old.look > look {
+			continue
+		}
+		next := &knowledge{tenant: c.store.newTenant(row), wanted: version, look: look}
+		if old != nil {
+			next.types, next.version = suspendedAs(next.tenant, old), old.version
+		}
+		c.tenants[row.Slug] = next
+	}
+	for slug, k := range c.tenants {
+		_, ok := versions[slug]
+		switch {
+		case only != "" && slug != only:
+		case !ok && k.look < look:
+			delete(c.tenants, slug)
+			delete(c.failed, slug)
+		case ok && k.version != k.wanted:
+			others = append(others, slug)
+		}
+	}
+	return others
+}
+
+// leaveOut takes out the tenants that were made without a role while we run, and says so
+// once. Whoever calls it holds mu.
+func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
+	for slug, role := range roles {
+		if role != "" || c.store.roles.off {
+			delete(c.roleless, slug)
+			continue
+		}
+		delete(versions, slug)
+		delete(roles, slug)
+		if !c.roleless[slug] {
+			c.roleless[slug] = true
+			c.store.log.Error("a tenant is left out", "tenant", slug, "error", noRole(slug))
+		}
+	}
+}
+
+// suspendedAs returns the known types of a tenant that may have been suspended or resumed
+// since.
+func suspendedAs(tenant *Tenant, old *knowledge) map[string]*Type {
+	if tenant.Suspended == old.tenant.Suspended {
+		return old.types
+	}
+	types := make(map[string]*Type, len(old.types))
+	for name, t := range old.types {
+		changed := *t
+		changed.suspended = tenant.Suspended
+		types[name] = &changed
+	}
+	return types
+}
+
+// begin begins to read tenants, and returns these reads and those that are under way.
+// Without asked it leaves alone those that failed a moment ago.
+func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tenant := range tenants {
+		r := c.underway[tenant]
+		if r == nil {
+			if !asked && time.Now().Before(c.failed[tenant].again) || c.reading.Err() != nil {
+				continue
+			}
+			r = &catalogRead{done: make(chan struct{})}
+			c.underway[tenant] = r
+			c.reads.Go(func() { c.run(r, tenant) })
+		}
+		reads = append(reads, r)
+	}
+	return reads
+}
+
+// run reads a tenant's types and takes them over. If the tenant has changed meanwhile, it
+// is read once more.
+func (c *Catalog) run(r *catalogRead, tenant string) {
+	version, types, err := c.readTypesOf(tenant)
+	r.err = err
+	changed := c.take(tenant, version, types, err)
+	close(r.done)
+	if err != nil {
+		return
+	}
+	for _, f := range c.changed {
+		f(tenant)
+	}
+	if changed {
+		c.begin([]string{tenant}, false)
+	}
+}
+
+// readTypesOf reads a tenant's types when it is its turn, and says of which version they
+// are at least.
+func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*Type, err error) {
+	if err := c.slots.Acquire(c.reading, 1); err != nil {
+		return 0, nil, err
+	}
+	defer c.slots.Release(1)
+	ctx, cancel := context.WithTimeout(c.reading, catalogTime)
+	defer cancel()
+	if k := c.of(tenant); k != nil {
+		version = k.wanted
+	}
+	err = pgx.BeginFunc(ctx, c.store.of(tenant), func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, catalogLock.String())
+		if err != nil {
+			return err
+		}
+		types, err = readTypes(ctx, tx, tenant)
+		return err
+	})
+	return version, types, err
+}
+
+// take takes over what was read of a tenant, or why nothing was, and reports whether the
+// tenant has changed since.
+func (c *Catalog) take(
+	tenant string,
+	version int64,
+	types map[string]*Type,
+	err error,
+) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.underway, tenant)
+	k := c.tenants[tenant]
+	if k == nil { // it is gone
+		return false
+	}
+	if err != nil {
+		c.noteFailure(tenant, err)
+		return false
+	}
+	if f, ok := c.failed[tenant]; ok {
+		c.store.log.Info("the configuration of a tenant is read again", "tenant", tenant,
+			"after", time.Since(f.since).Round(time.Millisecond))
+		delete(c.failed, tenant)
+	}
+	for _, t := range types {
+		t.suspended = k.tenant.Suspended
+	}
+	next := *k
+	next.types, next.version = types, version
+	c.tenants[tenant] = &next
+	return next.version != next.wanted
+}
+
+// noteFailure says once that a tenant can't be read. Whoever calls it holds mu.
+func (c *Catalog) noteFailure(tenant string, err error) {
+	now := time.Now()
+	f, again := c.failed[tenant]
+	if c.reading.Err() != nil {
+		return
+	}
+	if !again {
+		f.since = now
+		c.store.log.Warn("can't read the configuration of a tenant; its last one stands",
+			"tenant", tenant, "error", err)
+	}
+	f.again = now.Add(catalogRetry)
+	c.failed[tenant] = f
+}
+
+// readTypes reads a tenant's types with their rolls and endpoints.
+func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type, error) {
+	stored, err := readTaskTypes(ctx, q, tenant)
+	if err != nil {
+		return nil, err
+	}
+	types := make(map[string]*Type, len(stored))
+	for _, t := range stored {
+		types[t.Name] = &Type{Tenant: tenant, StoredType: t,
+			endpoints: map[string][]asyncflow.Endpoint{}, tables: newTables(tenant, t.Name)}
+	}
+	if err := readAllPositions(ctx, q, tenant, types); err != nil {
+		return nil, err
+	}
+	endpoints, err := readEndpoints(ctx, q, tenant, "")
+	for _, e := range endpoints {
+		if t := types[e.Type]; t != nil {
+			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
+		}
+	}
+	return types, err
+}
+
+func readAllPositions(ctx context.Context, q querier, tenant string, types map[string]*Type) error {
+	rows, err := q.Query(
+		ctx,
+		`SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`,
+	)
+	if err != nil {
+		return err
+	}
+	var name string
+	var p positions
+	_, err = pgx.ForEachRow(rows, []any{&name, &p.first, &p.begin, &p.end}, func() error {
+		if t := types[name]; t != nil {
+			t.First, t.Begin, t.End = p.first, p.begin, p.end
+			t.tables.live = p
+		}
+		return nil
+	})
+	return err
+}

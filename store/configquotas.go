@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// How the quotas of a tenant's configuration are kept exactly: what comes new is written
+// first; then the transaction holds the tenant's row, so that of several at once one comes
+// after the other, and counts all there is. A lower quota takes nothing away: a change
+// that neither adds nor grows anything is not refused.
+
+// holdTenant holds the tenant's row until the transaction of the tenant's ends. Take no
+// other row of the tenant after it.
+func (s *Store) holdTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
+	if err := s.roles.asBase(ctx, tx); err != nil {
+		return err
+	}
+	const hold = `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`
+	if _, err := tx.Exec(ctx, hold, tenant); err != nil {
+		return err
+	}
+	return s.roles.asTenant(ctx, tx, tenant)
+}
+
+// growth is what a change adds to a tenant's configuration.
+type growth struct {
+	one   asyncflow.QuotaName // the quota that counts what is new; "": nothing is
+	bytes int
+}
+
+// checkConfig refuses a change that takes the tenant over a quota: CodeQuota. What the
+// change adds is written already.
+func (s *Store) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g growth) error {
+	t, ok := s.Catalog.Tenant(tenant)
+	if !ok || g.one == "" && g.bytes <= 0 {
+		return nil
+	}
+	if err := s.holdTenant(ctx, tx, tenant); err != nil {
+		return err
+	}
+	used, err := configUse(ctx, tx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, name := range []asyncflow.QuotaName{g.one, asyncflow.QuotaConfigurationBytes} {
+		limit := t.Quotas.Get(name)
+		if limit == 0 || used[name] <= limit {
+			continue
+		}
+		before := used[name] - 1
+		if name == asyncflow.QuotaConfigurationBytes {
+			if g.bytes <= 0 {
+				continue
+			}
+			before = used[name] - float64(g.bytes)
+		}
+		return asyncflow.QuotaExceeded(name, limit, before)
+	}
+	return nil
+}
+
+// configUse counts what a tenant has configured. No context or certificate is read for it,
+// only how long it is.
+func configUse(
+	ctx context.Context,
+	q querier,
+	tenant string,
+) (map[asyncflow.QuotaName]float64, error) {
+	schema := quote(schemaOf(tenant))
+	var types, endpoints, schedules, bytes int64
+	err := q.QueryRow(ctx, `SELECT
+		(SELECT count(*) FROM `+schema+`.task_types WHERE name <> $1),
+		(SELECT count(*) FROM `+schema+`.endpoints),
+		(SELECT count(*) FROM `+schema+`.schedules),
+		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text), 0)), 0)
+		 FROM `+schema+`.task_types) +
+		(SELECT coalesce(sum(octet_length(url) + coalesce(octet_length(outbound), 0)), 0)
+		 FROM `+schema+`.endpoints) +
+		(SELECT coalesce(sum(octet_length(sealed)), 0) FROM `+schema+`.endpoint_secrets) +
+		(SELECT coalesce(sum(octet_length(spec::text) + octet_length(context::text)), 0)
+		 FROM `+schema+`.schedules)`,
+		asyncflow.AlertType).Scan(&types, &endpoints, &schedules, &bytes)
+	return map[asyncflow.QuotaName]float64{
+		asyncflow.QuotaTaskTypes: float64(types),
+		asyncflow.QuotaEndpoints: float64(endpoints),
+		asyncflow.QuotaSchedules: float64(
+			schedules,
+		),
+		asyncflow.QuotaConfigurationBytes: float64(bytes),
+	}, err
+}
+
+// endpointBytes is what an endpoint adds to configuration_bytes.
+func endpointBytes(e asyncflow.Endpoint) int {
+	n := len(e.URL) + len(e.Outbound)
+	for _, s := range e.Secrets {
+		n += len(s.Sealed)
+	}
+	return n
+}
+
+// docBytes is how long the documents are that something is kept as; nil counts for none.
+func docBytes(docs ...any) (n int) {
+	for _, doc := range docs {
+		if raw, err := json.Marshal(doc); doc != nil && err == nil {
+			n += len(raw)
+		}
+	}
+	return n
+}

@@ -1,0 +1,30 @@
+package store
+
+import "github.com/jackc/pgx/v5"
+
+// PageBytes is about how many bytes of what is long make a page of a list full, however
+// few rows it has then. It has one at least.
+const PageBytes = 1 << 20
+
+// collectPage reads a page of at most limit rows, and of about full bytes, and reports
+// whether there are more. size returns how many bytes a row has of what is long. The rows
+// must be ordered, and one more than limit.
+func collectPage[T any](
+	rows pgx.Rows,
+	limit, full int,
+	scan pgx.RowToFunc[T],
+	size func(T) int,
+) (page []T, more bool, err error) {
+	defer rows.Close()
+	for bytes := 0; rows.Next(); {
+		if len(page) == limit || bytes >= full {
+			return page, true, nil
+		}
+		row, err := scan(rows)
+		if err != nil {
+			return nil, false, err
+		}
+		page, bytes = append(page, row), bytes+size(row)
+	}
+	return page, false, rows.Err()
+}
