@@ -154,7 +154,7 @@ func TestStartupErrors(t *testing.T) {
 		"unknown name":    {nodeEnv(noDatabase), []string{"serve"}, exitUnavailable, []string{"no such database"}},
 		"no schema":       {nodeEnv(empty), []string{"serve"}, exitUnavailable, []string{"asyncflow migrate up"}},
 		"not a URL":       {nodeEnv("my database"), []string{"serve"}, exitUnavailable, []string{"DATABASE_URL", "postgres://"}},
-		"no DATABASE_URL": {nodeEnv("")[1:], []string{"serve"}, exitUsage, []string{"--database-url"}},
+		"no DATABASE_URL": {nodeEnv("")[1:], []string{"serve"}, exitUsage, []string{"DATABASE_URL"}},
 		"port taken":      {nodeEnv(url), []string{"serve", "--listen=" + taken.Addr().String()}, exitUnavailable, []string{taken.Addr().String(), "port"}},
 		"bad address":     {nodeEnv(url), []string{"serve", "--listen=here"}, exitUsage, []string{"here", ":8080"}},
 		"bad flag":        {nodeEnv(url), []string{"serve", "--concurency=3"}, exitUsage, []string{"--concurency", "--concurrency"}},
