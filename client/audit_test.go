@@ -13,16 +13,16 @@ func TestAllAudit(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("cursor") {
 		case "":
-			writeJSON(w, 200, AuditList{Data: []AuditEntry{{Id: "3"}, {Id: "2"}}, NextCursor: "c"})
+			writeJSON(w, 200, AuditList{Data: []AuditEntry{{ID: "3"}, {ID: "2"}}, NextCursor: "c"})
 		case "c":
-			writeJSON(w, 200, AuditList{Data: []AuditEntry{{Id: "1"}}})
+			writeJSON(w, 200, AuditList{Data: []AuditEntry{{ID: "1"}}})
 		}
 	})
 	var ids []string
 	since := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for e, err := range f.client(t).AllAudit(t.Context(), AuditParams{Since: since, Action: "task_type.put", Outcome: AuditDone, Limit: 2}) {
 		require.NoError(t, err)
-		ids = append(ids, e.Id)
+		ids = append(ids, e.ID)
 	}
 	assert.Equal(t, []string{"3", "2", "1"}, ids)
 	assert.Equal(t, []string{"GET /v1/audit?action=task_type.put&limit=2&outcome=done&since=2026-11-21T10%3A00%3A00Z",

@@ -105,7 +105,7 @@ func (b *batch) submit(ctx context.Context, c *Client) error {
 }
 
 func resultOf(r api.BatchResult) Result {
-	if r.Task.Id != "" {
+	if r.Task.ID != "" {
 		return Result{Task: r.Task}
 	}
 	p := r.Error

@@ -79,7 +79,7 @@ func ErrorOf(r *http.Response, body []byte) *Error {
 		e.Problem.Detail = plainDetail(r, body)
 	}
 	e.Problem.Status = r.StatusCode
-	e.Problem.RequestId = cmp.Or(e.Problem.RequestId, r.Header.Get("X-Request-Id"))
+	e.Problem.RequestID = cmp.Or(e.Problem.RequestID, r.Header.Get("X-Request-Id"))
 	return e
 }
 

@@ -43,11 +43,11 @@ func TestRequestsCarryTheToken(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "Bearer a-token", r.Header.Get("Authorization"))
 		require.Equal(t, "me/1", r.Header.Get("User-Agent"))
-		writeJSON(w, 200, Task{Id: "t.1.1"})
+		writeJSON(w, 200, Task{ID: "t.1.1"})
 	})
 	task, err := f.client(t, WithUserAgent("me/1")).Get(t.Context(), "t.1.1")
 	require.NoError(t, err)
-	require.Equal(t, "t.1.1", task.Id)
+	require.Equal(t, "t.1.1", task.ID)
 }
 
 func TestProblem(t *testing.T) {

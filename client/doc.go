@@ -5,7 +5,7 @@
 //	…
 //	task, err := c.Submit(ctx, client.NewTask{Type: "thumbnails", Context: []byte(`{"image": "harbour.jpg"}`)})
 //	…
-//	done, err := c.Wait(ctx, task.Id, time.Minute) // or follow it with c.Watch(ctx, task.Id)
+//	done, err := c.Wait(ctx, task.ID, time.Minute) // or follow it with c.Watch(ctx, task.ID)
 //
 // # Errors
 //

@@ -43,7 +43,7 @@ func (e *Error) Detail() string {
 
 // RequestID returns the id under which the server knows the call, to be told to whoever
 // runs it; "" if the answer has none.
-func (e *Error) RequestID() string { return e.Problem.RequestId }
+func (e *Error) RequestID() string { return e.Problem.RequestID }
 
 // Unwrap returns the same error in the words of the domain.
 func (e *Error) Unwrap() error {

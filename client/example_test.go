@@ -52,9 +52,9 @@ func ExampleClient_Submit() {
 	check(err)
 	again, err := c.Submit(ctx, client.NewTask{Type: "hello", Context: client.JSON(`"Ada"`), Key: "welcome-42"})
 	check(err)
-	done, err := c.Wait(ctx, task.Id, time.Minute)
+	done, err := c.Wait(ctx, task.ID, time.Minute)
 	check(err)
-	fmt.Println(task.Id, again.Id)
+	fmt.Println(task.ID, again.ID)
 	fmt.Println(done.Status, string(done.Result))
 	// Output:
 	// hello.1.1 hello.1.1
@@ -72,7 +72,7 @@ func ExampleClient_SubmitMany() {
 	})
 	check(err)
 	for _, r := range results {
-		fmt.Println(r.Task.Id, r.Err)
+		fmt.Println(r.Task.ID, r.Err)
 	}
 	// Output:
 	// many.1.1 <nil>
@@ -88,7 +88,7 @@ func ExampleClient_Watch() {
 	check(err)
 
 	var last client.Task
-	for event, err := range c.Watch(ctx, task.Id) {
+	for event, err := range c.Watch(ctx, task.ID) {
 		check(err)
 		if a := event.Attempt; a != nil {
 			fmt.Println(a.Stage, a.Attempt, a.Outcome, a.Error)

@@ -22,7 +22,7 @@ func TestOperations(t *testing.T) {
 			DryRun bool `json:"dry_run"`
 		}
 		if r.RequestURI == "/v1/operations" {
-			writeJSON(w, 200, OperationList{Data: []Operation{{Id: "a"}, {Id: "b"}}})
+			writeJSON(w, 200, OperationList{Data: []Operation{{ID: "a"}, {ID: "b"}}})
 			return
 		}
 		if len(raw) > 0 {
@@ -33,7 +33,7 @@ func TestOperations(t *testing.T) {
 			writeJSON(w, 200, api.Count{Count: 7})
 			return
 		}
-		writeJSON(w, 202, Operation{Id: "a", State: OperationRunning})
+		writeJSON(w, 202, Operation{ID: "a", State: OperationRunning})
 	})
 	c, ctx := f.client(t), t.Context()
 	n, err := c.CountCancel(ctx, BulkCancellation{Type: "t", Status: "waiting"})
@@ -44,7 +44,7 @@ func TestOperations(t *testing.T) {
 	require.EqualValues(t, 7, n)
 	o, err := c.CancelAll(ctx, BulkCancellation{Type: "t", DryRun: true})
 	require.NoError(t, err)
-	require.Equal(t, Operation{Id: "a", State: OperationRunning}, o)
+	require.Equal(t, Operation{ID: "a", State: OperationRunning}, o)
 	_, err = c.RedriveAll(ctx, BulkRedrive{Type: "t", DryRun: true, Pace: 0.5})
 	require.NoError(t, err)
 	for i, want := range []string{`{"type":"t","status":"waiting","dry_run":true}`, `{"type":"t","error":"a<b","dry_run":true}`, `{"type":"t"}`, `{"type":"t","pace":0.5}`} {
@@ -59,7 +59,7 @@ func TestOperations(t *testing.T) {
 	} {
 		o, err = do("a")
 		require.NoError(t, err)
-		require.Equal(t, "a", o.Id)
+		require.Equal(t, "a", o.ID)
 		_, err = do("")
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 	}

@@ -61,5 +61,5 @@ func unavailable(w http.ResponseWriter, retryAfter string) {
 }
 
 func taskN(n int) SubmittedTask {
-	return SubmittedTask{Id: fmt.Sprintf("t.1.%d", n), Type: "t", Stage: "s", Status: StatusPending}
+	return SubmittedTask{ID: fmt.Sprintf("t.1.%d", n), Type: "t", Stage: "s", Status: StatusPending}
 }

@@ -67,7 +67,7 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 		}
 		task, err := c.get(ctx, id, wait)
 		switch {
-		case err != nil && ctx.Err() != nil && last.Id != "":
+		case err != nil && ctx.Err() != nil && last.ID != "":
 			return last, nil
 		case err != nil:
 			return last, err

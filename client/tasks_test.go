@@ -70,9 +70,9 @@ func TestSubmitManyInBatches(t *testing.T) {
 	var refused *Error
 	require.ErrorAs(t, results[11].Err, &refused)
 	require.Equal(t, "type", refused.Problem.Errors[0].Field)
-	require.Equal(t, "t.1.10", results[9].Task.Id)
-	require.Equal(t, "t.1.11", results[12].Task.Id)
-	require.Equal(t, "t.1.2500", results[2501].Task.Id)
+	require.Equal(t, "t.1.10", results[9].Task.ID)
+	require.Equal(t, "t.1.11", results[12].Task.ID)
+	require.Equal(t, "t.1.2500", results[2501].Task.ID)
 }
 
 func TestSubmitManyInBatchesBySize(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWaitAsksUntilTheEnd(t *testing.T) {
 		if tries++; tries == 3 {
 			status = StatusSucceeded
 		}
-		writeJSON(w, 200, Task{Id: "t.1.1", Status: status})
+		writeJSON(w, 200, Task{ID: "t.1.1", Status: status})
 	})
 	task, err := f.client(t).Wait(t.Context(), "t.1.1", 10*time.Minute)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestWaitAsksUntilTheEnd(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, 200, Task{Id: "t.1.1", Status: StatusPending})
+		writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusPending})
 	})
 	task, err := f.client(t).Wait(t.Context(), "t.1.1", 600*time.Millisecond)
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestWaitIsNotCutByTheTimeout(t *testing.T) {
 		select {
 		case <-r.Context().Done(): // the client gave up
 		case <-time.After(300 * time.Millisecond):
-			writeJSON(w, 200, Task{Id: "t.1.1", Status: StatusFailed})
+			writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusFailed})
 		}
 	})
 	task, err := f.client(t, WithTimeout(100*time.Millisecond)).Wait(t.Context(), "t.1.1", 10*time.Second)
@@ -206,9 +206,9 @@ func TestAllGoesThroughThePages(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("cursor") {
 		case "":
-			writeJSON(w, 200, TaskList{Data: []Task{{Id: "1"}, {Id: "2"}}, NextCursor: "a"})
+			writeJSON(w, 200, TaskList{Data: []Task{{ID: "1"}, {ID: "2"}}, NextCursor: "a"})
 		case "a":
-			writeJSON(w, 200, TaskList{Data: []Task{{Id: "3"}}, NextCursor: "b"})
+			writeJSON(w, 200, TaskList{Data: []Task{{ID: "3"}}, NextCursor: "b"})
 		default:
 			writeProblem(w, Problem{Status: 400, Code: "invalid_argument", Detail: "no more"})
 		}
@@ -217,7 +217,7 @@ func TestAllGoesThroughThePages(t *testing.T) {
 	var failed error
 	for task, err := range f.client(t).All(t.Context(), ListParams{Type: "t"}) {
 		if failed = err; err == nil {
-			ids = append(ids, task.Id)
+			ids = append(ids, task.ID)
 		}
 	}
 	require.Equal(t, []string{"1", "2", "3"}, ids)

@@ -65,7 +65,7 @@ type (
 	// fields are those of [api.Stage].
 	Stage = api.Stage
 
-	// NewEndpoint registers the URL of a worker for a stage. Type, Stage and Url are required;
+	// NewEndpoint registers the URL of a worker for a stage. Type, Stage and URL are required;
 	// what is zero is left out. Without a Secret one is made, and returned once. MaxInFlight,
 	// Rate and Weight limit and share deliveries; Headers, Auth and TLS are what deliveries
 	// carry; Batch has several tasks in one request. Its fields are those of
@@ -186,7 +186,7 @@ type (
 	// StatsList is the stats of all types, or of one. Its fields are those of [api.StatsList].
 	StatsList = api.StatsList
 
-	// NewAlerts says where alerts go, and by which rules. Url and Rules are required. Its
+	// NewAlerts says where alerts go, and by which rules. URL and Rules are required. Its
 	// fields are those of [api.NewAlerts].
 	NewAlerts = api.NewAlerts
 

@@ -40,9 +40,9 @@ func check(err error) {
 func run(c *client.Client, taskType, doc string) {
 	task, err := c.Submit(context.Background(), client.NewTask{Type: taskType, Context: client.JSON(doc)})
 	check(err)
-	done, err := c.Wait(context.Background(), task.Id, time.Minute)
+	done, err := c.Wait(context.Background(), task.ID, time.Minute)
 	check(err)
-	attempts, err := c.Attempts(context.Background(), task.Id)
+	attempts, err := c.Attempts(context.Background(), task.ID)
 	check(err)
 	for _, a := range attempts {
 		fmt.Println(strings.TrimSpace(fmt.Sprintln(a.Stage, a.Attempt, a.Outcome, a.Error)))
@@ -81,7 +81,7 @@ func Example() {
 
 	task, err := c.Submit(ctx, client.NewTask{Type: "orders", Context: client.JSON(`{"items": ["pen", "ink"]}`)})
 	check(err)
-	done, err := c.Wait(ctx, task.Id, time.Minute)
+	done, err := c.Wait(ctx, task.ID, time.Minute)
 	check(err)
 	fmt.Println(done.Status, string(done.Result))
 	stop()

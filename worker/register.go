@@ -70,13 +70,13 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 	if err := w.learn(e); err != nil {
 		return err
 	}
-	if e, err = r.Client.VerifyEndpoint(ctx, e.Id); err != nil {
+	if e, err = r.Client.VerifyEndpoint(ctx, e.ID); err != nil {
 		return err
 	}
 	if e.VerificationError != "" {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s (%s) didn't echo its challenge: %s", e.Id, e.Url, e.VerificationError)
+		return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s (%s) didn't echo its challenge: %s", e.ID, e.URL, e.VerificationError)
 	}
-	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.Id, "url", e.Url, "new", !found)
+	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.ID, "url", e.URL, "new", !found)
 	return nil
 }
 
@@ -103,18 +103,18 @@ func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName)
 	if err != nil {
 		return e, false, err
 	}
-	all = slices.DeleteFunc(all, func(e client.Endpoint) bool { return e.Stage != name.stage || e.Url != r.URL })
+	all = slices.DeleteFunc(all, func(e client.Endpoint) bool { return e.Stage != name.stage || e.URL != r.URL })
 	if len(all) == 0 {
 		return e, false, nil
 	}
 	return slices.MinFunc(all, func(a, b client.Endpoint) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Id, b.Id))
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	}), true, nil
 }
 
 // createEndpoint makes an endpoint, and takes it back if another process has been faster.
 func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageName) (client.Endpoint, error) {
-	fresh := client.NewEndpoint{Type: name.taskType, Stage: name.stage, Url: r.URL, SecretKind: asyncflow.SecretEd25519}
+	fresh := client.NewEndpoint{Type: name.taskType, Stage: name.stage, URL: r.URL, SecretKind: asyncflow.SecretEd25519}
 	if i := slices.IndexFunc(w.cfg.Keys, signing.IsSecret); i >= 0 {
 		fresh.Secret, fresh.SecretKind = w.cfg.Keys[i], asyncflow.SecretHMAC
 	}
@@ -126,10 +126,10 @@ func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageN
 		return made, err
 	}
 	first, found, err := w.endpointOf(ctx, r, name)
-	if err != nil || !found || first.Id == made.Id {
+	if err != nil || !found || first.ID == made.ID {
 		return made, err
 	}
-	return first, r.Client.DeleteEndpoint(ctx, made.Id)
+	return first, r.Client.DeleteEndpoint(ctx, made.ID)
 }
 
 // learn has the public keys of an endpoint verify.

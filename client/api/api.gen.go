@@ -354,7 +354,7 @@ func (e TaskWaitsFor) Valid() bool {
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert      AlertEpisodeAlert `json:"alert"`
-	Id         string            `json:"id"`
+	ID         string            `json:"id"`
 	Limit      float64           `json:"limit"`
 	ResolvedAt time.Time         `json:"resolved_at,omitempty,omitzero"`
 	Since      time.Time         `json:"since"`
@@ -393,7 +393,7 @@ type Alerts struct {
 	// Secret Only in the answer to the call that set it.
 	Secret    string    `json:"secret,omitempty,omitzero"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Url       string    `json:"url"`
+	URL       string    `json:"url"`
 
 	// VerificationError Why the endpoint gets no alerts yet, or didn't echo its last challenge.
 	VerificationError string `json:"verification_error,omitempty,omitzero"`
@@ -454,7 +454,7 @@ type AuditClaim struct {
 	Issuer  string `json:"issuer,omitempty,omitzero"`
 	Subject string `json:"subject,omitempty,omitzero"`
 	Tenant  string `json:"tenant,omitempty,omitzero"`
-	TokenId string `json:"token_id,omitempty,omitzero"`
+	TokenID string `json:"token_id,omitempty,omitzero"`
 }
 
 // AuditEntry defines model for AuditEntry.
@@ -481,7 +481,7 @@ type AuditEntry struct {
 
 	// Detail More, such as the version that was made, or why it was denied. Never secrets, contexts or outputs.
 	Detail map[string]interface{} `json:"detail,omitempty,omitzero"`
-	Id     string                 `json:"id"`
+	ID     string                 `json:"id"`
 
 	// Issuer The iss of the token.
 	Issuer string `json:"issuer,omitempty,omitzero"`
@@ -504,8 +504,8 @@ type AuditEntry struct {
 	// Proxy The address of the connection, where a trusted proxy told another.
 	Proxy string `json:"proxy,omitempty,omitzero"`
 
-	// RequestId The X-Request-Id of the answer; of several calls, the first one's.
-	RequestId string `json:"request_id,omitempty,omitzero"`
+	// RequestID The X-Request-Id of the answer; of several calls, the first one's.
+	RequestID string `json:"request_id,omitempty,omitzero"`
 
 	// Scopes The scopes of the token, separated by spaces.
 	Scopes string `json:"scopes,omitempty,omitzero"`
@@ -519,8 +519,8 @@ type AuditEntry struct {
 	// Tenant Of the caller; left out where it is not proven.
 	Tenant string `json:"tenant,omitempty,omitzero"`
 
-	// TokenId The jti of the token.
-	TokenId   string `json:"token_id,omitempty,omitzero"`
+	// TokenID The jti of the token.
+	TokenID   string `json:"token_id,omitempty,omitzero"`
 	UserAgent string `json:"user_agent,omitempty,omitzero"`
 }
 
@@ -664,7 +664,7 @@ type Endpoint struct {
 	// Headers With a mask in place of each value.
 	Headers map[string]string `json:"headers,omitempty,omitzero"`
 	Health  EndpointHealth    `json:"health"`
-	Id      string            `json:"id"`
+	ID      string            `json:"id"`
 
 	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
@@ -688,15 +688,15 @@ type Endpoint struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
-	// Tls With a mask in place of the key.
-	Tls EndpointTLS `json:"tls,omitempty,omitzero"`
+	// TLS With a mask in place of the key.
+	TLS EndpointTLS `json:"tls,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type      Name      `json:"type"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Url       string    `json:"url"`
+	URL       string    `json:"url"`
 
 	// Verification verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
 	// didn't have to when it got its URL.
@@ -765,10 +765,10 @@ type EndpointPatch struct {
 
 	// Rate How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no limit.
 	Rate *string      `json:"rate,omitempty"`
-	Tls  *EndpointTLS `json:"tls,omitempty"`
+	TLS  *EndpointTLS `json:"tls,omitempty"`
 
-	// Url An absolute https URL; http too where the operator allows it.
-	Url *string `json:"url,omitempty"`
+	// URL An absolute https URL; http too where the operator allows it.
+	URL *string `json:"url,omitempty"`
 
 	// Weight Beside the weights of the stage's other endpoints. 0: it gets no new deliveries.
 	Weight *int `json:"weight,omitempty"`
@@ -780,7 +780,7 @@ type EndpointSecret struct {
 
 	// ExpiresAt It signs before this time. Absent of the newest.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
-	Id        string    `json:"id"`
+	ID        string    `json:"id"`
 
 	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
 	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
@@ -919,8 +919,8 @@ type NewAlerts struct {
 	// Secret A signing secret of your own, as an endpoint's. Left out, the one there is stays; if there is none, one is made.
 	Secret string `json:"secret,omitempty,omitzero"`
 
-	// Url An absolute https URL; http too where the operator allows it.
-	Url string `json:"url"`
+	// URL An absolute https URL; http too where the operator allows it.
+	URL string `json:"url"`
 }
 
 // NewEndpoint defines model for NewEndpoint.
@@ -959,18 +959,18 @@ type NewEndpoint struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
-	// Tls Certificates in PEM, for https URLs only.
-	Tls EndpointTLS `json:"tls,omitempty,omitzero"`
+	// TLS Certificates in PEM, for https URLs only.
+	TLS EndpointTLS `json:"tls,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Url An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
+	// URL An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
 	//
 	// Example: https://worker.example.com/inspect
-	Url string `json:"url"`
+	URL string `json:"url"`
 
 	// Weight Its share of the stage's deliveries, beside the weights of the others. 0: it gets no new ones.
 	Weight *int `json:"weight,omitempty"`
@@ -1035,7 +1035,7 @@ type NewTenant struct {
 
 // Node defines model for Node.
 type Node struct {
-	Id    string   `json:"id"`
+	ID    string   `json:"id"`
 	Roles []string `json:"roles"`
 
 	// SeenAt When it last wrote its row.
@@ -1058,7 +1058,7 @@ type Operation struct {
 	Done       int64         `json:"done"`
 	Error      string        `json:"error,omitempty,omitzero"`
 	FinishedAt time.Time     `json:"finished_at,omitempty,omitzero"`
-	Id         string        `json:"id"`
+	ID         string        `json:"id"`
 	Kind       OperationKind `json:"kind"`
 
 	// Pace Tasks a second, at most.
@@ -1116,8 +1116,8 @@ type Problem struct {
 	// Quota The quota that stands in the way, with quota_exceeded.
 	Quota ExceededQuota `json:"quota,omitempty,omitzero"`
 
-	// RequestId That of the answer's X-Request-Id, and of the node's log.
-	RequestId string `json:"request_id,omitempty,omitzero"`
+	// RequestID That of the answer's X-Request-Id, and of the node's log.
+	RequestID string `json:"request_id,omitempty,omitzero"`
 	Status    int    `json:"status"`
 	Title     string `json:"title"`
 	Type      string `json:"type"`
@@ -1229,8 +1229,8 @@ type Schedule struct {
 	// LastSkippedAt The last of them.
 	LastSkippedAt time.Time `json:"last_skipped_at,omitempty,omitzero"`
 
-	// LastTaskId That task.
-	LastTaskId string `json:"last_task_id,omitempty,omitzero"`
+	// LastTaskID That task.
+	LastTaskID string `json:"last_task_id,omitempty,omitzero"`
 
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -1396,8 +1396,8 @@ type SubmittedTask struct {
 	// Existing True where the key stood for this task already.
 	Existing bool `json:"existing,omitempty,omitzero"`
 
-	// Id Type, position and number of the task.
-	Id string `json:"id"`
+	// ID Type, position and number of the task.
+	ID string `json:"id"`
 
 	// OrderTime Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
 	// task that is running or final.
@@ -1438,7 +1438,7 @@ type Task struct {
 
 	// FlowKey The flow key that it was submitted with.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
-	Id      string `json:"id"`
+	ID      string `json:"id"`
 
 	// Key The idempotency key that it was submitted with.
 	Key string `json:"key,omitempty,omitzero"`

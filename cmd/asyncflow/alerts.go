@@ -39,7 +39,7 @@ Example:
 
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
-	a, err := g.client().PutAlerts(ctx, client.NewAlerts{Url: c.To, Secret: c.Secret, Rules: client.AlertRules{
+	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: client.AlertRules{
 		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
 		EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts}})
 	if err != nil {
@@ -82,7 +82,7 @@ func (g *globals) printAlerts(a client.Alerts) error {
 			firing++
 		}
 	}
-	return g.printFields("url", a.Url, "secret", a.Secret, "backlog age", age, "failure rate", rate,
+	return g.printFields("url", a.URL, "secret", a.Secret, "backlog age", age, "failure rate", rate,
 		"endpoint failure rate", endpointRate, "failure attempts", attempts,
 		"updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
 }

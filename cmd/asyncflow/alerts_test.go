@@ -79,7 +79,7 @@ func TestAlertsAreSent(t *testing.T) {
 
 	e, told := episodes()[0], ops.notices(t)
 	require.Len(t, told, 2)
-	want := noticed{Alert: "backlog_age", State: "firing", Tenant: testTenant, Type: "pipe", Episode: e.Id}
+	want := noticed{Alert: "backlog_age", State: "firing", Tenant: testTenant, Type: "pipe", Episode: e.ID}
 	assert.Equal(t, want, told[e.Tasks[0]])
 	want.State = "resolved"
 	assert.Equal(t, want, told[e.Tasks[1]])

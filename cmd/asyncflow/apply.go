@@ -91,9 +91,9 @@ func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report
 		return err
 	}
 	for _, e := range doc.Endpoints {
-		done := change{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.Url, Did: "unchanged"}
+		done := change{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.URL, Did: "unchanged"}
 		if at := existingEndpoint(existing, e); at >= 0 {
-			done.ID = existing[at].Id
+			done.ID = existing[at].ID
 			report(done)
 			continue
 		}
@@ -101,7 +101,7 @@ func (doc document) applyEndpoints(ctx context.Context, c *client.Client, report
 		if err != nil {
 			return fmt.Errorf("endpoint %s: %w", done.Name, err)
 		}
-		done.Did, done.ID = "created", created.Id
+		done.Did, done.ID = "created", created.ID
 		if created.Verification == "unverified" {
 			done.Unverified = created.VerificationError
 		}

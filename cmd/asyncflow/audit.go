@@ -114,8 +114,8 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 		var fresh []client.AuditEntry
 		known := map[string]bool{}
 		for _, e := range entries {
-			known[e.Id] = true
-			if !seen[e.Id] && (c.Action != "" || !strings.HasSuffix(e.Action, "audit.list")) {
+			known[e.ID] = true
+			if !seen[e.ID] && (c.Action != "" || !strings.HasSuffix(e.Action, "audit.list")) {
 				fresh = append(fresh, e)
 			}
 			if e.At.After(last) {
@@ -182,5 +182,5 @@ func auditRow(e client.AuditEntry) []string {
 	if e.Status != 0 {
 		status = number(int64(e.Status))
 	}
-	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address, number(e.Calls), e.RequestId}
+	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address, number(e.Calls), e.RequestID}
 }

@@ -178,7 +178,7 @@ func TestAuditFollow(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	entry := func(id, action string, after time.Duration) client.AuditEntry {
-		return client.AuditEntry{Id: id, At: at.Add(after), Origin: "api", Action: action, Outcome: client.AuditDone, Calls: 1}
+		return client.AuditEntry{ID: id, At: at.Add(after), Origin: "api", Action: action, Outcome: client.AuditDone, Calls: 1}
 	}
 	var mu sync.Mutex
 	var asked []string
@@ -208,7 +208,7 @@ func TestAuditFollow(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		var e client.AuditEntry
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
-		ids = append(ids, e.Id)
+		ids = append(ids, e.ID)
 	}
 	assert.Equal(t, []string{"1", "2", "3", "5"}, ids)
 	assert.Equal(t, []string{"", at.Add(2*time.Second - followBack).Format(time.RFC3339Nano)}, asked[:2])

@@ -63,7 +63,7 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request, call int) {
 			continue
 		}
 		s.contexts[string(task.Context)]++
-		out.Tasks = append(out.Tasks, api.BatchResult{Task: client.SubmittedTask{Id: "t.1.1", Existing: task.Key == "used"}})
+		out.Tasks = append(out.Tasks, api.BatchResult{Task: client.SubmittedTask{ID: "t.1.1", Existing: task.Key == "used"}})
 	}
 	answer(w, 201, out)
 }

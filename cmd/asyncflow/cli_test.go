@@ -194,10 +194,10 @@ func TestWaitTellsTheEnd(t *testing.T) {
 	for status, want := range map[client.Status]int{client.StatusSucceeded: 0, client.StatusFailed: exitTaskFailed, client.StatusRunning: exitNotFinal} {
 		env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
-				answer(w, 201, client.SubmittedTask{Id: "t.1.1", Type: "t"})
+				answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
 				return
 			}
-			answer(w, 200, client.Task{Id: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
+			answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
 		})
 		r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
 		require.Equal(t, want, r.code, status)
@@ -213,7 +213,7 @@ func TestSubmittedTaskIsNamedWhenWaitingFails(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			answer(w, 201, client.SubmittedTask{Id: "t.1.77", Type: "t"})
+			answer(w, 201, client.SubmittedTask{ID: "t.1.77", Type: "t"})
 			return
 		}
 		answerProblem(w, 503, "unavailable")
@@ -230,7 +230,7 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 		raw, err := io.ReadAll(r.Body)
 		require.NoError(t, err)
 		body = string(raw)
-		answer(w, 201, client.SubmittedTask{Id: "t.1.1", Type: "t"})
+		answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
 	})
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t").code)
 	require.JSONEq(t, `{"type":"t","context":{}}`, body)
@@ -245,7 +245,7 @@ func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
 	t.Parallel()
 	existing := true
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, 200, client.SubmittedTask{Id: "t.1.7", Type: "t", Status: client.StatusSucceeded, Existing: existing})
+		answer(w, 200, client.SubmittedTask{ID: "t.1.7", Type: "t", Status: client.StatusSucceeded, Existing: existing})
 	})
 	for _, wait := range [][]string{nil, {"--output", "json"}} {
 		r := runCLI(t, env, append([]string{"tasks", "submit", "t", "--key", "k"}, wait...)...)

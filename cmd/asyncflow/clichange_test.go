@@ -61,15 +61,15 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"), "the worker moves")
 	var task client.Task
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", "-o", "json")), &task))
-	require.Contains(t, run(0, "tasks", "get", task.Id), "paused")
+	require.Contains(t, run(0, "tasks", "get", task.ID), "paused")
 	require.NotContains(t, run(0, "types", "list"), "two  -")
 
-	require.Contains(t, run(0, "tasks", "change", task.Id, "--priority", "60, 0"), "[60,0]")
-	require.Contains(t, run(0, "tasks", "change", task.Id, "--delay", "2h"), "waiting")
-	require.Contains(t, run(0, "tasks", "change", task.Id, "--delay", "0s"), "pending")
-	run(exitUsage, "tasks", "change", task.Id)
-	run(exitUsage, "tasks", "change", task.Id, "--priority", "high")
-	run(exitUsage, "tasks", "change", task.Id, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--priority", "60, 0"), "[60,0]")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "2h"), "waiting")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "0s"), "pending")
+	run(exitUsage, "tasks", "change", task.ID)
+	run(exitUsage, "tasks", "change", task.ID, "--priority", "high")
+	run(exitUsage, "tasks", "change", task.ID, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")
 
 	require.Contains(t, run(0, "types", "resume", "pipe", "--ramp", "5m"), "ramping up until")
 	require.Contains(t, run(0, "types", "list"), "two  -")

@@ -46,11 +46,11 @@ func TestCLIFlow(t *testing.T) {
 	var task client.Task
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", `{"a": "<b>"}`, "--wait", "-o", "json")), &task))
 	require.JSONEq(t, `{"done": "two"}`, string(task.Result))
-	attempts := run(0, "tasks", "attempts", task.Id)
+	attempts := run(0, "tasks", "attempts", task.ID)
 	require.Contains(t, attempts, "succeeded")
 	require.Contains(t, attempts, w.URL)
-	require.Regexp(t, `^\S+  one #1 done in \S+s\n\S+  two #1 done in \S+s\n\S+  succeeded\n$`, run(0, "tasks", "watch", task.Id))
-	require.Equal(t, 3, strings.Count(run(0, "tasks", "watch", task.Id, "-o", "json"), "\n"))
+	require.Regexp(t, `^\S+  one #1 done in \S+s\n\S+  two #1 done in \S+s\n\S+  succeeded\n$`, run(0, "tasks", "watch", task.ID))
+	require.Equal(t, 3, strings.Count(run(0, "tasks", "watch", task.ID, "-o", "json"), "\n"))
 	require.Contains(t, run(0, "tasks", "submit", "pipe", "--key", "k-1", "--wait"), "k-1")
 	require.Contains(t, run(exitTaskFailed, "tasks", "submit", "pipe", `"bad"`, "--max-attempts", "1", "--wait"), "failed")
 	run(exitNotFinal, "tasks", "submit", "pipe", "--delay", "1h", "--wait", "--timeout", "10ms")
@@ -69,9 +69,9 @@ func TestCLIFlow(t *testing.T) {
 	require.EqualValues(t, 1, operation.Done)
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "cancel", "--type", "pipe", "--status", "waiting", "--pace", "0.1", "--detach", "-o", "json")), &operation))
 	require.EqualValues(t, 2501, operation.Total)
-	require.Contains(t, run(0, "operations", "stop", operation.Id), "stopped")
-	require.Contains(t, run(0, "operations", "list"), operation.Id)
-	run(exitFailed, "operations", "watch", operation.Id)
+	require.Contains(t, run(0, "operations", "stop", operation.ID), "stopped")
+	require.Contains(t, run(0, "operations", "list"), operation.ID)
+	run(exitFailed, "operations", "watch", operation.ID)
 	run(exitNotFound, "operations", "get", "nothing")
 
 	run(exitNotFound, "tasks", "get", "pipe.1.999999")
@@ -79,8 +79,8 @@ func TestCLIFlow(t *testing.T) {
 	var endpoints client.EndpointList
 	require.NoError(t, json.Unmarshal([]byte(run(0, "endpoints", "list", "-o", "json")), &endpoints))
 	for _, e := range endpoints.Data {
-		require.Contains(t, run(0, "endpoints", "get", e.Id), e.Url)
-		require.Contains(t, run(0, "endpoints", "delete", e.Id), "deleted")
+		require.Contains(t, run(0, "endpoints", "get", e.ID), e.URL)
+		require.Contains(t, run(0, "endpoints", "delete", e.ID), "deleted")
 	}
 	run(0, "types", "apply", "-f", writeFile(t, `{types: [{name: gone, stages: [{name: x}]}]}`))
 	require.JSONEq(t, `{"deleted": "gone"}`, run(0, "types", "delete", "gone", "-o", "json"))

@@ -97,8 +97,8 @@ func (d *dev) registerWorker(ctx context.Context, api *client.Client, url string
 		return err
 	}
 	for _, e := range endpoints {
-		if e.Url != url+"/"+e.Stage {
-			if err := api.DeleteEndpoint(ctx, e.Id); err != nil {
+		if e.URL != url+"/"+e.Stage {
+			if err := api.DeleteEndpoint(ctx, e.ID); err != nil {
 				return err
 			}
 		}
@@ -122,7 +122,7 @@ func (d *dev) submitSamples(ctx context.Context, api *client.Client, names []str
 		if err != nil {
 			return err
 		}
-		ids = append(ids, task.Id)
+		ids = append(ids, task.ID)
 	}
 	done := 0
 	deadline := time.Now().Add(samplesTime)

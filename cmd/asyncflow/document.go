@@ -110,7 +110,7 @@ func (doc document) check() []client.FieldError {
 	}
 	for i, e := range doc.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)
-		problems = append(problems, below(path, asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.Url, Weight: orNothing(e.Weight),
+		problems = append(problems, below(path, asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.URL, Weight: orNothing(e.Weight),
 			Limits: asyncflow.Limits{MaxInFlight: e.MaxInFlight, Rate: e.Rate}, Batch: e.Batch}.Validate(asyncflow.Anywhere))...)
 		if known, here := stages[e.Type]; here && e.Stage != "" && !slices.Contains(known, e.Stage) {
 			problems = append(problems, client.FieldError{Field: path + ".stage", Message: fmt.Sprintf("is %q; the stages of %s are %s", e.Stage, e.Type, strings.Join(known, ", "))})
@@ -133,7 +133,7 @@ func (t typeEntry) taskType() asyncflow.TaskType {
 }
 
 func sameEndpoint(a, b client.NewEndpoint) bool {
-	return a.Type == b.Type && a.Stage == b.Stage && a.Url == b.Url
+	return a.Type == b.Type && a.Stage == b.Stage && a.URL == b.URL
 }
 
 // below returns the fields of an error, with a path before their names.

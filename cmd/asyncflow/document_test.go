@@ -45,8 +45,8 @@ func TestParseDocument(t *testing.T) {
 			{Name: "resize", MaxProcessingTime: client.Duration(5 * time.Minute), Priority: 60, Retry: client.RetryPolicy{Interval: client.Seconds(1, 2.5)}},
 		}}}}, doc.Types)
 	require.Equal(t, []client.NewEndpoint{
-		{Type: "thumbnails", Stage: "inspect", Url: "http://w:1/inspect"},
-		{Type: "other", Stage: "first", Url: "https://x.example.com/${literal}"},
+		{Type: "thumbnails", Stage: "inspect", URL: "http://w:1/inspect"},
+		{Type: "other", Stage: "first", URL: "https://x.example.com/${literal}"},
 	}, doc.Endpoints)
 }
 
@@ -195,7 +195,7 @@ func setup(t *testing.T) map[string]string {
 		if e.Secret == "" {
 			e.Secret = "whsec_made"
 		}
-		kept := client.Endpoint{Id: "e" + jsonText(len(endpoints)), Type: e.Type, Stage: e.Stage, Url: e.Url}
+		kept := client.Endpoint{ID: "e" + jsonText(len(endpoints)), Type: e.Type, Stage: e.Stage, URL: e.URL}
 		endpoints = append(endpoints, kept)
 		kept.Secret = e.Secret
 		answer(w, 201, kept)

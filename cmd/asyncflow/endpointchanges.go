@@ -35,8 +35,8 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate, Batch: c.batch(),
-		Headers: settings.Headers, Auth: settings.Auth, Tls: settings.Tls})
+	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate, Batch: c.batch(),
+		Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS})
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 type endpointSettings struct {
 	Headers *map[string]string   `json:"headers"`
 	Auth    *client.EndpointAuth `json:"auth"`
-	Tls     *client.EndpointTLS  `json:"tls"`
+	TLS     *client.EndpointTLS  `json:"tls"`
 }
 
 // readSettings reads a YAML file; "" has nothing.

@@ -66,8 +66,8 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 			return usageError(asyncflow.InvalidField("--rate", "%v", err))
 		}
 	}
-	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, Url: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
-		Secret: c.Secret, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), Tls: orNothing(settings.Tls)})
+	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
+		Secret: c.Secret, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), TLS: orNothing(settings.TLS)})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, e := range list {
-		rows[i] = []string{e.Id, e.Type, e.Stage, e.Url, strconv.Itoa(e.Weight), limitsLine(e), string(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
+		rows[i] = []string{e.ID, e.Type, e.Stage, e.URL, strconv.Itoa(e.Weight), limitsLine(e), string(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
 	}
 	return g.printTable("ID TYPE STAGE URL WEIGHT LIMITS HEALTH VERIFICATION CREATED", rows)
 }
@@ -123,7 +123,7 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	if g.output == "json" {
 		return g.printJSON(e)
 	}
-	pairs := []string{"id", e.Id, "type", e.Type, "stage", e.Stage, "url", e.Url, "weight", strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
+	pairs := []string{"id", e.ID, "type", e.Type, "stage", e.Stage, "url", e.URL, "weight", strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
 		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health), "last failed because", e.Health.Reason,
 		"verification", string(e.Verification), "verified", timeText(e.VerifiedAt), "not verified because", e.VerificationError, "secret", e.Secret}
 	for _, s := range e.Secrets {
@@ -132,7 +132,7 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		pairs = append(pairs, "header", name+": "+e.Headers[name])
 	}
-	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.Tls))...)
+	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.TLS))...)
 }
 
 // limitsLine says in a line what an endpoint may have at once, and in one request.

@@ -77,15 +77,15 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	secrets := []string{"swordfish", "bWU6c3dvcmRmaXNo", strings.TrimSpace(key)[40:100]}
 	var endpoints []client.Endpoint
 	for _, auth := range auths {
-		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", Url: repeat.URL + "/echo",
-			Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth, Tls: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
+		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/echo",
+			Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth, TLS: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
 		require.NoError(t, err)
 		require.Equal(t, "verified", string(e.Verification), e.VerificationError)
-		rotated, err := c.RotateEndpointSecret(t.Context(), e.Id, client.SecretRotation{})
+		rotated, err := c.RotateEndpointSecret(t.Context(), e.ID, client.SecretRotation{})
 		require.NoError(t, err)
 		require.NotEqual(t, e.Secret, rotated.Secret)
 		secrets = append(secrets, e.Secret[6:], rotated.Secret[6:])
-		failed, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", Url: repeat.URL + "/no", Auth: auth})
+		failed, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/no", Auth: auth})
 		require.NoError(t, err)
 		require.NotEmpty(t, failed.VerificationError)
 		secrets = append(secrets, failed.Secret[6:])
@@ -100,7 +100,7 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 
 	paths := []string{"/v1/endpoints", "/v1/task-types", "/v1/stats", "/v1/tasks?type=pipe", "/metrics", "/v1/schedules", "/v1/operations"}
 	for _, e := range endpoints {
-		paths = append(paths, "/v1/endpoints/"+e.Id)
+		paths = append(paths, "/v1/endpoints/"+e.ID)
 	}
 	for _, id := range ids {
 		paths = append(paths, "/v1/tasks/"+id, "/v1/tasks/"+id+"/attempts")
@@ -165,7 +165,7 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	first := node(testSecret, "")
 	spec := client.TaskTypeSpec{Stages: []asyncflow.Stage{{Name: "first"}, {Name: "later"}}}
 	w.pipe(t, first.client(), spec)
-	_, err := first.client().CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", Url: w.URL, Secret: testWebhook,
+	_, err := first.client().CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", URL: w.URL, Secret: testWebhook,
 		Headers: map[string]string{"X-Key": "k"}})
 	require.NoError(t, err)
 	var ids []string
@@ -275,7 +275,7 @@ func TestEndpointCommands(t *testing.T) {
 	assert.NotContains(t, out, "swordfish")
 	list, err := p.client().Endpoints(t.Context(), "pipe")
 	require.NoError(t, err)
-	id := list[0].Id
+	id := list[0].ID
 	assert.Equal(t, 5, list[0].Weight)
 	assert.Contains(t, run(1, "endpoints", "verify", id), "didn't echo the challenge")
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=1h", "--secret="+testWebhook), "until")
@@ -295,8 +295,8 @@ func TestEndpointCommands(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &made))
 	assert.Equal(t, 7, made.MaxInFlight)
 	assert.Equal(t, asyncflow.Rate{Count: 10, Per: time.Hour}, made.Rate)
-	assert.Contains(t, run(0, "endpoints", "enable", made.Id), "closed")
-	run(0, "endpoints", "delete", made.Id)
+	assert.Contains(t, run(0, "endpoints", "enable", made.ID), "closed")
+	run(0, "endpoints", "delete", made.ID)
 	require.NoError(t, os.WriteFile(settings, []byte("headers: {}\nauth: {kind: none}\n"), 0o600))
 	out = run(0, "endpoints", "update", id, "-f", settings)
 	assert.NotContains(t, out, "X-Api-Key")
@@ -324,7 +324,7 @@ func TestHealthOfEndpoints(t *testing.T) {
 	spec.Stages[0].Retry.MaxAttempts = 100
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
-	dead, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", Url: closedURL(t)})
+	dead, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: closedURL(t)})
 	require.NoError(t, err)
 	assert.Equal(t, client.EndpointHealth{State: asyncflow.HealthClosed}, dead.Health)
 	ids := submitMany(t, c, 30)
@@ -334,7 +334,7 @@ func TestHealthOfEndpoints(t *testing.T) {
 		return string(task.WaitsFor) == string(asyncflow.WaitUnhealthy)
 	}
 	require.Eventually(t, func() bool {
-		e, err := c.Endpoint(t.Context(), dead.Id)
+		e, err := c.Endpoint(t.Context(), dead.ID)
 		require.NoError(t, err)
 		if e.Health.State != asyncflow.HealthOpen || e.Health.Attempts < asyncflow.FailuresToOpen || !waits() {
 			return false
@@ -344,15 +344,15 @@ func TestHealthOfEndpoints(t *testing.T) {
 		assert.Equal(t, e.Health.Attempts, e.Health.Failures)
 		return true
 	}, patience, 20*time.Millisecond, p.said())
-	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.Id)
+	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.ID)
 	require.Equal(t, 0, code, errs)
 	assert.Contains(t, out, "connection refused")
 
-	gone, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", Url: w.URL, Secret: testWebhook})
+	gone, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: w.URL, Secret: testWebhook})
 	require.NoError(t, err)
-	require.NoError(t, c.DeleteEndpoint(t.Context(), dead.Id))
+	require.NoError(t, c.DeleteEndpoint(t.Context(), dead.ID))
 	require.Eventually(t, func() bool {
-		e, err := c.Endpoint(t.Context(), gone.Id)
+		e, err := c.Endpoint(t.Context(), gone.ID)
 		require.NoError(t, err)
 		stats, err := c.Stats(t.Context(), "pipe")
 		require.NoError(t, err)
@@ -361,7 +361,7 @@ func TestHealthOfEndpoints(t *testing.T) {
 	n := len(w.deliveries())
 	back.Store(true)
 	require.Never(t, func() bool { return len(w.deliveries()) > n }, 2*asyncflow.RampStep, 100*time.Millisecond)
-	enabled, err := c.EnableEndpoint(t.Context(), gone.Id)
+	enabled, err := c.EnableEndpoint(t.Context(), gone.ID)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.HealthClosed, enabled.Health.State)
 	awaitAll(t, c, ids)
@@ -377,9 +377,9 @@ func TestDocumentEndpointSettings(t *testing.T) {
 `), func(name string) (string, bool) { return "swordfish", name == "KEY" })
 	require.NoError(t, err)
 	zero := 0
-	assert.Equal(t, client.NewEndpoint{Type: "pipe", Stage: "only", Url: "https://w.example.com/", Weight: &zero, SecretKind: "ed25519",
+	assert.Equal(t, client.NewEndpoint{Type: "pipe", Stage: "only", URL: "https://w.example.com/", Weight: &zero, SecretKind: "ed25519",
 		MaxInFlight: 3, Rate: asyncflow.Rate{Count: 5, Per: time.Minute}, Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)},
-		Headers: map[string]string{"X-Key": "swordfish"}, Tls: client.EndpointTLS{CA: "swordfish"},
+		Headers: map[string]string{"X-Key": "swordfish"}, TLS: client.EndpointTLS{CA: "swordfish"},
 		Auth: client.EndpointAuth{Kind: "oauth2", TokenURL: "https://l.example.com/", ClientID: "me", ClientSecret: "swordfish", Scopes: []string{"a"}}}, doc.Endpoints[0])
 	assert.Nil(t, doc.Endpoints[1].Weight)
 }

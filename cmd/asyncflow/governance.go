@@ -60,7 +60,7 @@ func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
 func (g *globals) printGovernance(doc api.Governance) error {
 	nodes := make([][]string, len(doc.Nodes))
 	for i, n := range doc.Nodes {
-		nodes[i] = []string{n.Id, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt), timeText(n.SeenAt), string(n.State)}
+		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt), timeText(n.SeenAt), string(n.State)}
 	}
 	if err := g.printTable("NODE ROLES VERSION STARTED SEEN STATE", nodes); err != nil {
 		return err

@@ -119,7 +119,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	assert.Equal(t, "30 3 * * *", status.Jobs[i].Schedule, "a run by hand doesn't change it")
 	assert.Equal(t, 3, status.Jobs[i].NextAt.UTC().Hour())
 	require.Len(t, status.Nodes, 2, "a command is no node")
-	assert.Equal(t, []any{"dead", "gone"}, []any{status.Nodes[0].Id, string(status.Nodes[0].State)})
+	assert.Equal(t, []any{"dead", "gone"}, []any{status.Nodes[0].ID, string(status.Nodes[0].State)})
 	assert.Equal(t, []any{[]string{"api", "governance"}, "alive"}, []any{status.Nodes[1].Roles, string(status.Nodes[1].State)})
 	r = runCLI(t, env, "governance", "status")
 	assert.Regexp(t, `(?m)^dead +dispatcher +v0 .* gone$`, r.stdout)

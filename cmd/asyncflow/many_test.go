@@ -56,13 +56,13 @@ func operated(t *testing.T, looks int, end client.Operation, bodies *[]string) m
 			answer(w, 200, api.Count{Count: 12})
 		case r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/stop"):
 			*bodies = append(*bodies, string(raw))
-			answer(w, 202, client.Operation{Id: "op-1", Kind: "redrive", Type: "t", State: client.OperationRunning, Total: 12})
+			answer(w, 202, client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationRunning, Total: 12})
 		case r.URL.Path == "/v1/operations":
 			answer(w, 200, client.OperationList{Data: []client.Operation{end}})
 		default:
 			looks--
 			if looks > 0 {
-				answer(w, 200, client.Operation{Id: "op-1", Kind: "redrive", Type: "t", State: client.OperationRunning, Total: 12, Done: 5})
+				answer(w, 200, client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationRunning, Total: 12, Done: 5})
 				return
 			}
 			answer(w, 200, end)
@@ -73,7 +73,7 @@ func operated(t *testing.T, looks int, end client.Operation, bodies *[]string) m
 func TestManyTasks(t *testing.T) {
 	t.Parallel()
 	var bodies []string
-	end := client.Operation{Id: "op-1", Kind: "redrive", Type: "t", State: client.OperationDone, Total: 12, Done: 11, Skipped: 1, Pace: 2.5, FinishedAt: time.Unix(1, 0)}
+	end := client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationDone, Total: 12, Done: 11, Skipped: 1, Pace: 2.5, FinishedAt: time.Unix(1, 0)}
 	env := operated(t, 3, end, &bodies)
 	require.Equal(t, ran{0, "12 tasks\n", ""}, runCLI(t, env, "tasks", "redrive", "--type", "t", "--dry-run"))
 	require.Equal(t, ran{0, "{\n  \"count\": 12\n}\n", ""}, runCLI(t, env, "tasks", "cancel", "--type", "t", "--dry-run", "-o", "json"))
@@ -105,7 +105,7 @@ func TestManyTasks(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	var bodies []string
-	env := operated(t, 2, client.Operation{Id: "op-1", State: client.OperationFailed, Error: "no such stage"}, &bodies)
+	env := operated(t, 2, client.Operation{ID: "op-1", State: client.OperationFailed, Error: "no such stage"}, &bodies)
 	r := runCLI(t, env, "operations", "watch", "op-1")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stdout, "no such stage")
@@ -118,7 +118,7 @@ func TestWatchDetaches(t *testing.T) {
 	looked := make(chan bool, 100)
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		looked <- r.Method == http.MethodGet
-		answer(w, 202, client.Operation{Id: "op-1", State: client.OperationRunning, Total: 12})
+		answer(w, 202, client.Operation{ID: "op-1", State: client.OperationRunning, Total: 12})
 	})
 	ctx, interrupt := context.WithCancel(t.Context())
 	go func() {

@@ -52,7 +52,7 @@ func submitMany(t *testing.T, c *client.Client, n int) []string {
 	ids := make([]string, n)
 	for i, r := range results {
 		require.NoError(t, r.Err)
-		ids[i] = r.Task.Id
+		ids[i] = r.Task.ID
 	}
 	return ids
 }
@@ -188,10 +188,10 @@ func (l *ledger) submit(c *client.Client) (int, error) {
 	if err != nil {
 		return len(l.contexts), err
 	}
-	if _, known := l.contexts[task.Id]; known {
-		l.twice = append(l.twice, task.Id)
+	if _, known := l.contexts[task.ID]; known {
+		l.twice = append(l.twice, task.ID)
 	}
-	l.contexts[task.Id] = string(doc)
+	l.contexts[task.ID] = string(doc)
 	return len(l.contexts), nil
 }
 

@@ -42,7 +42,7 @@ func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, o := range list {
-		rows[i] = []string{o.Id, string(o.Kind), o.Type, string(o.State), number(o.Total), number(o.Done), number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
+		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total), number(o.Done), number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
 	}
 	return g.printTable("ID KIND TYPE STATE TOTAL DONE SKIPPED CREATED FINISHED", rows)
 }
@@ -101,7 +101,7 @@ func (g *globals) printOperation(o client.Operation) error {
 	if o.Pace > 0 {
 		pace = jsonText(o.Pace) + " tasks a second"
 	}
-	return g.printFields("id", o.Id, "kind", string(o.Kind), "type", o.Type, "state", string(o.State), "total", number(o.Total),
+	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type, "state", string(o.State), "total", number(o.Total),
 		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace, "created", timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
 }
 
@@ -122,12 +122,12 @@ func (g *globals) watch(ctx context.Context, o client.Operation) error {
 			return goesOn(o, "interrupted")
 		case <-time.After(pause):
 		}
-		next, err := g.client().Operation(ctx, o.Id)
+		next, err := g.client().Operation(ctx, o.ID)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return goesOn(o, "interrupted")
 		case err != nil:
-			return fmt.Errorf("operation %s goes on, but: %w", o.Id, err)
+			return fmt.Errorf("operation %s goes on, but: %w", o.ID, err)
 		}
 		o = next
 	}
@@ -139,7 +139,7 @@ func (g *globals) watch(ctx context.Context, o client.Operation) error {
 }
 
 func goesOn(o client.Operation, why string) error {
-	return &codedError{exitFailed, fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow operations stop %[2]s stops it", why, o.Id)}
+	return &codedError{exitFailed, fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow operations stop %[2]s stops it", why, o.ID)}
 }
 
 // progress is a bar on a terminal, and nothing elsewhere.

@@ -272,7 +272,7 @@ func (w *worker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec) 
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
 	for _, stage := range spec.Stages {
-		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name, Url: w.URL, Secret: testWebhook})
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name, URL: w.URL, Secret: testWebhook})
 		require.NoError(t, err)
 	}
 }

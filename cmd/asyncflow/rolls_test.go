@@ -63,7 +63,7 @@ func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client, enough
 		a.took = append(a.took, time.Since(start))
 		for _, r := range results {
 			if r.Err == nil {
-				a.ids[r.Task.Id] = true
+				a.ids[r.Task.ID] = true
 			}
 		}
 		a.mu.Unlock()

@@ -90,7 +90,7 @@ func TestCLISchedules(t *testing.T) {
 	require.Equal(t, "none: it is paused\n", run(0, "schedules", "next", "nightly"))
 	var submitted client.SubmittedTask
 	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "nightly", "-o", "json")), &submitted))
-	require.Contains(t, run(0, "tasks", "get", submitted.Id), `{"a":1}`)
+	require.Contains(t, run(0, "tasks", "get", submitted.ID), `{"a":1}`)
 	require.NotContains(t, run(0, "schedules", "resume", "nightly"), "paused")
 
 	require.Equal(t, "changed    schedule nightly\ncreated    schedule often\n", run(0, "schedules", "apply", "-f", second))
@@ -98,9 +98,9 @@ func TestCLISchedules(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s = client.Schedule{}
 		require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "get", "often", "-o", "json")), &s))
-		return s.LastTaskId != ""
+		return s.LastTaskID != ""
 	}, patience, 50*time.Millisecond)
-	require.Contains(t, run(0, "tasks", "get", s.LastTaskId), "schedule/often/"+s.LastRunAt.UTC().Format(time.RFC3339))
+	require.Contains(t, run(0, "tasks", "get", s.LastTaskID), "schedule/often/"+s.LastRunAt.UTC().Format(time.RFC3339))
 	require.Equal(t, "often deleted\n", run(0, "schedules", "delete", "often"))
 	run(exitNotFound, "schedules", "get", "often")
 	run(exitUsage, "schedules", "apply", "-f", writeFile(t, `{schedules: [{name: x}]}`))

@@ -69,7 +69,7 @@ func submit(t *testing.T, c *client.Client, doc string) string {
 	t.Helper()
 	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(doc), Key: "one of " + t.Name() + doc})
 	require.NoError(t, err)
-	return task.Id
+	return task.ID
 }
 
 // ended waits for the end of a task, and returns it with the outcomes of its attempts.
@@ -122,13 +122,13 @@ func TestSDKRegister(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, after, 2)
 	for i := range before {
-		require.Equal(t, before[i].Id, after[i].Id)
+		require.Equal(t, before[i].ID, after[i].ID)
 		require.Equal(t, []any{"verified", ""}, []any{string(after[i].Verification), after[i].VerificationError})
 	}
 
 	stranger := startSDKWorker(t, sdk.Config{Keys: []string{testWebhook}})
 	sdk.Handle(stranger.Worker, "pipe", "first", double)
-	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", Url: stranger.url, Secret: "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="})
+	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", URL: stranger.url, Secret: "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="})
 	require.NoError(t, err)
 	err = stranger.Register(t.Context(), sdk.Registration{Client: c, URL: stranger.url})
 	require.ErrorContains(t, err, "didn't echo its challenge")

@@ -62,10 +62,10 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	if submitted.Existing {
-		fmt.Fprintf(g.stderr, "asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.Id)
+		fmt.Fprintf(g.stderr, "asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
 	}
 	if c.Wait {
-		return c.wait(ctx, g, submitted.Id)
+		return c.wait(ctx, g, submitted.ID)
 	}
 	return g.printSubmitted(submitted)
 }
@@ -74,7 +74,7 @@ func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
 	if g.output == "json" {
 		return g.printJSON(submitted)
 	}
-	return g.printFields("id", submitted.Id, "type", submitted.Type, "stage", submitted.Stage, "status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
+	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage, "status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
 }
 
 // wait follows the task. When that fails, the error tells its id: the task is

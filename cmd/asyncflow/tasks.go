@@ -68,7 +68,7 @@ func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) 
 	case client.StatusFailed, client.StatusCancelled:
 		return silent(exitTaskFailed)
 	}
-	return &codedError{exitNotFinal, fmt.Errorf("task %s is %s: not final within %v", task.Id, task.Status, d)}
+	return &codedError{exitNotFinal, fmt.Errorf("task %s is %s: not final within %v", task.ID, task.Status, d)}
 }
 
 // printTask shows everything about a task.
@@ -87,7 +87,7 @@ func (g *globals) printTask(t client.Task) error {
 	if len(t.Priority) > 0 {
 		priority = jsonText(t.Priority)
 	}
-	return g.printFields("id", t.Id, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage", t.Stage, "attempt", attempt,
+	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage", t.Stage, "attempt", attempt,
 		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime), "deadline", timeText(t.Deadline), "progress", progressText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))

@@ -47,7 +47,7 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
-		rows[i] = []string{t.Id, string(t.Status), t.Stage, strconv.Itoa(t.Attempt), timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
+		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt), timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
 	}
 	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil || cursor == "" {
 		return err

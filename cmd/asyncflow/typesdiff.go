@@ -129,7 +129,7 @@ func (doc document) diff(ctx context.Context, c *client.Client) ([]difference, e
 	}
 	for _, e := range doc.Endpoints {
 		if existingEndpoint(existing, e) < 0 {
-			found = append(found, difference{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.Url, New: true})
+			found = append(found, difference{Kind: "endpoint", Name: e.Type + " " + e.Stage + " " + e.URL, New: true})
 		}
 	}
 	schedules, err := doc.diffSchedules(ctx, c)
@@ -209,6 +209,6 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 // none.
 func existingEndpoint(existing []client.Endpoint, e client.NewEndpoint) int {
 	return slices.IndexFunc(existing, func(o client.Endpoint) bool {
-		return sameEndpoint(e, client.NewEndpoint{Type: o.Type, Stage: o.Stage, Url: o.Url})
+		return sameEndpoint(e, client.NewEndpoint{Type: o.Type, Stage: o.Stage, URL: o.URL})
 	})
 }

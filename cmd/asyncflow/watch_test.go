@@ -53,7 +53,7 @@ func TestTasksWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	go func() {
-		code <- realMain(ctx, []string{"tasks", "watch", task.Id}, into, io.Discard, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		code <- realMain(ctx, []string{"tasks", "watch", task.ID}, into, io.Discard, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 		into.Close()
 	}()
 	lines := bufio.NewScanner(out)
@@ -69,7 +69,7 @@ func TestTasksWatch(t *testing.T) {
 		t.Fatalf("no line is like %s", pattern)
 	}
 	shows(`waiting one #1`)
-	_, err = c.Change(t.Context(), task.Id, client.TaskPatch{Delay: new(client.Duration)})
+	_, err = c.Change(t.Context(), task.ID, client.TaskPatch{Delay: new(client.Duration)})
 	require.NoError(t, err)
 	shows(`running one #1 until \d\d:\d\d:\d\d`)
 	d := <-accepted
@@ -82,7 +82,7 @@ func TestTasksWatch(t *testing.T) {
 	require.False(t, lines.Scan(), lines.Text())
 	require.Zero(t, <-code)
 
-	attempts, err := c.Attempts(t.Context(), task.Id)
+	attempts, err := c.Attempts(t.Context(), task.ID)
 	require.NoError(t, err)
 	require.Len(t, attempts, 3, "the change of its time is one")
 	for _, a := range attempts[1:] {

@@ -112,15 +112,15 @@ func TestDocumentedWorkers(t *testing.T) {
 			c := p.client()
 			_, err := c.PutTaskType(t.Context(), "hello", client.TaskTypeSpec{Stages: []client.Stage{stage("greet")}})
 			require.NoError(t, err)
-			e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "hello", Stage: "greet", Url: url, Secret: testWebhook})
+			e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "hello", Stage: "greet", URL: url, Secret: testWebhook})
 			require.NoError(t, err)
 			require.Equal(t, "verified", string(e.Verification), e.VerificationError)
 			submitted, err := c.Submit(t.Context(), client.NewTask{Type: "hello", Context: client.JSON(`{"name": "Ada \u00e9 & co"}`)})
 			require.NoError(t, err)
-			task, outcomes := ended(t, c, submitted.Id)
+			task, outcomes := ended(t, c, submitted.ID)
 			require.Equal(t, "greet done", outcomes, task.Error)
 			require.Contains(t, string(task.Result), "Ada")
-			require.NoError(t, c.DeleteEndpoint(t.Context(), e.Id))
+			require.NoError(t, c.DeleteEndpoint(t.Context(), e.ID))
 
 			report, err := workercheck.Run(t.Context(), workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
 				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 300 * time.Millisecond, ReportTime: 8 * time.Second}, nil)
@@ -144,13 +144,13 @@ func TestDocumentedGoWorker(t *testing.T) {
 	_, err := c.PutTaskType(t.Context(), "images", client.TaskTypeSpec{Stages: []client.Stage{stage("inspect"), stage("resize")}})
 	require.NoError(t, err)
 	for _, name := range []string{"inspect", "resize"} {
-		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "images", Stage: name, Url: url, Secret: testWebhook})
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "images", Stage: name, URL: url, Secret: testWebhook})
 		require.NoError(t, err)
 	}
 	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done", `{}`: "inspect rejected"} {
 		submitted, err := c.Submit(t.Context(), client.NewTask{Type: "images", Context: client.JSON(doc)})
 		require.NoError(t, err)
-		task, outcomes := ended(t, c, submitted.Id)
+		task, outcomes := ended(t, c, submitted.ID)
 		require.Equal(t, want, outcomes, task.Error)
 	}
 }

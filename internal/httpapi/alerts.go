@@ -13,7 +13,7 @@ import (
 // PutAlerts sets up where a tenant's alerts go, and when.
 func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAlertsResponseObject, error) {
 	tenant := principalOf(ctx).Tenant
-	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: r.Body.Url}
+	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: r.Body.URL}
 	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Server) DeleteAlerts(ctx context.Context, _ DeleteAlertsRequestObject) 
 
 func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (Alerts, error) {
 	episodes, err := s.cfg.Store.Episodes(ctx, tenant)
-	out := Alerts{Url: a.Endpoint.URL, Endpoint: a.Endpoint.ID, VerificationError: a.Endpoint.VerificationError, Rules: a.Rules, UpdatedAt: a.UpdatedAt, Episodes: make([]AlertEpisode, len(episodes))}
+	out := Alerts{URL: a.Endpoint.URL, Endpoint: a.Endpoint.ID, VerificationError: a.Endpoint.VerificationError, Rules: a.Rules, UpdatedAt: a.UpdatedAt, Episodes: make([]AlertEpisode, len(episodes))}
 	for i, e := range episodes {
 		out.Episodes[i] = episodeOut(e)
 	}
@@ -80,7 +80,7 @@ func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (
 }
 
 func episodeOut(e asyncflow.Episode) AlertEpisode {
-	out := AlertEpisode{Id: e.ID, Alert: AlertEpisodeAlert(e.Alert), Subject: e.Subject, State: AlertEpisodeState(asyncflow.AlertFiring),
+	out := AlertEpisode{ID: e.ID, Alert: AlertEpisodeAlert(e.Alert), Subject: e.Subject, State: AlertEpisodeState(asyncflow.AlertFiring),
 		Since: e.Since, ResolvedAt: e.Resolved, Value: e.Value, Limit: e.Limit}
 	if !e.Resolved.IsZero() {
 		out.State = AlertEpisodeState(asyncflow.AlertResolved)

@@ -28,7 +28,7 @@ func TestAlerts(t *testing.T) {
 		return read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints?type=asyncflow-alerts", "")).Data
 	}
 	require.Len(t, endpoints(), 1, "seen like any")
-	id := endpoints()[0].Id
+	id := endpoints()[0].ID
 	sealed := func() string {
 		a, err := b.store.Alerts(t.Context(), "acme")
 		require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestAlerts(t *testing.T) {
 
 	second := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", `{"url":"https://ops.example.com/y","rules":{"failure_rate":1}}`))
 	assert.Empty(t, second.Secret, "the one there is stays, and is not shown")
-	assert.Equal(t, []string{id, "https://ops.example.com/y"}, []string{endpoints()[0].Id, endpoints()[0].Url})
+	assert.Equal(t, []string{id, "https://ops.example.com/y"}, []string{endpoints()[0].ID, endpoints()[0].URL})
 	assert.Equal(t, first.Secret, sealed())
 	own := "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	third := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", `{"url":"https://ops.example.com/y","secret":"`+own+`","rules":{"failure_rate":1}}`))
@@ -55,7 +55,7 @@ func TestAlerts(t *testing.T) {
 	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status)
 	again := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", alertsBody))
 	assert.NotEmpty(t, again.Secret)
-	require.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+endpoints()[0].Id, "").status)
+	require.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+endpoints()[0].ID, "").status)
 	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status, "without an endpoint there are none")
 	read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", alertsBody))
 	require.Equal(t, 204, b.call("DELETE", "/v1/task-types/asyncflow-alerts", "").status)

@@ -56,7 +56,7 @@ type managing struct {
 func (b *bundle) managing() []managing {
 	const stages = `{"stages":[{"name":"first"}]}`
 	pipe := func() string {
-		return read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+secretContext+`","delay":"1h"}`)).Id
+		return read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+secretContext+`","delay":"1h"}`)).ID
 	}
 	task, again := pipe(), pipe()
 	require.Equal(b.t, 200, b.call("POST", "/v1/tasks/"+again+"/cancel", "").status)
@@ -70,11 +70,11 @@ func (b *bundle) managing() []managing {
 		{"resumeTaskType", "POST", "/v1/task-types/extra/resume", ``, 200, "extra", ``},
 		{"releaseFlowKey", "POST", "/v1/task-types/extra/release", `{"flow_key":"k"}`, 200, "extra", `{"flow_key":"k","released":0}`},
 		{"createEndpoint", "POST", "/v1/endpoints", `{"type":"extra","stage":"first","url":"https://w.example.com/y?key=` + secretURL + `","secret":"` + secretOwn + `"}`, 201, "*", `{"stage":"first","type":"extra"}`},
-		{"updateEndpoint", "PATCH", "/v1/endpoints/" + made.Id, `{"weight":2}`, 200, made.Id, ``},
-		{"verifyEndpoint", "POST", "/v1/endpoints/" + made.Id + "/verify", ``, 200, made.Id, ``},
-		{"enableEndpoint", "POST", "/v1/endpoints/" + made.Id + "/enable", ``, 200, made.Id, ``},
-		{"rotateEndpointSecret", "POST", "/v1/endpoints/" + made.Id + "/rotate-secret", `{"overlap":"1h"}`, 200, made.Id, ``},
-		{"deleteEndpoint", "DELETE", "/v1/endpoints/" + made.Id, ``, 204, made.Id, ``},
+		{"updateEndpoint", "PATCH", "/v1/endpoints/" + made.ID, `{"weight":2}`, 200, made.ID, ``},
+		{"verifyEndpoint", "POST", "/v1/endpoints/" + made.ID + "/verify", ``, 200, made.ID, ``},
+		{"enableEndpoint", "POST", "/v1/endpoints/" + made.ID + "/enable", ``, 200, made.ID, ``},
+		{"rotateEndpointSecret", "POST", "/v1/endpoints/" + made.ID + "/rotate-secret", `{"overlap":"1h"}`, 200, made.ID, ``},
+		{"deleteEndpoint", "DELETE", "/v1/endpoints/" + made.ID, ``, 204, made.ID, ``},
 		{"putSchedule", "PUT", "/v1/schedules/nightly?dry_run=true", `{"type":"pipe","context":"` + secretContext + `","cron":"@daily"}`, 201, "nightly", `{"dry_run":true}`},
 		{"putSchedule", "PUT", "/v1/schedules/nightly", `{"type":"pipe","context":"` + secretContext + `","cron":"@daily"}`, 201, "nightly", `{"version":1}`},
 		{"putSchedule", "PUT", "/v1/schedules/nightly", `{"type":"pipe","context":1,"cron":"@daily"}`, 200, "nightly", `{"version":2}`},
@@ -87,8 +87,8 @@ func (b *bundle) managing() []managing {
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", `{"reason":"` + secretContext + `"}`, 200, task, ``},
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", ``, 200, task, ``},
 		{"redriveTask", "POST", "/v1/tasks/" + again + "/redrive", `{"context":"` + secretContext + `"}`, 200, again, `{"context":"edited"}`},
-		{"stopOperation", "POST", "/v1/operations/" + running.Id + "/stop", ``, 200, running.Id, ``},
-		{"stopOperation", "POST", "/v1/operations/" + running.Id + "/stop", ``, 200, running.Id, ``},
+		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID, ``},
+		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID, ``},
 		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`, 200, "pipe", `{"dry_run":true}`},
 		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","reason":"` + secretContext + `"}`, 202, "pipe", `"total":2`},
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`, 200, "pipe", `{"dry_run":true}`},
@@ -256,7 +256,7 @@ func TestAuditPages(t *testing.T) {
 	for cursor := ""; ; {
 		page := read[api.AuditList](b, 200, b.call("GET", "/v1/audit?limit=3&until=2999-01-01T00:00:00Z&subject=test&cursor="+cursor, ""))
 		for _, e := range page.Data {
-			seen = append(seen, e.Id)
+			seen = append(seen, e.ID)
 		}
 		if cursor = page.NextCursor; cursor == "" {
 			break

@@ -74,9 +74,9 @@ func readAuditCursor(cursor string) (store.AuditPlace, error) {
 var maxMicros = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 func auditOut(e asyncflow.AuditEntry) AuditEntry {
-	return AuditEntry{Id: e.ID, At: e.At, Origin: AuditEntryOrigin(e.Origin), Tenant: e.Tenant, Subject: e.Subject, TokenId: e.TokenID,
+	return AuditEntry{ID: e.ID, At: e.At, Origin: AuditEntryOrigin(e.Origin), Tenant: e.Tenant, Subject: e.Subject, TokenID: e.TokenID,
 		Issuer: e.Issuer, Scopes: e.Scopes, Action: e.Action, ObjectType: e.ObjectType, Object: e.Object, Address: e.Address, Proxy: e.Proxy,
-		RequestId: e.RequestID, UserAgent: e.UserAgent, Outcome: AuditOutcome(e.Outcome), Status: e.Status, Code: e.Code, Detail: e.Detail,
-		Claimed: AuditClaim{Issuer: e.Claimed.Issuer, Subject: e.Claimed.Subject, Tenant: e.Claimed.Tenant, TokenId: e.Claimed.TokenID},
+		RequestID: e.RequestID, UserAgent: e.UserAgent, Outcome: AuditOutcome(e.Outcome), Status: e.Status, Code: e.Code, Detail: e.Detail,
+		Claimed: AuditClaim{Issuer: e.Claimed.Issuer, Subject: e.Claimed.Subject, Tenant: e.Claimed.Tenant, TokenID: e.Claimed.TokenID},
 		Calls:   e.Calls, LastAt: e.LastAt}
 }

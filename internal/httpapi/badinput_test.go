@@ -226,7 +226,7 @@ func TestBatchWithBadTasks(t *testing.T) {
 func TestAuth(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Minute, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	other := authConfig()

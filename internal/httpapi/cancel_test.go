@@ -23,7 +23,7 @@ func TestCancel(t *testing.T) {
 	assert.NotZero(t, task.FinishedAt)
 	assert.Equal(t, 200, cancel(pending, "").status, "again changes nothing")
 
-	waiting := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).Id
+	waiting := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).ID
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(waiting, "")).Status)
 
 	retried, path := b.submitOne()

@@ -13,7 +13,7 @@ import (
 
 // Openapi returns the contract.
 func (s *Server) Openapi(context.Context, OpenapiRequestObject) (OpenapiResponseObject, error) {
-	return Openapi200ApplicationyamlResponse{Body: bytes.NewReader(asyncflow.OpenAPI), ContentLength: int64(len(asyncflow.OpenAPI))}, nil
+	return Openapi200ApplicationYamlResponse{Body: bytes.NewReader(asyncflow.OpenAPI), ContentLength: int64(len(asyncflow.OpenAPI))}, nil
 }
 
 // OpenapiJSON returns the contract as JSON.

@@ -11,7 +11,7 @@ import (
 // UpdateEndpoint changes an endpoint. One with another URL is challenged, unless that
 // is off.
 func (s *Server) UpdateEndpoint(ctx context.Context, r UpdateEndpointRequestObject) (UpdateEndpointResponseObject, error) {
-	id, err := endpointID(r.Id)
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +37,14 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 		return err
 	}
 	before := *e
-	if p.Url != nil && *p.Url != e.URL {
-		e.MoveTo(*p.Url, s.cfg.VerifyEndpoints)
+	if p.URL != nil && *p.URL != e.URL {
+		e.MoveTo(*p.URL, s.cfg.VerifyEndpoints)
 	}
 	if p.Weight != nil {
 		e.Weight = *p.Weight
 	}
 	egress := s.cfg.Egress
-	if p.Url == nil && p.Auth == nil { // what was allowed once may stay; each delivery is held against the policy of today
+	if p.URL == nil && p.Auth == nil { // what was allowed once may stay; each delivery is held against the policy of today
 		egress = asyncflow.Anywhere
 	}
 	if p.Batch != nil {
@@ -65,8 +65,8 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	if p.Auth != nil {
 		o.Auth = *p.Auth
 	}
-	if p.Tls != nil {
-		o.TLS = *p.Tls
+	if p.TLS != nil {
+		o.TLS = *p.TLS
 	}
 	return s.setOutbound(e, o, egress)
 }
@@ -110,7 +110,7 @@ func (s *Server) setOutbound(e *asyncflow.Endpoint, o asyncflow.Outbound, egress
 
 // VerifyEndpoint challenges an endpoint.
 func (s *Server) VerifyEndpoint(ctx context.Context, r VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error) {
-	id, err := endpointID(r.Id)
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *Server) VerifyEndpoint(ctx context.Context, r VerifyEndpointRequestObje
 
 // EnableEndpoint takes an endpoint for well, whatever it did before.
 func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObject) (EnableEndpointResponseObject, error) {
-	id, err := endpointID(r.Id)
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (s *Server) challenge(ctx context.Context, tenant string, e asyncflow.Endpo
 
 // RotateEndpointSecret has an endpoint's deliveries signed with another secret.
 func (s *Server) RotateEndpointSecret(ctx context.Context, r RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error) {
-	id, err := endpointID(r.Id)
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}

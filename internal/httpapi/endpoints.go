@@ -15,7 +15,7 @@ import (
 // CreateEndpoint registers an endpoint, and challenges it unless that is off. Its
 // secret is in the answer to this call and nowhere else.
 func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
-	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.Url,
+	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.URL,
 		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints}
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
@@ -24,7 +24,7 @@ func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObje
 	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
-	o := asyncflow.Outbound{Headers: r.Body.Headers, Auth: r.Body.Auth, TLS: r.Body.Tls}
+	o := asyncflow.Outbound{Headers: r.Body.Headers, Auth: r.Body.Auth, TLS: r.Body.TLS}
 	if err := s.setOutbound(&e, o, s.cfg.Egress); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject
 
 // GetEndpoint returns one endpoint.
 func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (GetEndpointResponseObject, error) {
-	id, err := endpointID(r.Id)
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (G
 
 // DeleteEndpoint deletes an endpoint.
 func (s *Server) DeleteEndpoint(ctx context.Context, r DeleteEndpointRequestObject) (DeleteEndpointResponseObject, error) {
-	id, err := endpointID(r.Id)
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -149,9 +149,9 @@ func (s *Server) seenEndpoint(e asyncflow.Endpoint, counted store.Failing, now t
 		return Endpoint{}, err
 	}
 	o = o.Masked()
-	out := Endpoint{Id: e.ID, Type: e.Type, Stage: e.Stage, Url: e.URL, Weight: e.Weight, MaxInFlight: e.Limits.MaxInFlight, Rate: e.Limits.Rate, Batch: e.Batch,
+	out := Endpoint{ID: e.ID, Type: e.Type, Stage: e.Stage, URL: e.URL, Weight: e.Weight, MaxInFlight: e.Limits.MaxInFlight, Rate: e.Limits.Rate, Batch: e.Batch,
 		Health: healthOut(e.Health, counted, now), Secrets: secretsOut(e, now), OldSecretSignsUntil: e.OldSecretSignsUntil(now),
-		Headers: o.Headers, Auth: o.Auth, Tls: o.TLS, Verification: verificationOf(e), VerifiedAt: e.VerifiedAt, VerificationError: e.VerificationError,
+		Headers: o.Headers, Auth: o.Auth, TLS: o.TLS, Verification: verificationOf(e), VerifiedAt: e.VerifiedAt, VerificationError: e.VerificationError,
 		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt}
 	return out, nil
 }
@@ -171,7 +171,7 @@ func secretsOut(e asyncflow.Endpoint, now time.Time) []EndpointSecret {
 	active := e.ActiveSecrets(now)
 	out := make([]EndpointSecret, len(active))
 	for i, s := range active {
-		out[i] = EndpointSecret{Id: s.ID, Kind: s.Kind, PublicKey: s.PublicKey, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
+		out[i] = EndpointSecret{ID: s.ID, Kind: s.Kind, PublicKey: s.PublicKey, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
 	}
 	return out
 }

@@ -106,16 +106,16 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, "endpoint", string(task.WaitsFor), "as if there were none")
 
-	failed := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+later.Id+"/verify", ""))
+	failed := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+later.ID+"/verify", ""))
 	assert.Equal(t, later.VerificationError, failed.VerificationError)
 	w.learn(later.Secret)
-	proven := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+later.Id+"/verify", ""))
+	proven := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+later.ID+"/verify", ""))
 	assert.Equal(t, api.Verified, proven.Verification)
 	assert.Empty(t, proven.VerificationError)
 	assert.WithinDuration(t, time.Now(), proven.VerifiedAt, time.Minute)
-	assert.Equal(t, proven.VerifiedAt, read[api.Endpoint](b, 200, b.call("GET", "/v1/endpoints/"+later.Id, "")).VerifiedAt)
+	assert.Equal(t, proven.VerifiedAt, read[api.Endpoint](b, 200, b.call("GET", "/v1/endpoints/"+later.ID, "")).VerifiedAt)
 	require.True(t, b.serves())
-	read[any](b, 200, b.call("PATCH", "/v1/endpoints/"+later.Id, `{"weight":0}`))
+	read[any](b, 200, b.call("PATCH", "/v1/endpoints/"+later.ID, `{"weight":0}`))
 	require.False(t, b.serves())
 
 	w.learn(ownSecret)
@@ -125,7 +125,7 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	last := w.requests()[len(w.requests())-1]
 	assert.Equal(t, []string{"k", "Bearer t"}, []string{last.Get("X-Key"), last.Get("Authorization")})
 	w.learn(signing.NewSecret())
-	again := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+atOnce.Id+"/verify", ""))
+	again := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+atOnce.ID+"/verify", ""))
 	assert.NotEmpty(t, again.VerificationError)
 	assert.Equal(t, api.Verified, again.Verification, "a failure takes nothing away")
 	require.True(t, b.serves())
@@ -140,15 +140,15 @@ func TestMovedEndpointsAreChallenged(t *testing.T) {
 	e := b.createEndpoint(`"url":%q,"secret":%q`, w.URL+"/a", ownSecret)
 	require.Equal(t, api.Verified, e.Verification)
 	n := len(w.requests())
-	same := b.patchEndpoint(e.Id, `{"url":%q,"weight":3,"headers":{"X":"y"}}`, w.URL+"/a")
+	same := b.patchEndpoint(e.ID, `{"url":%q,"weight":3,"headers":{"X":"y"}}`, w.URL+"/a")
 	assert.Equal(t, []any{api.Verified, 3, e.VerifiedAt}, []any{same.Verification, same.Weight, same.VerifiedAt})
 	assert.Len(t, w.requests(), n)
 
-	moved := b.patchEndpoint(e.Id, `{"url":%q}`, w.URL+"/b")
+	moved := b.patchEndpoint(e.ID, `{"url":%q}`, w.URL+"/b")
 	assert.Equal(t, api.Verified, moved.Verification)
 	assert.True(t, moved.VerifiedAt.After(e.VerifiedAt))
 	assert.Len(t, w.requests(), n+1)
-	lost := b.patchEndpoint(e.Id, `{"url":%q,"headers":{}}`, stranger.URL)
+	lost := b.patchEndpoint(e.ID, `{"url":%q,"headers":{}}`, stranger.URL)
 	assert.Equal(t, api.Unverified, lost.Verification)
 	assert.NotEmpty(t, lost.VerificationError)
 	assert.Zero(t, lost.VerifiedAt)
@@ -164,15 +164,15 @@ func TestUnchallengedEndpoints(t *testing.T) {
 	assert.Equal(t, api.Unneeded, e.Verification)
 	assert.Equal(t, 1, e.Weight)
 	require.True(t, b.serves())
-	e = b.patchEndpoint(e.Id, `{"url":"https://w2.example.com/x"}`)
+	e = b.patchEndpoint(e.ID, `{"url":"https://w2.example.com/x"}`)
 	assert.Equal(t, api.Unneeded, e.Verification)
 	require.True(t, b.serves())
-	_, err := b.store.ChangeEndpoint(t.Context(), "acme", e.Id, func(e *asyncflow.Endpoint) error { e.Challenged = true; return nil })
+	_, err := b.store.ChangeEndpoint(t.Context(), "acme", e.ID, func(e *asyncflow.Endpoint) error { e.Challenged = true; return nil })
 	require.NoError(t, err)
 	require.False(t, b.serves())
-	_, err = b.store.ChangeEndpoint(t.Context(), "acme", e.Id, func(e *asyncflow.Endpoint) error { e.URL = "https://127.0.0.1:1/"; return nil })
+	_, err = b.store.ChangeEndpoint(t.Context(), "acme", e.ID, func(e *asyncflow.Endpoint) error { e.URL = "https://127.0.0.1:1/"; return nil })
 	require.NoError(t, err)
-	e = read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+e.Id+"/verify", ""))
+	e = read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+e.ID+"/verify", ""))
 	assert.Contains(t, e.VerificationError, "the endpoint's URL must name its host")
 	require.True(t, b.serves(), "challenges have been turned off since")
 }
@@ -188,7 +188,7 @@ func TestEndpointSettings(t *testing.T) {
 	assert.Equal(t, 0, e.Weight)
 	assert.Equal(t, map[string]string{"X-Key": "********"}, e.Headers)
 	assert.Equal(t, asyncflow.EndpointAuth{Kind: "oauth2", TokenURL: "https://login.example.com/", ClientID: "me", ClientSecret: "********", Scopes: []string{"a"}}, e.Auth)
-	for _, path := range []string{"/v1/endpoints", "/v1/endpoints/" + e.Id} {
+	for _, path := range []string{"/v1/endpoints", "/v1/endpoints/" + e.ID} {
 		assert.NotContains(t, string(b.call("GET", path, "").body), secret)
 	}
 	var rows string
@@ -198,7 +198,7 @@ func TestEndpointSettings(t *testing.T) {
 	const elsewhere = "has another scheme, host or port: give headers and auth again, or take them away"
 	refused := func(body, field, says string) {
 		t.Helper()
-		a := b.call("PATCH", "/v1/endpoints/"+e.Id, body)
+		a := b.call("PATCH", "/v1/endpoints/"+e.ID, body)
 		require.Equal(t, 400, a.status, "%s", a.body)
 		assert.Equal(t, []asyncflow.FieldError{{Field: field, Message: says}}, a.problem.Errors)
 	}
@@ -210,13 +210,13 @@ func TestEndpointSettings(t *testing.T) {
 	refused(`{"headers":{"X-Key":"********"}}`, "headers.X-Key", "is the mask, not the value: leave headers out to keep them as they are")
 	refused(`{"auth":{"kind":"bearer"}}`, "auth.token", "is required for auth of the kind bearer")
 	refused(`{"tls":{"ca":"x"}}`, "tls.ca", "has no certificate in PEM")
-	moved := b.patchEndpoint(e.Id, `{"url":"https://w.example.com/y"}`)
+	moved := b.patchEndpoint(e.ID, `{"url":"https://w.example.com/y"}`)
 	assert.Equal(t, e.Headers, moved.Headers, "the same host may have them")
 	assert.Equal(t, "oauth2", string(moved.Auth.Kind))
-	gone := b.patchEndpoint(e.Id, `{"url":"https://other.example.com/y","headers":{},"auth":{"kind":"none"},"tls":{}}`)
+	gone := b.patchEndpoint(e.ID, `{"url":"https://other.example.com/y","headers":{},"auth":{"kind":"none"},"tls":{}}`)
 	assert.Empty(t, gone.Headers)
 	assert.Zero(t, gone.Auth)
-	stored, err := b.store.Endpoint(t.Context(), "acme", e.Id)
+	stored, err := b.store.Endpoint(t.Context(), "acme", e.ID)
 	require.NoError(t, err)
 	assert.Nil(t, stored.Outbound)
 	assert.Equal(t, 404, b.call("PATCH", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000009", `{"weight":1}`).status)
@@ -229,14 +229,14 @@ func TestRotateEndpointSecret(t *testing.T) {
 	require.Len(t, e.Secrets, 1)
 	assert.Equal(t, asyncflow.SecretHMAC, e.Secrets[0].Kind)
 	assert.Zero(t, e.OldSecretSignsUntil)
-	path := "/v1/endpoints/" + e.Id
+	path := "/v1/endpoints/" + e.ID
 	rotate := func(body string) answer { return b.call("POST", path+"/rotate-secret", body) }
 	second := read[api.Endpoint](b, 200, rotate(""))
 	require.NoError(t, signing.CheckSecret(second.Secret))
 	assert.NotEqual(t, e.Secret, second.Secret)
 	require.Len(t, second.Secrets, 2)
 	assert.Zero(t, second.Secrets[0].ExpiresAt)
-	assert.Equal(t, e.Secrets[0].Id, second.Secrets[1].Id)
+	assert.Equal(t, e.Secrets[0].ID, second.Secrets[1].ID)
 	assert.WithinDuration(t, time.Now().Add(24*time.Hour), second.OldSecretSignsUntil, time.Minute)
 	assert.Equal(t, second.OldSecretSignsUntil, second.Secrets[1].ExpiresAt)
 
@@ -315,23 +315,23 @@ func TestEndpointLimits(t *testing.T) {
 		return pipe.Endpoints("first")[0].Limits
 	}
 	assert.Equal(t, asyncflow.Limits{MaxInFlight: 5, Rate: asyncflow.Rate{Count: 100, Per: time.Second}}, stored())
-	b.patchEndpoint(e.Id, `{"weight":2}`)
+	b.patchEndpoint(e.ID, `{"weight":2}`)
 	assert.Equal(t, 5, stored().MaxInFlight, "what is left out stays")
-	b.patchEndpoint(e.Id, `{"max_in_flight":1000000}`)
-	e = b.patchEndpoint(e.Id, `{"rate":"7/h"}`)
+	b.patchEndpoint(e.ID, `{"max_in_flight":1000000}`)
+	e = b.patchEndpoint(e.ID, `{"rate":"7/h"}`)
 	assert.Equal(t, 1000000, e.MaxInFlight)
 	assert.Equal(t, asyncflow.Rate{Count: 7, Per: time.Hour}, e.Rate)
 	for _, body := range []string{`{"max_in_flight":-1}`, `{"max_in_flight":1000001}`, `{"max_in_flight":null}`, `{"max_in_flight":1.5}`} {
-		assert.Equal(t, "max_in_flight", b.call("PATCH", "/v1/endpoints/"+e.Id, body).problem.Errors[0].Field, body)
+		assert.Equal(t, "max_in_flight", b.call("PATCH", "/v1/endpoints/"+e.ID, body).problem.Errors[0].Field, body)
 	}
 	for _, body := range []string{`{"rate":"7"}`, `{"rate":"0/s"}`, `{"rate":"1000001/s"}`, `{"rate":"1/d"}`, `{"rate":null}`} {
-		assert.Equal(t, "rate", b.call("PATCH", "/v1/endpoints/"+e.Id, body).problem.Errors[0].Field, body)
+		assert.Equal(t, "rate", b.call("PATCH", "/v1/endpoints/"+e.ID, body).problem.Errors[0].Field, body)
 	}
-	e = b.patchEndpoint(e.Id, `{"max_in_flight":0,"rate":""}`)
+	e = b.patchEndpoint(e.ID, `{"max_in_flight":0,"rate":""}`)
 	assert.Zero(t, e.MaxInFlight)
 	assert.Zero(t, e.Rate)
 	assert.Zero(t, stored())
-	got := b.call("GET", "/v1/endpoints/"+e.Id, "")
+	got := b.call("GET", "/v1/endpoints/"+e.ID, "")
 	assert.NotContains(t, string(got.body), "max_in_flight")
 	assert.NotContains(t, string(got.body), `"rate"`)
 }
@@ -349,24 +349,24 @@ func TestEndpointBatch(t *testing.T) {
 		return pipe.Endpoints("first")[0].Batch
 	}
 	assert.Equal(t, want, stored())
-	b.patchEndpoint(e.Id, `{"weight":2}`)
+	b.patchEndpoint(e.ID, `{"weight":2}`)
 	assert.Equal(t, want, stored(), "what is left out stays")
-	assert.Equal(t, asyncflow.Batch{MaxTasks: 1000}, b.patchEndpoint(e.Id, `{"batch":{"max_tasks":1000}}`).Batch, "it is replaced as a whole")
-	b.patchEndpoint(e.Id, `{"batch":{"max_tasks":1,"max_wait":"5s"}}`)
+	assert.Equal(t, asyncflow.Batch{MaxTasks: 1000}, b.patchEndpoint(e.ID, `{"batch":{"max_tasks":1000}}`).Batch, "it is replaced as a whole")
+	b.patchEndpoint(e.ID, `{"batch":{"max_tasks":1,"max_wait":"5s"}}`)
 	for body, field := range map[string]string{
 		`{"max_tasks":1001}`: "batch.max_tasks", `{"max_tasks":-1}`: "batch.max_tasks", `{"max_tasks":"5"}`: "batch.max_tasks", `{"max_wait":"1s"}`: "batch.max_tasks",
 		`{"max_tasks":5,"max_wait":"5001ms"}`: "batch.max_wait", `{"max_tasks":5,"max_wait":"-1s"}`: "batch.max_wait", `{"max_tasks":5,"max_wait":5}`: "batch.max_wait",
 		`null`: "batch", `5`: "batch", `{"max":5}`: "batch.max",
 	} {
-		for _, a := range []answer{b.call("PATCH", "/v1/endpoints/"+e.Id, `{"batch":`+body+`}`),
+		for _, a := range []answer{b.call("PATCH", "/v1/endpoints/"+e.ID, `{"batch":`+body+`}`),
 			b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/y","batch":`+body+`}`)} {
 			require.Equal(t, 400, a.status, "%s: %s", body, a.body)
 			assert.Equal(t, field, a.problem.Errors[0].Field, "%s: %s", body, a.body)
 		}
 	}
-	assert.Zero(t, b.patchEndpoint(e.Id, `{"batch":{}}`).Batch)
+	assert.Zero(t, b.patchEndpoint(e.ID, `{"batch":{}}`).Batch)
 	assert.Zero(t, stored())
-	assert.NotContains(t, string(b.call("GET", "/v1/endpoints/"+e.Id, "").body), "batch")
+	assert.NotContains(t, string(b.call("GET", "/v1/endpoints/"+e.ID, "").body), "batch")
 }
 
 // An endpoint shows how it is doing; whoever manages it may take it for well.
@@ -375,7 +375,7 @@ func TestEndpointHealth(t *testing.T) {
 	b.pipe()
 	e := b.createEndpoint(`"url":"https://w.example.com/x"`)
 	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, e.Health)
-	path := "/v1/endpoints/" + e.Id
+	path := "/v1/endpoints/" + e.ID
 	health := func() api.EndpointHealth {
 		t.Helper()
 		one := read[api.Endpoint](b, 200, b.call("GET", path, ""))
@@ -385,9 +385,9 @@ func TestEndpointHealth(t *testing.T) {
 	}
 	set := func(h asyncflow.Health) {
 		t.Helper()
-		now, err := b.store.Endpoint(t.Context(), "acme", e.Id)
+		now, err := b.store.Endpoint(t.Context(), "acme", e.ID)
 		require.NoError(t, err)
-		ok, err := b.store.SetHealth(t.Context(), "acme", e.Id, now.Health, h)
+		ok, err := b.store.SetHealth(t.Context(), "acme", e.ID, now.Health, h)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
@@ -398,25 +398,25 @@ func TestEndpointHealth(t *testing.T) {
 	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthHalfOpen, Since: now.Add(-time.Minute), Reason: "connection refused"}, health())
 	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now.Add(time.Second), Reason: "410 Gone"})
 	assert.Equal(t, asyncflow.HealthDisabled, health().State)
-	b.patchEndpoint(e.Id, `{"weight":3}`)
+	b.patchEndpoint(e.ID, `{"weight":3}`)
 	assert.Equal(t, asyncflow.HealthDisabled, health().State, "a change of something else says nothing of it")
 
 	_, err := b.db.Exec(t.Context(), `INSERT INTO tenant_acme.endpoint_minutes (endpoint, at, attempts, failures)
-		VALUES ($1, date_trunc('minute', now()), 12, 10), ($1, now() - interval '30 min', 7, 7)`, e.Id)
+		VALUES ($1, date_trunc('minute', now()), 12, 10), ($1, now() - interval '30 min', 7, 7)`, e.ID)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{12, 10}, []int64{health().Attempts, health().Failures})
 	b.call("DELETE", path, "")
 	assert.Equal(t, 404, b.call("POST", path+"/enable", "").status)
 
 	e = b.createEndpoint(`"url":"https://w.example.com/x"`)
-	path = "/v1/endpoints/" + e.Id
+	path = "/v1/endpoints/" + e.ID
 	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now, Reason: "410 Gone"})
 	enabled := read[api.Endpoint](b, 200, b.call("POST", path+"/enable", ""))
 	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, enabled.Health)
 	assert.Equal(t, enabled.Health, health())
 	assert.Equal(t, enabled, read[api.Endpoint](b, 200, b.call("POST", path+"/enable", "")), "to one that is closed it does nothing")
 	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now, Reason: "410 Gone"})
-	moved := b.patchEndpoint(e.Id, `{"url":"https://w2.example.com/x"}`)
+	moved := b.patchEndpoint(e.ID, `{"url":"https://w2.example.com/x"}`)
 	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, moved.Health, "how another URL did says nothing of it")
 	for _, path := range []string{"/v1/endpoints/no/enable", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000001/enable"} {
 		assert.Equal(t, 404, b.call("POST", path, "").status)

@@ -38,7 +38,7 @@ func (c StreamConfig) withDefaults() StreamConfig {
 
 // TaskEvents follows a task: the rows of its journal, and how it stands.
 func (s *Server) TaskEvents(ctx context.Context, r TaskEventsRequestObject) (TaskEventsResponseObject, error) {
-	id, err := asyncflow.ParseTaskID(r.Id)
+	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}

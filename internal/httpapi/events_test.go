@@ -125,7 +125,7 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, 200, a.status)
 	assert.Equal(t, "text/event-stream", a.header.Get("Content-Type"))
 	task := e.task()
-	assert.Equal(t, []any{id, asyncflow.StatusPending, "first", 1}, []any{task.Id, task.Status, task.Stage, task.Attempt})
+	assert.Equal(t, []any{id, asyncflow.StatusPending, "first", 1}, []any{task.ID, task.Status, task.Stage, task.Attempt})
 
 	l, token := b.lease()
 	task = e.task()
@@ -322,12 +322,12 @@ func TestReportsShowTheEndpoint(t *testing.T) {
 	id, path := b.submitOne()
 	report := func(call, body string) {
 		l, _ := b.lease()
-		token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour), Endpoint: made.Id})
+		token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour), Endpoint: made.ID})
 		require.Equal(t, 200, b.callAs(token, "POST", path+call, body).status)
 	}
 	report("/fail", `{"error":"no"}`)
 	report("/complete", "")
-	require.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.Id, "").status)
+	require.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
 	report("/complete", "")
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Len(t, attempts, 3)

@@ -39,7 +39,7 @@ func TestEndpoints(t *testing.T) {
 	b.pipe()
 	made := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
 	require.NoError(t, signing.CheckSecret(made.Secret))
-	a := b.call("GET", "/v1/endpoints/"+made.Id, "")
+	a := b.call("GET", "/v1/endpoints/"+made.ID, "")
 	assert.NotContains(t, string(a.body), made.Secret[6:], "it is shown once")
 	list := read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints?type=pipe", ""))
 	require.Len(t, list.Data, 1)
@@ -54,8 +54,8 @@ func TestEndpoints(t *testing.T) {
 	own := signing.NewSecret()
 	second := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", fmt.Sprintf(`{"type":"pipe","stage":"first","url":"https://w2.example.com/x","secret":%q}`, own)))
 	assert.Equal(t, own, second.Secret)
-	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.Id, "").status)
-	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.Id, "").status)
+	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
+	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
 }
 
 // lease takes the one task that is due, as a dispatcher does.
@@ -75,7 +75,7 @@ func (b *bundle) lease() (asyncflow.Lease, string) {
 func TestCompletion(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1}}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1}}`)).ID
 	path := "/v1/callbacks/" + id
 	l, first := b.lease()
 	assert.Equal(t, id, l.ID.String())
@@ -156,7 +156,7 @@ func TestCompletionElsewhere(t *testing.T) {
 func TestCompletionAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	_, token := b.lease()
 	var wg sync.WaitGroup
 	statuses := make([]int, 50)
@@ -208,7 +208,7 @@ func TestOutcomesAtOnce(t *testing.T) {
 func TestWaitForTheEnd(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	start := time.Now()
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id+"?wait=50ms", ""))
 	assert.Equal(t, asyncflow.StatusPending, task.Status)
@@ -236,7 +236,7 @@ func TestListPages(t *testing.T) {
 	for page := 1; ; page++ {
 		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&limit=3&cursor="+cursor, ""))
 		for _, task := range list.Data {
-			seen[task.Id] = true
+			seen[task.ID] = true
 			assert.Nil(t, task.Context)
 		}
 		if cursor = list.NextCursor; cursor == "" {
@@ -252,7 +252,7 @@ func TestContextIsNotRead(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	context := `{"n":12345678901234567890.10,"s":"<&\u00e9>","z":1,"a":{}}`
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).ID
 	a := b.call("GET", "/v1/tasks/"+id, "")
 	var doc struct{ Context json.RawMessage }
 	require.NoError(t, json.Unmarshal(a.body, &doc))

@@ -40,7 +40,7 @@ func jobOut(j governance.JobStatus) Job {
 }
 
 func nodeOut(n store.Node) Node {
-	out := Node{Id: n.ID, Roles: strings.Split(n.Roles, ","), Version: n.Version, StartedAt: n.Started, SeenAt: n.Seen, State: StateAlive}
+	out := Node{ID: n.ID, Roles: strings.Split(n.Roles, ","), Version: n.Version, StartedAt: n.Started, SeenAt: n.Seen, State: StateAlive}
 	if n.Gone {
 		out.State = StateGone
 	}

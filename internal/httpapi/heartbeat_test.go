@@ -26,7 +26,7 @@ func (b *bundle) rescue() {
 
 func (b *bundle) submitOne() (id, path string) {
 	b.t.Helper()
-	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	return id, "/v1/callbacks/" + id
 }
 

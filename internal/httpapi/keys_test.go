@@ -20,17 +20,17 @@ func TestIdempotencyKey(t *testing.T) {
 	first := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
 	assert.False(t, first.Existing)
 	again := read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
-	assert.Equal(t, []any{first.Id, true, asyncflow.StatusPending}, []any{again.Id, again.Existing, again.Status})
+	assert.Equal(t, []any{first.ID, true, asyncflow.StatusPending}, []any{again.ID, again.Existing, again.Status})
 	b.lease()
 	again = read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
 	assert.Equal(t, asyncflow.StatusRunning, again.Status, "its status is that of the first task now")
-	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+first.Id, ""))
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+first.ID, ""))
 	assert.Equal(t, "order 7", task.Key)
 
 	a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":2},"key":"order 7"}`)
 	assert.Equal(t, 422, a.status)
 	assert.Equal(t, "key", a.problem.Errors[0].Field)
-	assert.Contains(t, a.problem.Detail, first.Id+", which has another context")
+	assert.Contains(t, a.problem.Detail, first.ID+", which has another context")
 
 	b.call("PUT", "/v1/task-types/other", `{"stages":[{"name":"only"}]}`)
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"other","context":{"a":2},"key":"order 7"}`).status, "keys are by type")
@@ -67,8 +67,8 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	}
 	submit := func(header, body string) answer { return submitWith([]string{header}, body) }
 	first := read[api.SubmittedTask](b, 201, submit("h1", `{"type":"pipe","context":1}`))
-	assert.Equal(t, first.Id, read[api.SubmittedTask](b, 200, submit("h1", `{"type":"pipe","context":1}`)).Id)
-	assert.Equal(t, first.Id, read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"h1"}`)).Id, "it is the same thing as key")
+	assert.Equal(t, first.ID, read[api.SubmittedTask](b, 200, submit("h1", `{"type":"pipe","context":1}`)).ID)
+	assert.Equal(t, first.ID, read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"h1"}`)).ID, "it is the same thing as key")
 	a := submit("h1", `{"type":"pipe","context":1,"key":"h2"}`)
 	assert.Equal(t, 400, a.status)
 	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
@@ -99,7 +99,7 @@ func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
 	}
 	b.lease()
 	check(asyncflow.StatusRunning)
-	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+first.Id+"/cancel", "").status)
+	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+first.ID+"/cancel", "").status)
 	check(asyncflow.StatusCancelled)
 }
 
@@ -108,7 +108,7 @@ func TestPriorityForEachStage(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/one", `{"stages":[{"name":"only"}]}`).status)
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).Id
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).ID
 	for body, want := range map[string]string{
 		`"type":"pipe","priority":[60,0]`:   "",
 		`"type":"pipe","priority":[60]`:     "", // the same as 60
@@ -152,13 +152,13 @@ func TestIdempotencyKeyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"one"}`)
 			if assert.Contains(t, []int{200, 201}, a.status, "%s", a.body) {
-				note(read[api.SubmittedTask](b, a.status, a).Id)
+				note(read[api.SubmittedTask](b, a.status, a).ID)
 			}
 		})
 		wg.Go(func() {
 			a := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", `{"tasks":[{"type":"pipe","context":1,"key":"one"},{"type":"pipe","context":1,"key":"one"}]}`))
 			for _, r := range a.Tasks {
-				note(r.Task.Id)
+				note(r.Task.ID)
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func TestIdempotencyKeyExpires(t *testing.T) {
 	}
 	expire()
 	second := read[api.SubmittedTask](b, 201, submit())
-	assert.NotEqual(t, first.Id, second.Id, "its window is over, though governance hasn't been there yet")
+	assert.NotEqual(t, first.ID, second.ID, "its window is over, though governance hasn't been there yet")
 	expire()
 	n, err = b.store.ExpireKeys(t.Context(), "acme")
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestIdempotencyKeysInABatch(t *testing.T) {
 	first := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
 	a := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", fmt.Sprintf(`{"tasks":[
 		{"type":"pipe","context":1,"key":"a"}, {"type":"pipe","context":2,"key":"a"}, {"type":"pipe","context":3,"key":"b"}, {"type":"pipe","context":"%s","key":"c"}, {"type":"pipe","context":4}]}`, "\xff")))
-	assert.Equal(t, []any{first.Id, true}, []any{a.Tasks[0].Task.Id, a.Tasks[0].Task.Existing})
+	assert.Equal(t, []any{first.ID, true}, []any{a.Tasks[0].Task.ID, a.Tasks[0].Task.Existing})
 	assert.Equal(t, []any{422, "tasks[1].key"}, []any{a.Tasks[1].Error.Status, a.Tasks[1].Error.Errors[0].Field})
 	assert.Equal(t, asyncflow.StatusPending, a.Tasks[2].Task.Status)
 	assert.Equal(t, 400, a.Tasks[3].Error.Status)

@@ -60,7 +60,7 @@ func (s *Server) ListOperations(ctx context.Context, _ ListOperationsRequestObje
 
 // GetOperation returns one operation.
 func (s *Server) GetOperation(ctx context.Context, r GetOperationRequestObject) (GetOperationResponseObject, error) {
-	id, err := operationID(r.Id)
+	id, err := operationID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Server) GetOperation(ctx context.Context, r GetOperationRequestObject) 
 
 // StopOperation stops one operation.
 func (s *Server) StopOperation(ctx context.Context, r StopOperationRequestObject) (StopOperationResponseObject, error) {
-	id, err := operationID(r.Id)
+	id, err := operationID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +88,6 @@ func operationID(raw string) (string, error) {
 }
 
 func operationOut(o store.Operation) Operation {
-	return Operation{Id: o.ID, Kind: OperationKind(o.Kind), Type: o.Filter.Type, State: OperationState(o.State), Total: o.Total,
+	return Operation{ID: o.ID, Kind: OperationKind(o.Kind), Type: o.Filter.Type, State: OperationState(o.State), Total: o.Total,
 		Done: o.Done, Skipped: o.Skipped, Pace: float32(o.Pace), Error: o.Error, CreatedAt: o.CreatedAt, FinishedAt: o.FinishedAt}
 }

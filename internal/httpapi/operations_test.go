@@ -17,10 +17,10 @@ import (
 func (b *bundle) carryOn(o api.Operation) api.Operation {
 	b.t.Helper()
 	for {
-		step, err := b.store.StepOperation(b.t.Context(), store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.Id})
+		step, err := b.store.StepOperation(b.t.Context(), store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.ID})
 		require.NoError(b.t, err)
 		if step.Next.IsZero() {
-			return read[api.Operation](b, 200, b.call("GET", "/v1/operations/"+o.Id, ""))
+			return read[api.Operation](b, 200, b.call("GET", "/v1/operations/"+o.ID, ""))
 		}
 	}
 }
@@ -36,11 +36,11 @@ func TestBulkRedrive(t *testing.T) {
 	assert.Equal(t, []any{api.OperationKind("redrive"), "pipe", api.OperationState("running"), int64(2), int64(0), float32(0.1)},
 		[]any{o.Kind, o.Type, o.State, o.Total, o.Done, o.Pace})
 	assert.Zero(t, o.FinishedAt)
-	_, err := b.store.StepOperation(t.Context(), store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.Id})
+	_, err := b.store.StepOperation(t.Context(), store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.ID})
 	require.NoError(t, err)
-	o = read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.Id+"/stop", ""))
+	o = read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", ""))
 	assert.Equal(t, []any{api.OperationState("stopped"), int64(1)}, []any{o.State, o.Done})
-	assert.Equal(t, o, read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.Id+"/stop", "")), "again changes nothing")
+	assert.Equal(t, o, read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", "")), "again changes nothing")
 
 	o = b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe"}`)))
 	assert.Equal(t, []any{api.OperationState("done"), int64(1), int64(1), int64(0)}, []any{o.State, o.Total, o.Done, o.Skipped})

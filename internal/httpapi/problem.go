@@ -96,7 +96,7 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 	if p.Status >= 500 {
 		s.logFailure(c, p.Status, err)
 	}
-	p.RequestId = requestID(c)
+	p.RequestID = requestID(c)
 	switch {
 	case p.Status == http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="asyncflow"`)

@@ -90,11 +90,11 @@ func TestQuotaOfContexts(t *testing.T) {
 	b.quota(`{"context_bytes":20}`)
 	big := `"` + strings.Repeat("x", 30) + `"`
 	failed := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
-	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+failed.Id+"/cancel", "").status)
+	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+failed.ID+"/cancel", "").status)
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v1/tasks", `{"type":"pipe","context":` + big + `}`},
 		{"PUT", "/v1/schedules/nightly", `{"type":"pipe","context":` + big + `,"cron":"@daily"}`},
-		{"POST", "/v1/tasks/" + failed.Id + "/redrive", `{"context":` + big + `}`},
+		{"POST", "/v1/tasks/" + failed.ID + "/redrive", `{"context":` + big + `}`},
 	} {
 		a := b.call(c.method, c.path, c.body)
 		assert.Equal(t, []any{403, "quota_exceeded", "the tenant's quota context_bytes is 20, and the context is 32 bytes"}, []any{a.status, a.problem.Code, a.problem.Detail}, c.path)
@@ -123,15 +123,15 @@ func TestQuotaOfPendingTasks(t *testing.T) {
 	}
 	assert.Equal(t, []int{0, 400, 0, 0, 403, 0}, statuses, "the first ones that there is room for, and the one that is there already")
 	assert.Equal(t, "quota_exceeded", batch.Tasks[4].Error.Code)
-	assert.Equal(t, first.Id, batch.Tasks[5].Task.Id)
+	assert.Equal(t, first.ID, batch.Tasks[5].Task.ID)
 	a := b.call("POST", "/v1/tasks", oneTask)
 	assert.Equal(t, []any{403, "quota_exceeded", "the tenant's quota pending_tasks is 5, and 5 are in use"}, []any{a.status, a.problem.Code, a.problem.Detail})
 	assert.Equal(t, api.ExceededQuota{Name: "pending_tasks", Limit: 5, Used: 5}, a.problem.Quota)
 	again := read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
-	assert.Equal(t, []any{first.Id, true}, []any{again.Id, again.Existing}, "a submit whose answer was lost can be repeated")
+	assert.Equal(t, []any{first.ID, true}, []any{again.ID, again.Existing}, "a submit whose answer was lost can be repeated")
 	assert.Equal(t, 403, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"b"}`).status)
 	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data { // what becomes final makes room
-		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+task.Id+"/cancel", "").status)
+		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+task.ID+"/cancel", "").status)
 	}
 	require.Eventually(t, func() bool { return b.call("POST", "/v1/tasks", oneTask).status == 201 }, patience, 10*time.Millisecond)
 }
@@ -319,7 +319,7 @@ func TestQuotasOfDeliveries(t *testing.T) {
 	} {
 		b.quota(quotas)
 		task := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
-		assert.Equal(t, reason, string(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+task.Id, "")).WaitsFor), quotas)
+		assert.Equal(t, reason, string(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+task.ID, "")).WaitsFor), quotas)
 	}
 }
 

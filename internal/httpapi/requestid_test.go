@@ -66,10 +66,10 @@ func TestRequestID(t *testing.T) {
 		assert.Regexp(t, "^[0-9a-f]{32}$", b.get("/healthz", header, bad).header.Get(header), bad)
 	}
 	a := b.get("/v1/task-types/nope", header, "my-id")
-	assert.Equal(t, "my-id", a.problem.RequestId)
+	assert.Equal(t, "my-id", a.problem.RequestID)
 	a = b.get("/nope")
-	assert.Equal(t, a.header.Get(header), a.problem.RequestId)
-	assert.NotEmpty(t, a.problem.RequestId)
+	assert.Equal(t, a.header.Get(header), a.problem.RequestID)
+	assert.NotEmpty(t, a.problem.RequestID)
 }
 
 // A 5xx is in the log once, with the id that the caller has.
@@ -82,7 +82,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	b.pipe()
 	a, entries := b.ask("panic-1", b.token, "POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com"}`)
 	assert.Equal(t, 500, a.status)
-	assert.Equal(t, "panic-1", a.problem.RequestId)
+	assert.Equal(t, "panic-1", a.problem.RequestID)
 	assert.NotContains(t, string(a.body), "nil pointer")
 	found := log.with("nil pointer")
 	require.Len(t, found, 1, "once")

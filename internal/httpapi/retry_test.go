@@ -41,7 +41,7 @@ func TestRetryIntervals(t *testing.T) {
 		again := read[api.TaskType](b, 200, b.call("PUT", "/v1/task-types/pipe", c.spec))
 		assert.Equal(t, got.Version, again.Version, "%s: the same document changes nothing", name)
 
-		id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":`+c.own+`}`)).Id
+		id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":`+c.own+`}`)).ID
 		_, token := b.lease()
 		before := b.store.Clock.Now()
 		require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/fail", `{"error":"they are <busy>"}`).status, name)

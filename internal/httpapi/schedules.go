@@ -131,7 +131,7 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
 		out.Retry = *stored.Retry
 	}
 	if stored.LastID.Number != 0 {
-		out.LastTaskId = stored.LastID.String()
+		out.LastTaskID = stored.LastID.String()
 	}
 	return out, nil
 }

@@ -2051,12 +2051,12 @@ type DocsResponseObject interface {
 	VisitDocsResponse(ctx *fiber.Ctx) error
 }
 
-type Docs200TexthtmlResponse struct {
+type Docs200TextHTMLResponse struct {
 	Body          io.Reader
 	ContentLength int64
 }
 
-func (response Docs200TexthtmlResponse) VisitDocsResponse(ctx *fiber.Ctx) error {
+func (response Docs200TextHTMLResponse) VisitDocsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "text/html")
 	if response.ContentLength != 0 {
 		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
@@ -2174,12 +2174,12 @@ type OpenapiResponseObject interface {
 	VisitOpenapiResponse(ctx *fiber.Ctx) error
 }
 
-type Openapi200ApplicationyamlResponse struct {
+type Openapi200ApplicationYamlResponse struct {
 	Body          io.Reader
 	ContentLength int64
 }
 
-func (response Openapi200ApplicationyamlResponse) VisitOpenapiResponse(ctx *fiber.Ctx) error {
+func (response Openapi200ApplicationYamlResponse) VisitOpenapiResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/yaml")
 	if response.ContentLength != 0 {
 		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
@@ -2376,7 +2376,7 @@ func (response ListOperatorAuditdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type HeartbeatRequestObject struct {
-	Id TaskID `json:"id"`
+	ID TaskID `json:"id"`
 }
 
 type HeartbeatResponseObject interface {
@@ -2405,7 +2405,7 @@ func (response HeartbeatdefaultApplicationProblemPlusJSONResponse) VisitHeartbea
 }
 
 type ReportProgressRequestObject struct {
-	Id   TaskID `json:"id"`
+	ID   TaskID `json:"id"`
 	Body *ReportProgressJSONRequestBody
 }
 
@@ -2493,7 +2493,7 @@ func (response CreateEndpointdefaultApplicationProblemPlusJSONResponse) VisitCre
 }
 
 type DeleteEndpointRequestObject struct {
-	Id string `json:"id"`
+	ID string `json:"id"`
 }
 
 type DeleteEndpointResponseObject interface {
@@ -2521,7 +2521,7 @@ func (response DeleteEndpointdefaultApplicationProblemPlusJSONResponse) VisitDel
 }
 
 type GetEndpointRequestObject struct {
-	Id string `json:"id"`
+	ID string `json:"id"`
 }
 
 type GetEndpointResponseObject interface {
@@ -2550,7 +2550,7 @@ func (response GetEndpointdefaultApplicationProblemPlusJSONResponse) VisitGetEnd
 }
 
 type UpdateEndpointRequestObject struct {
-	Id   string `json:"id"`
+	ID   string `json:"id"`
 	Body *UpdateEndpointJSONRequestBody
 }
 
@@ -2580,7 +2580,7 @@ func (response UpdateEndpointdefaultApplicationProblemPlusJSONResponse) VisitUpd
 }
 
 type EnableEndpointRequestObject struct {
-	Id string `json:"id"`
+	ID string `json:"id"`
 }
 
 type EnableEndpointResponseObject interface {
@@ -2609,7 +2609,7 @@ func (response EnableEndpointdefaultApplicationProblemPlusJSONResponse) VisitEna
 }
 
 type RotateEndpointSecretRequestObject struct {
-	Id   string `json:"id"`
+	ID   string `json:"id"`
 	Body *RotateEndpointSecretJSONRequestBody
 }
 
@@ -2639,7 +2639,7 @@ func (response RotateEndpointSecretdefaultApplicationProblemPlusJSONResponse) Vi
 }
 
 type VerifyEndpointRequestObject struct {
-	Id string `json:"id"`
+	ID string `json:"id"`
 }
 
 type VerifyEndpointResponseObject interface {
@@ -2724,7 +2724,7 @@ func (response ListOperationsdefaultApplicationProblemPlusJSONResponse) VisitLis
 }
 
 type GetOperationRequestObject struct {
-	Id OperationID `json:"id"`
+	ID OperationID `json:"id"`
 }
 
 type GetOperationResponseObject interface {
@@ -2753,7 +2753,7 @@ func (response GetOperationdefaultApplicationProblemPlusJSONResponse) VisitGetOp
 }
 
 type StopOperationRequestObject struct {
-	Id OperationID `json:"id"`
+	ID OperationID `json:"id"`
 }
 
 type StopOperationResponseObject interface {
@@ -3371,7 +3371,7 @@ func (response RedriveTasksdefaultApplicationProblemPlusJSONResponse) VisitRedri
 }
 
 type GetTaskRequestObject struct {
-	Id     TaskID `json:"id"`
+	ID     TaskID `json:"id"`
 	Params GetTaskParams
 }
 
@@ -3401,7 +3401,7 @@ func (response GetTaskdefaultApplicationProblemPlusJSONResponse) VisitGetTaskRes
 }
 
 type PatchTaskRequestObject struct {
-	Id   TaskID `json:"id"`
+	ID   TaskID `json:"id"`
 	Body *PatchTaskJSONRequestBody
 }
 
@@ -3431,7 +3431,7 @@ func (response PatchTaskdefaultApplicationProblemPlusJSONResponse) VisitPatchTas
 }
 
 type ListAttemptsRequestObject struct {
-	Id TaskID `json:"id"`
+	ID TaskID `json:"id"`
 }
 
 type ListAttemptsResponseObject interface {
@@ -3460,7 +3460,7 @@ func (response ListAttemptsdefaultApplicationProblemPlusJSONResponse) VisitListA
 }
 
 type CancelTaskRequestObject struct {
-	Id   TaskID `json:"id"`
+	ID   TaskID `json:"id"`
 	Body *CancelTaskJSONRequestBody
 }
 
@@ -3490,7 +3490,7 @@ func (response CancelTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelT
 }
 
 type TaskEventsRequestObject struct {
-	Id     TaskID `json:"id"`
+	ID     TaskID `json:"id"`
 	Params TaskEventsParams
 }
 
@@ -3498,12 +3498,12 @@ type TaskEventsResponseObject interface {
 	VisitTaskEventsResponse(ctx *fiber.Ctx) error
 }
 
-type TaskEvents200TexteventStreamResponse struct {
+type TaskEvents200TextEventStreamResponse struct {
 	Body          io.Reader
 	ContentLength int64
 }
 
-func (response TaskEvents200TexteventStreamResponse) VisitTaskEventsResponse(ctx *fiber.Ctx) error {
+func (response TaskEvents200TextEventStreamResponse) VisitTaskEventsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "text/event-stream")
 	if response.ContentLength != 0 {
 		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
@@ -3549,7 +3549,7 @@ func (response TaskEventsdefaultApplicationProblemPlusJSONResponse) VisitTaskEve
 }
 
 type RedriveTaskRequestObject struct {
-	Id   TaskID `json:"id"`
+	ID   TaskID `json:"id"`
 	Body *RedriveTaskJSONRequestBody
 }
 
@@ -4241,7 +4241,7 @@ func (sh *strictHandler) ListOperatorAudit(ctx *fiber.Ctx, params ListOperatorAu
 func (sh *strictHandler) Heartbeat(ctx *fiber.Ctx, id TaskID) error {
 	var request HeartbeatRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.Heartbeat(ctx.UserContext(), request.(HeartbeatRequestObject))
@@ -4268,7 +4268,7 @@ func (sh *strictHandler) Heartbeat(ctx *fiber.Ctx, id TaskID) error {
 func (sh *strictHandler) ReportProgress(ctx *fiber.Ctx, id TaskID) error {
 	var request ReportProgressRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	var body ReportProgressJSONRequestBody
 	var err error
@@ -4375,7 +4375,7 @@ func (sh *strictHandler) CreateEndpoint(ctx *fiber.Ctx) error {
 func (sh *strictHandler) DeleteEndpoint(ctx *fiber.Ctx, id string) error {
 	var request DeleteEndpointRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.DeleteEndpoint(ctx.UserContext(), request.(DeleteEndpointRequestObject))
@@ -4402,7 +4402,7 @@ func (sh *strictHandler) DeleteEndpoint(ctx *fiber.Ctx, id string) error {
 func (sh *strictHandler) GetEndpoint(ctx *fiber.Ctx, id string) error {
 	var request GetEndpointRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.GetEndpoint(ctx.UserContext(), request.(GetEndpointRequestObject))
@@ -4429,7 +4429,7 @@ func (sh *strictHandler) GetEndpoint(ctx *fiber.Ctx, id string) error {
 func (sh *strictHandler) UpdateEndpoint(ctx *fiber.Ctx, id string) error {
 	var request UpdateEndpointRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	var body UpdateEndpointJSONRequestBody
 	var err error
@@ -4470,7 +4470,7 @@ func (sh *strictHandler) UpdateEndpoint(ctx *fiber.Ctx, id string) error {
 func (sh *strictHandler) EnableEndpoint(ctx *fiber.Ctx, id string) error {
 	var request EnableEndpointRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.EnableEndpoint(ctx.UserContext(), request.(EnableEndpointRequestObject))
@@ -4497,7 +4497,7 @@ func (sh *strictHandler) EnableEndpoint(ctx *fiber.Ctx, id string) error {
 func (sh *strictHandler) RotateEndpointSecret(ctx *fiber.Ctx, id string) error {
 	var request RotateEndpointSecretRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	var body RotateEndpointSecretJSONRequestBody
 	var err error
@@ -4541,7 +4541,7 @@ func (sh *strictHandler) RotateEndpointSecret(ctx *fiber.Ctx, id string) error {
 func (sh *strictHandler) VerifyEndpoint(ctx *fiber.Ctx, id string) error {
 	var request VerifyEndpointRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.VerifyEndpoint(ctx.UserContext(), request.(VerifyEndpointRequestObject))
@@ -4618,7 +4618,7 @@ func (sh *strictHandler) ListOperations(ctx *fiber.Ctx) error {
 func (sh *strictHandler) GetOperation(ctx *fiber.Ctx, id OperationID) error {
 	var request GetOperationRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.GetOperation(ctx.UserContext(), request.(GetOperationRequestObject))
@@ -4645,7 +4645,7 @@ func (sh *strictHandler) GetOperation(ctx *fiber.Ctx, id OperationID) error {
 func (sh *strictHandler) StopOperation(ctx *fiber.Ctx, id OperationID) error {
 	var request StopOperationRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.StopOperation(ctx.UserContext(), request.(StopOperationRequestObject))
@@ -5281,7 +5281,7 @@ func (sh *strictHandler) RedriveTasks(ctx *fiber.Ctx) error {
 func (sh *strictHandler) GetTask(ctx *fiber.Ctx, id TaskID, params GetTaskParams) error {
 	var request GetTaskRequestObject
 
-	request.Id = id
+	request.ID = id
 	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
@@ -5309,7 +5309,7 @@ func (sh *strictHandler) GetTask(ctx *fiber.Ctx, id TaskID, params GetTaskParams
 func (sh *strictHandler) PatchTask(ctx *fiber.Ctx, id TaskID) error {
 	var request PatchTaskRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	var body PatchTaskJSONRequestBody
 	var err error
@@ -5350,7 +5350,7 @@ func (sh *strictHandler) PatchTask(ctx *fiber.Ctx, id TaskID) error {
 func (sh *strictHandler) ListAttempts(ctx *fiber.Ctx, id TaskID) error {
 	var request ListAttemptsRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListAttempts(ctx.UserContext(), request.(ListAttemptsRequestObject))
@@ -5377,7 +5377,7 @@ func (sh *strictHandler) ListAttempts(ctx *fiber.Ctx, id TaskID) error {
 func (sh *strictHandler) CancelTask(ctx *fiber.Ctx, id TaskID) error {
 	var request CancelTaskRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	var body CancelTaskJSONRequestBody
 	var err error
@@ -5421,7 +5421,7 @@ func (sh *strictHandler) CancelTask(ctx *fiber.Ctx, id TaskID) error {
 func (sh *strictHandler) TaskEvents(ctx *fiber.Ctx, id TaskID, params TaskEventsParams) error {
 	var request TaskEventsRequestObject
 
-	request.Id = id
+	request.ID = id
 	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
@@ -5449,7 +5449,7 @@ func (sh *strictHandler) TaskEvents(ctx *fiber.Ctx, id TaskID, params TaskEvents
 func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
 	var request RedriveTaskRequestObject
 
-	request.Id = id
+	request.ID = id
 
 	var body RedriveTaskJSONRequestBody
 	var err error

@@ -201,7 +201,7 @@ func taskIn(t *NewTask) asyncflow.NewTask {
 
 // submittedOut is what the API tells of a task that was accepted.
 func submittedOut(r store.Submitted) SubmittedTask {
-	return SubmittedTask{Id: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime, Existing: r.Existing}
+	return SubmittedTask{ID: r.ID.String(), Type: r.ID.Type, Stage: r.Stage, Status: r.Status, OrderTime: r.OrderTime, Existing: r.Existing}
 }
 
 // submittedLine returns the answer to a single submit.

@@ -15,7 +15,7 @@ import (
 
 // GetTask returns a task, when it is final or after the wait that was asked for.
 func (s *Server) GetTask(ctx context.Context, r GetTaskRequestObject) (GetTaskResponseObject, error) {
-	id, err := asyncflow.ParseTaskID(r.Id)
+	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func readCursor(cursor string) (int64, error) {
 
 // CancelTask ends a task that is not final.
 func (s *Server) CancelTask(ctx context.Context, r CancelTaskRequestObject) (CancelTaskResponseObject, error) {
-	id, err := asyncflow.ParseTaskID(r.Id)
+	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s *Server) CancelTask(ctx context.Context, r CancelTaskRequestObject) (Can
 
 // PatchTask changes when a task runs that is pending or waiting.
 func (s *Server) PatchTask(ctx context.Context, r PatchTaskRequestObject) (PatchTaskResponseObject, error) {
-	id, err := asyncflow.ParseTaskID(r.Id)
+	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func patchIn(in TaskPatch, now time.Time) (asyncflow.Patch, error) {
 
 // RedriveTask sets a failed or cancelled task going again.
 func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (RedriveTaskResponseObject, error) {
-	id, err := asyncflow.ParseTaskID(r.Id)
+	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (s *Server) RedriveTask(ctx context.Context, r RedriveTaskRequestObject) (R
 
 // ListAttempts returns the journal of a task.
 func (s *Server) ListAttempts(ctx context.Context, r ListAttemptsRequestObject) (ListAttemptsResponseObject, error) {
-	id, err := asyncflow.ParseTaskID(r.Id)
+	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func attemptOut(a store.Attempt) Attempt {
 }
 
 func (s *Server) taskOut(tenant string, t store.Task) Task {
-	out := Task{Id: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
+	out := Task{ID: t.ID.String(), Type: t.ID.Type, Status: t.Status, Stage: t.Stage, Attempt: t.Attempt,
 		MaxAttempts: s.maxAttempts(tenant, t), Priority: t.Options.Priority, Key: t.Options.Key, FlowKey: t.Options.FlowKey, WaitsFor: TaskWaitsFor(t.WaitsFor),
 		OrderTime: t.OrderTime, Deadline: t.Deadline, Error: t.Error, CreatedAt: t.CreatedAt, FinishedAt: t.FinishedAt,
 		Context: t.Context, Result: t.Result}
