@@ -11,8 +11,13 @@ import (
 // start takes over tasks of a type that were leased, for which room was reserved: it has
 // their attempts begun. The room is given back when the tasks are settled.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
+	defer d.underway.add(t.Key(), -len(leases))
 	d.load.begin(t.Key(), leases)
 	t = d.latest(t, leases)
+	if why := stopped(t); why != "" && len(leases) > 0 {
+		d.giveBack(t, leases, why)
+		return
+	}
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
@@ -41,6 +46,17 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	}
 }
 
+// stopped returns why nothing of a type is to be sent; "": it may be.
+func stopped(t *store.Type) string {
+	switch {
+	case t.Suspended():
+		return "the tenant is suspended"
+	case t.Paused():
+		return "the task type is paused"
+	}
+	return ""
+}
+
 // place returns the endpoint of a leased task: the one that the lease is for, or another
 // of the stage's by their weights; or what holds it back, and why in words.
 func place(t *store.Type, l asyncflow.Lease, now time.Time) (e *asyncflow.Endpoint, held asyncflow.WaitReason, why string) {
@@ -60,15 +76,12 @@ func place(t *store.Type, l asyncflow.Lease, now time.Time) (e *asyncflow.Endpoi
 // attempt sends leased tasks of a stage to an endpoint, in one request, and settles what
 // came of each.
 func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
-	switch {
-	case d.stopping.Err() != nil:
-		d.giveBack(t, leases, "the node is stopping")
-		return
-	case t.Suspended(): // since the lease began
-		d.giveBack(t, leases, "the tenant is suspended")
-		return
-	case t.Paused(): // since the lease began
-		d.giveBack(t, leases, "the task type is paused")
+	why := stopped(d.current(t)) // since the lease began
+	if d.stopping.Err() != nil {
+		why = "the node is stopping"
+	}
+	if why != "" {
+		d.giveBack(t, leases, why)
 		return
 	}
 	deliveries := d.deliveries(t, e, leases)

@@ -53,6 +53,7 @@ type Dispatcher struct {
 
 	attempts  sync.WaitGroup // leased tasks that are not settled yet
 	held      *held          // how many they are, by type
+	underway  *underway
 	load      *load
 	chores    chores
 	crew      crew
@@ -80,7 +81,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{cfg: cfg, store: s, sender: sender, log: cfg.Log,
-		agenda: newAgenda(s.Clock.Now), held: newHeld(), load: newLoad(cfg.ContextBytes), holding: newHolding(),
+		agenda: newAgenda(s.Clock.Now), held: newHeld(), underway: newUnderway(), load: newLoad(cfg.ContextBytes), holding: newHolding(),
 		crowd: crowd{endpoints: map[string]int{}}, gathering: gathering{open: map[string]*batch{}},
 		rates:    newRates(s.Dispatchers, s.Joining),
 		patients: patients{inRow: map[string]int{}, changing: map[string]bool{}}}
@@ -298,13 +299,7 @@ func (d *Dispatcher) roomOf(t *store.Type, now time.Time, taken, ended int) (roo
 // latest returns the type as it is now: another node may have registered an endpoint
 // this second.
 func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type {
-	current := func() *store.Type {
-		if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
-			return now
-		}
-		return t
-	}
-	now := current()
+	now := d.current(t)
 	for _, l := range leases {
 		if now.Serves(l.Stage) {
 			continue
@@ -313,7 +308,7 @@ func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type
 			d.stopping.Err() == nil {
 			d.log.Warn("can't refresh the catalog", "error", err)
 		}
-		return current()
+		return d.current(t)
 	}
 	return now
 }

@@ -84,8 +84,10 @@ type node struct {
 	load     func() int // bytes
 	soonRoom func(*store.Type, int) bool
 	waiting  func() int
-	halt     func() // stop the dispatcher, and wait until it has
-	stop     func() // stop all of it
+	// quiescing is how many pauses wait for leases.
+	quiescing func() int
+	halt      func() // stop the dispatcher, and wait until it has
+	stop      func() // stop all of it
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
@@ -111,7 +113,7 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, halt: halt, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, quiescing: d.Quiescing, halt: halt, stop: sync.OnceFunc(func() {
 		halt()
 		stopStore()
 		running.Wait()

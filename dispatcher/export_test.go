@@ -28,3 +28,10 @@ func (d *Dispatcher) SoonRoom(t *store.Type, n int) bool {
 
 // Waiting returns how many batches of new tasks wait to be handed over.
 func (d *Dispatcher) Waiting() int { return int(d.waiting.Load()) }
+
+// Quiescing returns how many calls wait for the leases under way of a type.
+func (d *Dispatcher) Quiescing() int {
+	d.underway.mu.Lock()
+	defer d.underway.mu.Unlock()
+	return d.underway.waiting
+}

@@ -38,6 +38,7 @@ func (d *Dispatcher) unreserve(t *store.Type, n int) {
 func (d *Dispatcher) occupy(t *store.Type, n int) {
 	d.attempts.Add(n)
 	d.held.add(t.Key(), n)
+	d.underway.add(t.Key(), n)
 	d.charge(t.Tenant, n)
 }
 
@@ -45,6 +46,7 @@ func (d *Dispatcher) occupy(t *store.Type, n int) {
 func (d *Dispatcher) vacate(t *store.Type, n int) {
 	d.charge(t.Tenant, -n)
 	d.held.add(t.Key(), -n)
+	d.underway.add(t.Key(), -n)
 	d.slots.give(n)
 	d.attempts.Add(-n)
 }
@@ -106,6 +108,7 @@ func (d *Dispatcher) waitFor(look func(patient bool) (wait bool)) {
 func (d *Dispatcher) tryReserve(t *store.Type, n int, since time.Time, patient bool) (room int, wait bool) {
 	d.door.mu.Lock()
 	defer d.door.mu.Unlock()
+	t = d.current(t) // it may have been paused while the batch waited
 	if room, wait = d.handoffRoom(t, n, since); wait && patient {
 		return 0, true
 	}
@@ -122,6 +125,7 @@ func (d *Dispatcher) tryReserve(t *store.Type, n int, since time.Time, patient b
 func (d *Dispatcher) Keep(t *store.Type, n int) int {
 	d.door.mu.Lock()
 	defer d.door.mu.Unlock()
+	t = d.current(t)
 	room := d.keepRoom(t, n)
 	if room < n { // the others of the batch are before whatever comes next
 		d.agenda.filling(t.Key())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // While a type is paused what runs is finished, what is submitted is kept, and no node
@@ -76,4 +77,84 @@ func TestRamp(t *testing.T) {
 	assert.Less(t, time.Since(begun), ramp/2, "but they come")
 	close(finish)
 	n.await(t, tasks, asyncflow.StatusSucceeded)
+}
+
+// pauseDuringALease pauses the type while a lease of it is under way that began before: it
+// waits for a lock of the table. It returns when the pause is answered.
+func (b *bundle) pauseDuringALease(n *node, unlock func()) {
+	b.t.Helper()
+	b.waitsForLock()
+	paused := make(chan error, 1)
+	go func() {
+		_, err := n.Pause(b.t.Context(), tenant, "pipe", "")
+		paused <- err
+	}()
+	var err error
+	answered := false
+	require.Eventually(b.t, func() bool {
+		select {
+		case err = <-paused:
+			answered = true
+		default:
+		}
+		return answered || n.quiescing() > 0
+	}, patience, time.Millisecond)
+	if answered { // the lease has been given up, as the machine is that slow
+		require.Zero(b.t, b.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`), "answered while a lease is under way")
+	}
+	unlock()
+	if !answered {
+		err = <-paused
+	}
+	require.NoError(b.t, err)
+}
+
+// Once a pause is answered, the node that has answered it leases nothing any more: a lease that
+// was under way is waited for, and what it has taken goes back unsent.
+func TestPauseDuringALease(t *testing.T) {
+	for _, table := range []string{ready, lease} {
+		t.Run(table, func(t *testing.T) {
+			b := setup(t)
+			submitter, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "submitter"})
+			require.NoError(t, err)
+			t.Cleanup(submitter.Close)
+			before := (&node{Store: submitter}).submit(t, 3)
+			unlock := b.lock(table)
+			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+				assert.Fail(t, "handed out after the pause was answered")
+				return done
+			})
+			b.pauseDuringALease(n, unlock)
+			after := n.submit(t, 3)
+			for _, r := range after {
+				task, err := n.Task(t.Context(), tenant, r.ID)
+				require.NoError(t, err)
+				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused}, []any{task.Status, task.WaitsFor})
+			}
+			require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+			for _, r := range append(before, after...) {
+				task, err := n.Task(t.Context(), tenant, r.ID)
+				require.NoError(t, err)
+				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused}, []any{task.Status, task.WaitsFor})
+			}
+			n.stop()
+		})
+	}
+}
+
+// So it is where no endpoint is there: the tasks don't wait for one, but for the resume.
+func TestPauseDuringALeaseWithoutAnEndpoint(t *testing.T) {
+	b := setup(t)
+	submitter, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "submitter"})
+	require.NoError(t, err)
+	t.Cleanup(submitter.Close)
+	require.NoError(t, submitter.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
+	tasks := (&node{Store: submitter}).submit(t, 1)
+	unlock := b.lock(lease)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	b.pauseDuringALease(n, unlock)
+	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+	task, err := n.Task(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.WaitPaused, task.WaitsFor)
 }

@@ -297,6 +297,7 @@ type dying struct{}
 func (dying) Await(*store.Type, func() int, time.Time)      {}
 func (dying) Keep(_ *store.Type, n int) int                 { return n }
 func (dying) MayLinger(int) bool                            { return true }
+func (dying) Quiesce(context.Context, store.TypeKey)        {}
 func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
 func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
 func (dying) Resume(*store.Type, int, []asyncflow.Lease)    {}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"time"
@@ -26,11 +27,30 @@ type Receiver interface {
 	// MayLinger tells whether so many attempts that have ended may wait to be written down
 	// with more: others are under way, and there are plenty of slots, which these take, too.
 	MayLinger(ended int) bool
+	// Quiesce waits for the leases of a type that are under way, once it is paused; not
+	// longer than ctx lasts.
+	Quiesce(ctx context.Context, key TypeKey)
 	// Receive hands over what was leased in room that was reserved, durably. What is left of
 	// the room is free again.
 	Receive(t *Type, room int, leases []asyncflow.Lease)
 	// Resume is Receive for room that was kept.
 	Resume(t *Type, room int, leases []asyncflow.Lease)
+}
+
+// quiesceTime bounds the wait for leases of a type that was paused.
+const quiesceTime = 10 * time.Second
+
+// quiesce waits for the leases of some types that are under way on this node, and began before
+// they were paused: whatever is submitted from now on is not handed out here.
+func (s *Store) quiesce(ctx context.Context, keys ...TypeKey) {
+	if s.receiver == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, quiesceTime)
+	defer cancel()
+	for _, key := range keys {
+		s.receiver.Quiesce(ctx, key)
+	}
 }
 
 // HandTo names who takes tasks over. Call it before tasks are submitted.

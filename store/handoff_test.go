@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
 	"testing"
@@ -36,6 +37,8 @@ func (d *dying) Reserve(_ *store.Type, n int, _ time.Time) int {
 }
 
 func (*dying) MayLinger(int) bool { return true }
+
+func (*dying) Quiesce(context.Context, store.TypeKey) {}
 
 func (*dying) Await(*store.Type, func() int, time.Time) {}
 

@@ -45,13 +45,15 @@ func splitKeyed(items []*submitItem) (plain, keyed []*submitItem) {
 	return slices.DeleteFunc(items, func(item *submitItem) bool { return item.key != nil }), keyed
 }
 
-// claimKeysSQL takes those keys that stand for no task, or for none any more. The
-// rows come sorted by key, so that two batches wait for each other in one order.
+// claimKeysSQL takes those keys that stand for no task, or for none any more: their windows are
+// over, or their tasks were dropped with their roll, as the retention was lowered; $7 is the
+// least number that is kept. The rows come sorted by key, so that two batches wait for each
+// other in one order.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
 ON CONFLICT (type, key) DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
-WHERE k.expires_at <= $6`
+WHERE k.expires_at <= $6 OR k.id < $7`
 
 // holdersSQL tells which tasks keys stand for.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
@@ -191,7 +193,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now
 	holders := make(map[string]holder, len(first))
 	b := &pgx.Batch{}
 	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
-	b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now)
+	b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, asyncflow.NewTaskID(t.Name, t.First, 0).Number)
 	b.Queue(t.tables.at(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var name string
@@ -206,14 +208,21 @@ func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now
 	return holders, tx.SendBatch(ctx, b).Close()
 }
 
-// readExisting fills in where those tasks stand that were there before.
-func (s *Store) readExisting(ctx context.Context, tenant string, results []Submitted) {
+// readExisting fills in where those tasks stand that were there before. One whose task was
+// dropped with its roll, which this node has just learned, is submitted after all.
+func (s *Store) readExisting(ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []Submitted) {
 	for i := range results {
 		r := &results[i]
 		if !r.Existing || r.Err != nil {
 			continue
 		}
 		task, err := s.Task(ctx, tenant, r.ID)
+		if t, missing := s.Catalog.Type(tenant, r.ID.Type); asyncflow.CodeOf(err) == asyncflow.CodeNotFound && missing == nil && r.ID.Position() < t.First {
+			again := make([]Submitted, 1)
+			s.submit(ctx, tenant, tasks[i:i+1], again)
+			*r = again[0]
+			continue
+		}
 		r.Stage, r.Status, r.OrderTime, r.Err = task.Stage, task.Status, task.OrderTime, err
 	}
 }

@@ -41,10 +41,21 @@ func (p PauseState) Room(full int, now time.Time) int {
 }
 
 // Pause has nothing of a task type leased any more, and returns it. One that is paused
-// already keeps its time and reason.
+// already keeps its time and reason. When it returns, this node begins no lease and no
+// delivery of the type; others hear of it within about a second.
 func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
-	return s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
+	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
+	if err != nil {
+		return t, err
+	}
+	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() { // it couldn't be read again
+		if err := s.Catalog.Refresh(ctx); err != nil {
+			return t, err
+		}
+	}
+	s.quiesce(ctx, TypeKey{tenant, name})
+	return t, nil
 }
 
 // Resume has a paused task type leased again, from little to all over the time of the

@@ -91,7 +91,7 @@ func (s *Store) submit(ctx context.Context, tenant string, tasks []asyncflow.New
 	}
 	done.Wait()
 	s.countSubmitted(tenant, byType, results)
-	s.readExisting(ctx, tenant, results)
+	s.readExisting(ctx, tenant, tasks, results)
 }
 
 // newItems gives the tasks of one type their ids and places.

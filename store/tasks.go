@@ -70,6 +70,9 @@ func (s *Store) task(ctx context.Context, tenant string, id asyncflow.TaskID) (t
 		return Task{}, err
 	}
 	err = s.following(ctx, t, func(t *Type) error {
+		if id.Position() < t.First { // its roll was dropped a moment ago
+			return unknownTask(id)
+		}
 		rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
 		if err != nil {
 			return err

@@ -2516,8 +2516,9 @@ type ClientInterface interface {
 
 	// PauseTaskTypeWithBody Pause a task type
 	//
-	// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
-	// submits go on. A type that is paused already stays so.
+	// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
+	// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
+	// already stays so.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2526,8 +2527,9 @@ type ClientInterface interface {
 
 	// PauseTaskType Pause a task type
 	//
-	// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
-	// submits go on. A type that is paused already stays so.
+	// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
+	// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
+	// already stays so.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3731,8 +3733,9 @@ func (c *Client) PutTaskType(ctx context.Context, pType Type, params *PutTaskTyp
 
 // PauseTaskTypeWithBody Pause a task type
 //
-// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
-// submits go on. A type that is paused already stays so.
+// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
+// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
+// already stays so.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3751,8 +3754,9 @@ func (c *Client) PauseTaskTypeWithBody(ctx context.Context, pType Type, contentT
 
 // PauseTaskType Pause a task type
 //
-// Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
-// submits go on. A type that is paused already stays so.
+// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
+// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
+// already stays so.
 //
 // Takes a body of the `application/json` content type.
 //

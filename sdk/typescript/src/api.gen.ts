@@ -70,8 +70,9 @@ export interface paths {
         put?: never;
         /**
          * Pause a task type
-         * @description Nothing of it is leased any more; on other nodes within about a second. Attempts under way are finished, and
-         *     submits go on. A type that is paused already stays so.
+         * @description Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
+         *     leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
+         *     already stays so.
          */
         post: operations["pauseTaskType"];
         delete?: never;
