@@ -15,3 +15,10 @@ func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
 	encoded, _ = encode(submittedOut(r))
 	return submittedLine(&r), encoded
 }
+
+// BodyMemory returns how much memory is lent for the bodies of requests, in bytes.
+func (s *Server) BodyMemory() int {
+	s.bodies.mu.Lock()
+	defer s.bodies.mu.Unlock()
+	return s.bodies.used
+}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // heap returns the bytes of the heap that are in use.
@@ -43,7 +43,7 @@ func (b *bundle) begin(call apiCall, length, sent int) net.Conn {
 // nothing for a call, a scope or a token that may have no such body.
 func TestMemoryOfAnnouncedBodies(t *testing.T) {
 	const announced, sent, each = 16 << 20, 100 << 10, 60
-	b := setupOn(t, noStore, func(c *httpapi.Config) { c.MaxBody = announced })
+	b := setupOn(t, func(*store.Config) {}, func(c *httpapi.Config) { c.MaxBody = announced })
 	b.pipe()
 	b.submitOne()
 	lease, completion := b.lease()
@@ -51,7 +51,6 @@ func TestMemoryOfAnnouncedBodies(t *testing.T) {
 	callback := "/v1/callbacks/" + lease.ID.String()
 	before := heap()
 	for _, call := range []apiCall{
-		{"POST", "/v1/tasks/batch", b.token}, // it may have such a body
 		{"POST", "/v1/tasks/batch", b.newToken("acme", auth.ScopeRead)},
 		{"POST", "/v1/tasks/batch", ""},
 		{"POST", "/v1/tasks", b.token},
@@ -59,13 +58,15 @@ func TestMemoryOfAnnouncedBodies(t *testing.T) {
 		{"POST", callback + "/complete", completion},
 		{"POST", callback + "/complete", expired},
 		{"POST", callback + "/heartbeat", completion},
+		{"POST", "/v1/tasks/batch", b.token}, // it may have such a body
 	} {
 		for range each {
 			c := b.begin(call, announced, 8<<10)
 			go io.Copy(c, io.LimitReader(spaces{}, sent)) // the server may close before
 		}
 	}
-	require.Equal(t, 200, b.call("GET", "/v1/task-types/pipe", "").status)
+	const grown = 128 << 10 // for what was sent
+	require.Eventually(t, func() bool { return b.server.BodyMemory() == each*grown }, patience, time.Millisecond)
 	const most = 8*each*64<<10 + each*4*sent // what each connection costs, and what was sent
 	require.Less(t, heap()-before, most, "in bytes; %d were announced", 8*each*announced)
 }
@@ -83,29 +84,26 @@ func TestSharesOfBodyMemory(t *testing.T) {
 	b.pipe()
 	other := b.newToken("other", auth.ScopeSubmit, auth.ScopeManage)
 	require.Equal(t, 201, b.callAs(other, "PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`).status)
-	hold := func(token string) (held []net.Conn) { // as many bodies as there is memory for, each less its last byte
-		for range share / body {
+	hold := func(token string, n int) (held []net.Conn) { // bodies, each less its last byte
+		for range n {
 			held = append(held, b.begin(apiCall{"POST", "/v1/tasks/batch", token}, body, body-1))
 		}
 		return held
 	}
 	large := `{"tasks":[` + strings.Repeat(" ", body-100) + `{"type":"pipe","context":1}]}`
-	refused := func(token string) (a answer) {
-		require.Eventually(t, func() bool { // once the bodies above have come
-			a = b.callAs(token, "POST", "/v1/tasks/batch", large)
-			return a.status != 201
-		}, patience, time.Millisecond)
-		return a
+	refused := func(token string, inUse int) answer {
+		require.Eventually(t, func() bool { return b.server.BodyMemory() == inUse }, patience, time.Millisecond)
+		return b.callAs(token, "POST", "/v1/tasks/batch", large)
 	}
 	require.Equal(t, 201, b.call("POST", "/v1/tasks/batch", large).status)
-	held := hold(b.token)
-	a := refused(b.token)
+	held := hold(b.token, share/body)
+	a := refused(b.token, share)
 	assert.Equal(t, []any{429, "rate_limited", "1"}, []any{a.status, a.problem.Code, a.header.Get("Retry-After")}, "%s", a.body)
 	assert.Contains(t, a.problem.Detail, "the limit of one tenant on this node is 4194304 bytes")
 	require.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status, "a small body needs none of it")
 	require.Equal(t, 201, b.callAs(other, "POST", "/v1/tasks/batch", large).status, "another tenant has its own share")
-	hold(other)
-	a = refused(other)
+	hold(other, share/body-1)
+	a = refused(other, 2*share-body)
 	assert.Equal(t, []any{503, "unavailable", "1"}, []any{a.status, a.problem.Code, a.header.Get("Retry-After")}, "%s", a.body)
 	assert.Contains(t, a.problem.Detail, "the limit of this node is 7340032 bytes")
 	for _, c := range held {
@@ -136,20 +134,10 @@ func TestSharesOfStreams(t *testing.T) {
 		e, _ := b.follow(t.Context(), b.token, id, "")
 		e.task()
 	}
-	wait := func(token, id string) *http.Response { // asks, and doesn't wait for the answer
-		req, err := http.NewRequestWithContext(t.Context(), "GET", b.url+"/v1/tasks/"+id+"?wait=60s", http.NoBody)
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "Bearer "+token)
-		go func() {
-			if resp, err := http.DefaultClient.Do(req); err == nil {
-				resp.Body.Close()
-			}
-		}()
-		return nil
-	}
-	wait(b.token, id)
-	overShare := func(a answer) bool { return a.status == 429 }
-	require.Eventually(t, func() bool { return overShare(b.call("GET", "/v1/tasks/"+id+"?wait=1ms", "")) }, patience, time.Millisecond)
+	_, err := fmt.Fprintf(b.dial(), "GET /v1/tasks/%s?wait=60s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", id, b.token)
+	require.NoError(t, err)
+	full := func() bool { return b.call("GET", "/v1/tasks/"+id+"?wait=1ms", "").status == 429 }
+	require.Eventually(t, full, patience, time.Millisecond)
 	for _, path := range []string{"/events", "?wait=20s"} {
 		a := b.call("GET", "/v1/tasks/"+id+path, "")
 		assert.Equal(t, []any{429, "rate_limited", "5"}, []any{a.status, a.problem.Code, a.header.Get("Retry-After")}, "%s", path)
