@@ -13,12 +13,12 @@ import (
 // bytes. Bodies of up to 8 KiB don't count: they are read into memory of their connection.
 // Zero values are the defaults.
 type BodyConfig struct {
-	Max          int // for all tenants together; 0: 256 MiB
+	Max          int // for all tenants together; 0: 128 MiB
 	MaxPerTenant int // for one tenant; 0: half of Max
 }
 
 // DefaultMaxBodyMemory is the memory for bodies unless configured, in bytes.
-const DefaultMaxBodyMemory = 256 << 20
+const DefaultMaxBodyMemory = 128 << 20
 
 func (c BodyConfig) withDefaults() BodyConfig {
 	c.Max = cmp.Or(c.Max, DefaultMaxBodyMemory)
