@@ -134,10 +134,11 @@ func TestSharesOfStreams(t *testing.T) {
 		e, _ := b.follow(t.Context(), b.token, id, "")
 		e.task()
 	}
-	_, err := fmt.Fprintf(b.dial(), "GET /v1/tasks/%s?wait=60s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", id, b.token)
+	waiting := b.dial()
+	require.NoError(t, waiting.SetDeadline(time.Now().Add(patience)))
+	_, err := fmt.Fprintf(waiting, "GET /v1/tasks/%s?wait=60s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", id, b.token)
 	require.NoError(t, err)
-	full := func() bool { return b.call("GET", "/v1/tasks/"+id+"?wait=1ms", "").status == 429 }
-	require.Eventually(t, full, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.server.Streams() == 3 }, patience, time.Millisecond)
 	for _, path := range []string{"/events", "?wait=20s"} {
 		a := b.call("GET", "/v1/tasks/"+id+path, "")
 		assert.Equal(t, []any{429, "rate_limited", "5"}, []any{a.status, a.problem.Code, a.header.Get("Retry-After")}, "%s", path)
