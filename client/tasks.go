@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"net/http"
 	"strconv"
@@ -59,6 +60,7 @@ func (c *Client) get(ctx context.Context, id string, wait time.Duration) (Task, 
 func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, error) {
 	start := time.Now()
 	var last Task
+	var busy *Error // the tenant's share of waiting calls is in use
 	for {
 		asked := time.Now()
 		wait := asyncflow.MaxWait
@@ -69,6 +71,9 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 		switch {
 		case err != nil && ctx.Err() != nil && last.ID != "":
 			return last, nil
+		case wait > 0 && ctx.Err() == nil && errors.As(err, &busy) && busy.Status == http.StatusTooManyRequests:
+			pause(ctx, min(max(busy.RetryAfter, leastRound), wait))
+			continue
 		case err != nil:
 			return last, err
 		case task.Status.Final() || wait == 0:

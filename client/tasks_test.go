@@ -140,6 +140,26 @@ func TestWaitAsksUntilTheEnd(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
+// A share of waiting calls that is in use is waited for.
+func TestWaitOverTheShare(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		if tries++; tries < 3 {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(429)
+			io.WriteString(w, `{"type":"about:blank","title":"Too Many Requests","status":429,"code":"rate_limited"}`)
+			return
+		}
+		writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusSucceeded})
+	})
+	task, err := f.client(t).Wait(t.Context(), "t.1.1", 10*time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, StatusSucceeded, task.Status)
+	require.Len(t, f.requests(), 3)
+}
+
 // A server that answers at once is not flooded, and the wait ends in time.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Event, error] {
 				return
 			case ctx.Err() != nil:
 				err = ctx.Err()
-			case w.connected && (err == nil || asyncflow.CodeOf(err) == asyncflow.CodeUnavailable):
+			case w.connected && (err == nil || isPassing(err)):
 				pause(ctx, w.pause(err))
 				continue
 			}
@@ -49,6 +49,12 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Event, error] {
 			return
 		}
 	}
+}
+
+// isPassing reports whether a server refuses a stream for now only.
+func isPassing(err error) bool {
+	code := asyncflow.CodeOf(err)
+	return code == asyncflow.CodeUnavailable || code == asyncflow.CodeRateLimited
 }
 
 const (

@@ -174,7 +174,7 @@ func (s *Store) AwaitFinal(ctx context.Context, tenant string, id asyncflow.Task
 		if err != nil || task.Status.Final() {
 			return task, wrap(err, "AwaitFinal(%q, %s)", tenant, id)
 		}
-		poll := time.NewTimer(WatchPoll)
+		poll := time.NewTimer(s.WatchPause())
 		select {
 		case <-moved:
 		case <-poll.C:

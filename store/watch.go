@@ -16,9 +16,15 @@ const WatchPoll = 500 * time.Millisecond
 
 // Follow returns a channel that has an entry after each change that this node makes
 // to a task by itself, and a function that ends it. What other nodes and governance do
-// is found by looking, every WatchPoll or so.
+// is found by looking, every WatchPause or so.
 func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
 	return s.watched.follow(TypeKey{tenant, id.Type}, id.Number)
+}
+
+// WatchPause returns how long one who follows a task pauses between two looks: WatchPoll, and
+// longer when there are many, so that all of them on this node look 200 times a second at most.
+func (s *Store) WatchPause() time.Duration {
+	return max(WatchPoll, time.Duration(s.watched.following.Load())*5*time.Millisecond)
 }
 
 // watchColumns are stateColumns without what is large and not asked for, and the seq

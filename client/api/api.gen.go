@@ -1774,6 +1774,9 @@ type TaskID = string
 // Example: thumbnails
 type Type = Name
 
+// ShareInUse defines model for ShareInUse.
+type ShareInUse = Problem
+
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
 	// Since Only entries of this time or later.

@@ -1,28 +1,48 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// limitFlags bound the connections to the API.
+// limitFlags bound what callers of the API take of the node.
 type limitFlags struct {
-	MaxConnections      int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000" help:"The most connections to the API at once."`
-	MaxConnectionsPerIP int `name:"max-connections-per-ip" env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0" help:"The most of them from one IP address, of IPv6 from one /64; 0: no bound. Behind a proxy all come from its address."`
+	MaxConnections         int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000" help:"The most connections to the API at once."`
+	MaxConnectionsPerIP    int `name:"max-connections-per-ip" env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0" help:"The most of them from one IP address, of IPv6 from one /64; 0: no bound. Behind a proxy all come from its address."`
+	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000" help:"The most event streams, and calls that wait for the end of a task, at once."`
+	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0" help:"The most of them for one tenant; 0: a quarter of all."`
+	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728" help:"The most bytes of memory for the bodies of requests under way."`
+	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of it for one tenant; 0: half of it."`
 }
 
-// check refuses limits that can't be.
-func (f limitFlags) check() error {
+// check refuses limits that can't be. maxBody is the largest body of a request, in bytes: one
+// of a tenant has to have room.
+func (f limitFlags) check(maxBody int) error {
 	const most = 1_000_000
-	if f.MaxConnections < 1 || f.MaxConnections > most {
-		return asyncflow.InvalidField("--max-connections", "is %d; it must be 1 to %d", f.MaxConnections, most)
-	}
-	if f.MaxConnectionsPerIP < 0 || f.MaxConnectionsPerIP > most {
-		return asyncflow.InvalidField("--max-connections-per-ip", "is %d; it must be 0 to %d", f.MaxConnectionsPerIP, most)
+	const mostBytes = 1 << 40
+	for _, n := range []struct {
+		name              string
+		value, from, upTo int
+	}{
+		{"--max-connections", f.MaxConnections, 1, most},
+		{"--max-connections-per-ip", f.MaxConnectionsPerIP, 0, most},
+		{"--max-streams", f.MaxStreams, 1, most},
+		{"--max-streams-per-tenant", f.MaxStreamsPerTenant, 0, f.MaxStreams},
+		{"--max-body-memory", f.MaxBodyMemory, 2 * maxBody, mostBytes},
+		{"--max-body-memory-per-tenant", cmp.Or(f.MaxBodyMemoryPerTenant, maxBody), maxBody, f.MaxBodyMemory},
+	} {
+		if n.value < n.from || n.value > n.upTo {
+			return asyncflow.InvalidField(n.name, "is %d; it must be %d to %d", n.value, n.from, n.upTo)
+		}
 	}
 	return nil
 }
 
-func (f limitFlags) connections() httpapi.ConnectionConfig {
-	return httpapi.ConnectionConfig{Max: f.MaxConnections, MaxPerAddress: f.MaxConnectionsPerIP}
+// apply sets the limits of an API.
+func (f limitFlags) apply(c *httpapi.Config) {
+	c.Connections = httpapi.ConnectionConfig{Max: f.MaxConnections, MaxPerAddress: f.MaxConnectionsPerIP}
+	c.Streams = httpapi.StreamConfig{Max: f.MaxStreams, MaxPerTenant: f.MaxStreamsPerTenant}
+	c.Bodies = httpapi.BodyConfig{Max: f.MaxBodyMemory, MaxPerTenant: f.MaxBodyMemoryPerTenant}
 }

@@ -150,7 +150,7 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 	if err := c.checkNumbers(); err != nil {
 		return nodeConfig{}, err
 	}
-	if err := c.Limits.check(); err != nil {
+	if err := c.Limits.check(c.MaxBody); err != nil {
 		return nodeConfig{}, err
 	}
 	public, err := c.publicURL()
@@ -194,9 +194,10 @@ func (c *serveCmd) config(log *slog.Logger, env lookup) (nodeConfig, error) {
 		callbacks:  callbacks.Config{PublicURL: public, Version: version, Egress: egress},
 		dispatcher: dispatcher.Config{Concurrency: c.Concurrency, ContextBytes: c.ContextBytes},
 		governance: governance.Config{Schedules: schedules, AuditRetention: c.Audit.AuditRetention}, alerts: c.Alerts, metrics: c.Metrics,
-		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, Egress: egress, Connections: c.Limits.connections(),
+		api: httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext, Egress: egress,
 			VerifyEndpoints: c.Verify, TrustedProxies: proxies},
 	}
+	c.Limits.apply(&cfg.api)
 	if !c.Notify {
 		cfg.dispatcher.Poll = c.Poll
 	}

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -36,8 +35,16 @@ func completionOf(ctx context.Context) callbacks.Completion {
 	return c
 }
 
-// requestTime bounds what a request may take, besides the wait that it asks for:
-// a database that doesn't answer must not hold callers for ever.
+// tenantOf returns the tenant that a verified caller acts for; "": none.
+func tenantOf(ctx context.Context) string {
+	if p, ok := ctx.Value(principalKey{}).(auth.Principal); ok {
+		return p.Tenant
+	}
+	return completionOf(ctx).Tenant
+}
+
+// requestTime bounds what a call may take once its body is there, besides the wait that it
+// asks for: a database that doesn't answer must not hold callers for ever.
 const requestTime = 30 * time.Second
 
 // admit lets a request pass to its handler when its caller may make it and it
@@ -66,13 +73,7 @@ func (s *Server) admit(c *fiber.Ctx) error {
 // pass is admit for a call whose operation is known. act, if there is one, is told who
 // calls.
 func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act *store.Act) error {
-	limit := requestTime
-	if o.id == "getTask" { // it may be asked to wait
-		limit += asyncflow.MaxWait
-	}
-	ctx, cancel := context.WithTimeout(c.UserContext(), limit)
-	defer cancel()
-	ctx, err := s.identify(ctx, c, o, values)
+	ctx, err := s.identify(c.UserContext(), c, o, values)
 	if act != nil {
 		ctx = s.actBy(ctx, act, o)
 	}
@@ -80,6 +81,17 @@ func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act 
 	if err != nil {
 		return err
 	}
+	memory := s.bodies.lend(tenantOf(ctx))
+	defer memory.end()
+	if err := s.readBody(c, o, &memory); err != nil {
+		return err
+	}
+	limit := requestTime
+	if o.id == "getTask" { // it may be asked to wait
+		limit += asyncflow.MaxWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	headers := &answerHeaders{}
 	c.SetUserContext(context.WithValue(ctx, answerHeadersKey{}, headers))
 	if err := s.validate(c, o, values); err != nil {
@@ -152,6 +164,8 @@ func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 	catalog := s.cfg.Store.Catalog
 	t, ok := catalog.Tenant(p.Tenant)
 	if !ok {
+		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
 		if err := catalog.Refresh(ctx); err != nil {
 			return err
 		}
@@ -177,13 +191,9 @@ func (s *Server) validate(c *fiber.Ctx, o *operation, values map[string]string) 
 		return asyncflow.InvalidField("Content-Encoding", "is %q; bodies are taken as they are, not compressed", encoding)
 	}
 	wanted := o.route.Operation.RequestBody
-	body := c.Request().Body() // not copied, as by c.Body
+	body := bodyOf(c) // not copied, as by c.Body
 	if wanted == nil && len(body) > 0 && string(body) != "{}" {
-		return asyncflow.InvalidField("body", "must be empty: this call takes none")
-	}
-	if n := len(body); n > s.cfg.MaxBody {
-		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{
-			{Field: "body", Message: fmt.Sprintf("is %d bytes; the limit is %d", n, s.cfg.MaxBody)}}}
+		return errUnwantedBody
 	}
 	if n := asyncflow.Depth(body); n > maxBodyDepth {
 		return asyncflow.InvalidField("body", "is nested %d deep; the limit is %d", n, maxBodyDepth)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -159,14 +160,32 @@ func addressOf(c net.Conn) netip.Addr {
 	return addr
 }
 
-// guest is a connection that is counted out once it is closed.
+// guest is a connection that is counted out once it is closed. One goroutine reads it.
 type guest struct {
 	net.Conn
-	leave func()
+	leave  func()
+	ended  bool // the client has sent its last byte, and all of them were read
+	linger bool // there is more to read, which is dropped before it is closed
 }
 
-// Close closes the connection.
+// Read reads what has come.
+func (g *guest) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	g.ended = g.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// lingerTime is how long what a client is still sending is read after an answer that didn't
+// wait for it.
+const lingerTime = 500 * time.Millisecond
+
+// Close closes the connection. Closing it over bytes that nobody has read would take the last
+// answer back.
 func (g *guest) Close() error {
 	defer g.leave()
+	if half, ok := g.Conn.(interface{ CloseWrite() error }); ok && g.linger && half.CloseWrite() == nil {
+		_ = g.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.Copy(io.Discard, g.Conn)
+	}
 	return g.Conn.Close()
 }

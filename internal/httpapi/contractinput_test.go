@@ -421,8 +421,12 @@ func (s subject) badBodies() (all []badCall) {
 		put("no body", "", "body", "is required")
 	}
 	large := strings.Replace(good, "{", "{"+strings.Repeat(" ", 1<<20), 1)
+	limit := "1048576"
+	if s.OperationID == "failTask" || s.OperationID == "reportProgress" {
+		limit = "65536"
+	}
 	all = append(all,
-		badCall{what: "too large", body: large, status: 413, field: "body", says: "1048576"},
+		badCall{what: "too large", body: large, status: 413, field: "body", says: "the limit of this call is " + limit},
 		badCall{what: "another type of content", body: good, header: map[string]string{"Content-Type": "text/plain"}, status: 400, field: "Content-Type", says: "application/json"},
 		badCall{what: "a packed one", body: good, header: map[string]string{"Content-Encoding": "gzip"}, status: 400, field: "Content-Encoding"})
 	for name := range s.example {

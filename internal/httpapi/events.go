@@ -16,16 +16,24 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// StreamConfig bounds the event streams of a node. Zero values are the defaults.
+// StreamConfig bounds the event streams of a node, and the calls that wait for the end of a
+// task: one and the other follow a task. Zero values are the defaults.
 type StreamConfig struct {
-	Max       int           // streams at once; 0: 1,000
-	Longest   time.Duration // after it a client connects again; 0: an hour
-	KeepAlive time.Duration // between two signs of life; 0: 15 s
+	Max          int           // streams and waiting calls at once; 0: 2,000
+	MaxPerTenant int           // of one tenant; 0: a quarter of Max
+	Longest      time.Duration // of a stream: after it a client connects again; 0: an hour
+	KeepAlive    time.Duration // between two signs of life of a stream; 0: 15 s
 }
+
+// DefaultMaxStreams is how many streams and waiting calls a node has at once unless configured.
+const DefaultMaxStreams = 2000
 
 func (c StreamConfig) withDefaults() StreamConfig {
 	if c.Max == 0 {
-		c.Max = 1000
+		c.Max = DefaultMaxStreams
+	}
+	if c.MaxPerTenant == 0 {
+		c.MaxPerTenant = max(1, c.Max/4)
 	}
 	if c.Longest == 0 {
 		c.Longest = time.Hour
@@ -46,10 +54,8 @@ func (s *Server) TaskEvents(ctx context.Context, r TaskEventsRequestObject) (Tas
 	if err != nil {
 		return nil, err
 	}
-	if n := int(s.streams.Add(1)); n > s.cfg.Streams.Max {
-		s.streams.Add(-1)
-		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: 5 * time.Second,
-			Message: "this node follows " + strconv.Itoa(n-1) + " tasks already; that is its limit"}
+	if err := s.streams.take(principalOf(ctx).Tenant, 1); err != nil {
+		return nil, err
 	}
 	stream := s.newStream(principalOf(ctx), id, after)
 	stream.outputs = r.Params.Outputs
@@ -114,7 +120,7 @@ func (s *Server) newStream(p auth.Principal, id asyncflow.TaskID, after int) *ev
 	return &eventStream{server: s, tenant: p.Tenant, task: id, seq: after, ctx: ctx, moved: moved, release: sync.OnceFunc(func() {
 		unfollow()
 		cancel()
-		s.streams.Add(-1)
+		s.streams.give(p.Tenant, 1)
 	})}
 }
 
@@ -164,7 +170,7 @@ func (e *eventStream) wait() {
 		e.lookAgain()
 		return
 	}
-	poll := time.NewTimer(e.server.pollPause())
+	poll := time.NewTimer(e.server.cfg.Store.WatchPause())
 	defer poll.Stop()
 	select {
 	case <-e.ctx.Done():
@@ -186,11 +192,6 @@ func (e *eventStream) lookAgain() {
 	if err := e.look(ctx); err != nil {
 		e.ended = true
 	}
-}
-
-// pollPause keeps all streams of a node together at 200 looks a second at most.
-func (s *Server) pollPause() time.Duration {
-	return max(store.WatchPoll, time.Duration(s.streams.Load())*5*time.Millisecond)
 }
 
 // streamRows is the most attempts that a stream has in memory, streamBytes about how many

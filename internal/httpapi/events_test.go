@@ -281,7 +281,9 @@ func TestEventsEnd(t *testing.T) {
 // A node follows so many tasks and no more. A client that went away, and one that
 // only asked for the header, leave their place to others.
 func TestEventsAreBounded(t *testing.T) {
-	b := setupWith(t, func(c *httpapi.Config) { c.Streams.Max, c.Streams.KeepAlive = 1, time.Millisecond })
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.Streams.Max, c.Streams.MaxPerTenant, c.Streams.KeepAlive = 1, 2, time.Millisecond
+	})
 	b.pipe()
 	id, _ := b.submitOne()
 	assert.Equal(t, 404, b.call("GET", "/v1/tasks/pipe.1.999/events", "").status)

@@ -15,3 +15,15 @@ func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
 	encoded, _ = encode(submittedOut(r))
 	return submittedLine(&r), encoded
 }
+
+// BodyMemory returns how much memory is lent for the bodies of requests, in bytes.
+func (s *Server) BodyMemory() int { return s.bodies.inUse() }
+
+// Streams returns how many event streams and waiting calls there are.
+func (s *Server) Streams() int { return s.streams.inUse() }
+
+func (s *shares) inUse() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}

@@ -100,6 +100,11 @@ func TestFraming(t *testing.T) {
 		"chunk larger than it says":  head + chunk + "1\r\nab\r\n0\r\n\r\n",
 		"chunk without an end":       head + chunk + "1\r\nab0\r\n\r\n",
 		"chunk ended by LF":          head + chunk + "1\na\n0\n\n",
+		"chunks' end by LF":          head + chunk + "0\r\n\n",
+		"trailer ended by LF":        head + chunk + "0\r\nX: y\n\r\n",
+		"trailer folded":             head + chunk + "0\r\nX: y\r\n z\r\n\r\n",
+		"trailer with a space":       head + chunk + "0\r\nX : y\r\n\r\n",
+		"trailer without a name":     head + chunk + "0\r\n: y\r\n\r\n",
 		"chunk extension with LF":    head + chunk + "0;a\nb\r\n\r\n",
 		"fold":                       head + "X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
 		"fold by a tab":              head + "X: a\r\n\tb\r\nContent-Length: 0\r\n\r\n",
@@ -144,8 +149,8 @@ func TestFraming(t *testing.T) {
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", ""))
 	require.Empty(t, list.Data, "nothing was smuggled in")
 
-	// What is written as HTTP has it passes: each of these is one request, and the one after
-	// it is the next.
+	// What is written as HTTP has it passes: each of these is one request. The one after it is
+	// the next, but the connection ends after chunks.
 	for name, request := range map[string]string{
 		"length":            head + "Content-Length: 33\r\n\r\n" + task,
 		"chunks":            head + chunk + "21\r\n" + task + "\r\n0\r\n\r\n",
@@ -164,10 +169,13 @@ func TestFraming(t *testing.T) {
 			for _, a := range answers {
 				statuses = append(statuses, a.status)
 			}
-			if name == "100-continue" {
+			switch {
+			case name == "100-continue":
 				assert.Equal(t, []int{100, 201, 201}, statuses)
-			} else {
+			case name == "length":
 				assert.Equal(t, []int{201, 201}, statuses)
+			default:
+				assert.Equal(t, []int{201}, statuses)
 			}
 		})
 	}
@@ -193,6 +201,8 @@ func TestPipelining(t *testing.T) {
 // What can't be read is answered with a problem that names the limit, where there is one.
 func TestWireProblems(t *testing.T) {
 	b := setup(t)
+	post := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + b.token + "\r\n"
+	some := strings.Repeat("x", 8<<10) // of a body
 	for name, c := range map[string]struct {
 		request     string
 		status      int
@@ -200,9 +210,9 @@ func TestWireProblems(t *testing.T) {
 		says        string
 	}{
 		"header": {"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n", 431, "too_large", "header", "16384"},
-		"body":   {"POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n", 413, "too_large", "body", "65536"},
+		"body":   {post + "Content-Length: 99999999999\r\n\r\n" + some, 413, "too_large", "body", "1048576"},
 		"method": {"BREW /healthz HTTP/1.1\r\nHost: h\r\n\r\n", 400, "invalid_argument", "method", "is not known"},
-		"chunk":  {"POST /v1/tasks HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body", ""},
+		"chunk":  {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body", ""},
 	} {
 		answers, closed := b.exchange(c.request)
 		require.True(t, closed, name)

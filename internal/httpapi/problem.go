@@ -72,8 +72,6 @@ func knownError(err error) *asyncflow.Error {
 	switch web.Code {
 	case fiber.StatusNotFound:
 		return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no such path: see /openapi.yaml")
-	case fiber.StatusRequestEntityTooLarge:
-		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{Field: "body", Message: fmt.Sprintf("is larger than this node takes; without a good token the limit is %d bytes", strangersBody)}}}
 	case fiber.StatusRequestHeaderFieldsTooLarge:
 		return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{Field: "header", Message: fmt.Sprintf("is too large; the limit is %d bytes", headerLimit)}}}
 	case fiber.StatusRequestTimeout:
@@ -126,7 +124,7 @@ func (s *Server) explain(c *fiber.Ctx, err error) error {
 // checkBody returns what the contract has against a request, if it knows it.
 func (s *Server) checkBody(c *fiber.Ctx) error {
 	if o, values := s.contract.find(c.Method(), c.Path()); o != nil {
-		return s.contract.check(c, o, values, c.Request().Body())
+		return s.contract.check(c, o, values, bodyOf(c))
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -50,8 +49,10 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: nothing does.
 	Metrics http.Handler
-	// Streams bounds the event streams.
+	// Streams bounds the event streams and the calls that wait.
 	Streams StreamConfig
+	// Bodies bounds the memory for the bodies of requests.
+	Bodies BodyConfig
 	// Connections bounds the connections.
 	Connections ConnectionConfig
 
@@ -70,7 +71,8 @@ type Server struct {
 	contract *contract
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
-	streams  atomic.Int32           // that are open
+	streams  *shares                // event streams and calls that wait
+	bodies   *shares                // bytes of requests' bodies
 	docs     func() ([]byte, error) // the page of the contract
 
 	throttles throttles
@@ -89,6 +91,10 @@ func New(cfg Config) (*Server, error) {
 		cfg.WriteTimeout = writeTimeout
 	}
 	cfg.Streams = cfg.Streams.withDefaults()
+	cfg.Bodies = cfg.Bodies.withDefaults()
+	if err := cfg.Bodies.check(cfg.MaxBody); err != nil {
+		return nil, err
+	}
 	cfg.Connections = cfg.Connections.withDefaults()
 	if cfg.Sender == nil {
 		cfg.Sender = callbacks.NewSender(callbacks.Config{Version: cfg.Version, Egress: cfg.Egress}, cfg.Keys)
@@ -106,6 +112,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	c.keep(cfg.Surface)
 	s := &Server{cfg: cfg, log: cfg.Log, contract: c, throttles: throttles{tenants: map[string]*rate.Limiter{}}}
+	s.streams = newShares(cfg.Streams.Max, cfg.Streams.MaxPerTenant, "event streams and waiting calls", 5*time.Second)
+	s.bodies = newShares(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant, "bytes of requests", time.Second)
 	s.denied = newDeniedCalls(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.docs = sync.OnceValues(func() ([]byte, error) { return docspage.Make(c.doc) })
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -114,15 +122,21 @@ func New(cfg Config) (*Server, error) {
 		DisableStartupMessage: true,
 		CaseSensitive:         true, // one spelling for each path, as the contract has it
 		StrictRouting:         true,
-		Immutable:             true, // strings of a request outlive its handler
-		BodyLimit:             cfg.MaxBody + bodyHeadroom,
+		Immutable:             true,      // strings of a request outlive its handler
+		BodyLimit:             readAhead, // what is read of a body before the handler; see bodies.go
+		StreamRequestBody:     true,
 		ReadTimeout:           cfg.Connections.ReadTimeout,
 		WriteTimeout:          cfg.WriteTimeout,
 		IdleTimeout:           cfg.Connections.IdleTimeout,
 		ReadBufferSize:        headerLimit,
 		ErrorHandler:          s.writeError,
-		JSONDecoder:           api.Decode,
-		JSONEncoder:           encode,
+
+		// The server would parse a form up to its closing boundary and take what follows of the
+		// body for the next request.
+		DisablePreParseMultipartForm: true,
+
+		JSONDecoder: api.Decode,
+		JSONEncoder: encode,
 	})
 	s.app.Use(s.begin)
 	s.app.Use(s.admit)

@@ -39,6 +39,7 @@ type bundle struct {
 	stop   func() // stops the server before the end of the test
 
 	verifier *auth.Verifier
+	server   *httpapi.Server
 
 	token string // of tenant acme, with all scopes but admin
 }
@@ -108,7 +109,7 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier, stop: stop}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier, server: server, stop: stop}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
 	return b
 }

@@ -13,7 +13,12 @@ import (
 
 // harden sets what the framework has no setting for.
 func (s *Server) harden(server *fasthttp.Server) {
-	server.HeaderReceived = s.allowance
+	server.HeaderReceived = func(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
+		if !h.IsHTTP11() { // it would take the interim answer for the answer (RFC 9110, 10.1.1)
+			h.Del(fasthttp.HeaderExpect)
+		}
+		return unchanged
+	}
 	server.SecureErrorLogMessage = true // no part of a request that can't be read, in the error about it
 	handler, failed := server.Handler, server.ErrorHandler
 	server.Handler = func(c *fasthttp.RequestCtx) {
@@ -24,6 +29,7 @@ func (s *Server) harden(server *fasthttp.Server) {
 			writeProblem(c, asyncflow.InvalidField("method", "is not known"))
 			c.SetConnectionClose()
 		}
+		endBody(c)
 		if Inspect != nil {
 			s.inspect(c)
 		}

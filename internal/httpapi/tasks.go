@@ -27,10 +27,15 @@ func (s *Server) GetTask(ctx context.Context, r GetTaskRequestObject) (GetTaskRe
 	if wait == 0 {
 		task, err = s.cfg.Store.Task(ctx, principalOf(ctx).Tenant, id)
 	} else {
+		tenant := principalOf(ctx).Tenant
+		if err := s.streams.take(tenant, 1); err != nil {
+			return nil, err
+		}
+		defer s.streams.give(tenant, 1)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.stopping, cancel)()
-		task, err = s.cfg.Store.AwaitFinal(ctx, principalOf(ctx).Tenant, id, wait)
+		task, err = s.cfg.Store.AwaitFinal(ctx, tenant, id, wait)
 	}
 	if err != nil {
 		return nil, err

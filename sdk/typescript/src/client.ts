@@ -1,6 +1,6 @@
 import { encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
 import { Caller, pathPart, type CallOptions, type ClientOptions } from "./call.js";
-import { AsyncflowError, ConnectionError, SubmitManyError } from "./errors.js";
+import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { formatDuration, pause } from "./time.js";
 import {
   isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint, type NewTask, type Redrive, type Status,
@@ -97,7 +97,15 @@ export class Client {
       const asked = Date.now();
       const waitMs = Math.min(maxWaitMs, Math.max(0, end - asked));
       const query = { wait: waitMs > 0 ? formatDuration(waitMs) : undefined };
-      const task = await this.caller.call<Task>("GET", path, { signal: options.signal, query, extraMs: waitMs });
+      let task: Task;
+      try {
+        task = await this.caller.call<Task>("GET", path, { signal: options.signal, query, extraMs: waitMs });
+      } catch (err) {
+        if (!(err instanceof ProblemError) || err.status !== 429 || waitMs === 0) throw err;
+        // the tenant's share of waiting calls is in use
+        await pause(Math.min(waitMs, Math.max(err.retryAfterMs, leastRoundMs)), options.signal);
+        continue;
+      }
       if (isFinal(task.status) || waitMs === 0) return task;
       await pause(Math.min(waitMs, leastRoundMs) - (Date.now() - asked), options.signal);
     }

@@ -37,7 +37,7 @@ export async function* watchTask(caller: Caller, path: string, options: CallOpti
       }
     } catch (err) {
       options.signal?.throwIfAborted();
-      const again = place.connected && err instanceof AsyncflowError && err.code === "unavailable";
+      const again = place.connected && err instanceof AsyncflowError && (err.code === "unavailable" || err.code === "rate_limited");
       if (!again) throw err;
       if (err instanceof ProblemError) asked = err.retryAfterMs;
     }
