@@ -30,28 +30,28 @@ type challenge struct {
 
 const challengeType = "asyncflow.challenge"
 
-// Challenge asks an endpoint to echo a random text, in a request that is signed and
+// Challenge asks an endpoint of a tenant to echo a random text, in a request that is signed and
 // sent like a delivery. Its error says why it didn't, without what the endpoint wrote.
-func (s *Sender) Challenge(ctx context.Context, e asyncflow.Endpoint, at time.Time) error {
+func (s *Sender) Challenge(ctx context.Context, tenant string, e asyncflow.Endpoint, at time.Time) error {
 	r := newRequestContext(ctx, ChallengeTime)
 	defer r.end()
-	set, err := s.settingsOf(&e)
-	if err == nil {
-		err = s.challenge(r, &e, set, at)
+	to, err := s.openAnew(tenant, &e)
+	if err != nil {
+		return errors.New(Clean(err.Error(), MaxErrorBytes))
 	}
-	if err == nil {
+	if err = s.challenge(r, &e, to, at); err == nil {
 		return nil
 	}
-	return errors.New(set.scrub(Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes), s.tokens))
+	return errors.New(to.settings.scrub(Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes), r.headers))
 }
 
-func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, set *settings, at time.Time) error {
+func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened, at time.Time) error {
 	c := challenge{Type: challengeType, Challenge: rand.Text()}
 	body, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	resp, err := s.post(r, e, set, challengeType+"."+rand.Text(), at, body)
+	resp, err := s.post(r, e, to, challengeType+"."+rand.Text(), at, body)
 	if err != nil {
 		return err
 	}

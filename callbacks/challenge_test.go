@@ -29,7 +29,7 @@ func challenged(t *testing.T, handle func(w http.ResponseWriter, r *http.Request
 }
 
 func (r *rig) challengeOnce(t *testing.T, d asyncflow.Delivery) error {
-	return r.Challenge(t.Context(), *d.Endpoint, d.At)
+	return r.Challenge(t.Context(), d.Tenant, *d.Endpoint, d.At)
 }
 
 // A challenge is signed like a delivery (newWorker verifies that), has the endpoint's
