@@ -57,7 +57,7 @@ func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge", resp.StatusCode)
+		return notEchoed(resp.StatusCode)
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxChallengeAnswer+1))
 	switch {
@@ -69,6 +69,17 @@ func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened,
 		return fmt.Errorf("the answer to the challenge has more than %d bytes", maxChallengeAnswer)
 	}
 	return c.checkEcho(answer)
+}
+
+// notEchoed says what an answer with another status than 200 means. Workers answer 401 to a
+// signature that doesn't verify.
+func notEchoed(status int) error {
+	why := ""
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		why = ". Workers answer so to a signature by another secret than theirs: give the worker this endpoint's" +
+			" secret, or see whether its clock is right"
+	}
+	return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge%s", status, why)
 }
 
 // checkEcho checks that an answer has the challenge.
