@@ -21,11 +21,11 @@ func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, fun
 	return s.watched.follow(TypeKey{tenant, id.Type}, id.Number)
 }
 
-// watchColumns are stateColumns without what is large and not asked for, and the seq
+// watchColumns are stateColumns without the context, unless it is the result, and the seq
 // of the last journal row.
 var watchColumns = strings.NewReplacer(
 	"t.context", "NULL::text",
-	"j.output", "CASE WHEN j.final = 'succeeded' THEN j.output END").Replace(stateColumns) + `, coalesce(j.seq, 0)`
+	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").Replace(stateColumns) + `, coalesce(j.seq, 0)`
 
 const attemptsSQL = `
 SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''), coalesce(duration, 0),

@@ -94,6 +94,8 @@ func TestCompletion(t *testing.T) {
 	l, third := b.lease()
 	assert.Equal(t, []any{"second", `{"x":[1, 2]}`}, []any{l.Stage, string(l.Context)})
 	assert.Equal(t, asyncflow.StatusSucceeded, read[api.CallbackResult](b, 200, b.callAs(third, "POST", path+"/complete", ``)).Status, "without a body")
+	done := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.JSONEq(t, `{"x":[1,2]}`, string(done.Result), "what the last stage was sent")
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Len(t, attempts, 3)
 	assert.Equal(t, []api.AttemptOutcome{"failed", "done", "done"}, []api.AttemptOutcome{attempts[0].Outcome, attempts[1].Outcome, attempts[2].Outcome})
