@@ -84,6 +84,7 @@ type node struct {
 	load     func() int // bytes
 	soonRoom func(*store.Type, int) bool
 	waiting  func() int
+	failing  func() int
 	halt     func() // stop the dispatcher, and wait until it has
 	stop     func() // stop all of it
 }
@@ -111,7 +112,7 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, halt: halt, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, failing: d.Failing, halt: halt, stop: sync.OnceFunc(func() {
 		halt()
 		stopStore()
 		running.Wait()

@@ -28,3 +28,10 @@ func (d *Dispatcher) SoonRoom(t *store.Type, n int) bool {
 
 // Waiting returns how many batches of new tasks wait to be handed over.
 func (d *Dispatcher) Waiting() int { return int(d.waiting.Load()) }
+
+// Failing returns of how many endpoints it is known that they failed lately.
+func (d *Dispatcher) Failing() int {
+	d.patients.mu.Lock()
+	defer d.patients.mu.Unlock()
+	return len(d.patients.inRow)
+}
