@@ -99,10 +99,12 @@ func TestCacheOrder(t *testing.T) {
 func TestOpenedEndpointsAreBounded(t *testing.T) {
 	t.Parallel()
 	r, secret := setup(t), sealed(testSecret)
-	large := asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: strings.Repeat("x", asyncflow.MaxPEM), Certificate: strings.Repeat("y", asyncflow.MaxPEM)}}
+	pem := strings.Repeat("x", asyncflow.MaxPEM)
+	large := asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: pem, Certificate: pem}}
 	open := func(id string, change int) {
 		large.Headers = map[string]string{"X-Change": fmt.Sprint(change)}
-		e := &asyncflow.Endpoint{ID: id, URL: fmt.Sprint("https://worker.example.com/", change), Secrets: []asyncflow.SigningSecret{secret}}
+		e := &asyncflow.Endpoint{ID: id, URL: fmt.Sprint("https://worker.example.com/", change),
+			Secrets: []asyncflow.SigningSecret{secret}}
 		var err error
 		e.Outbound, err = r.keys.SealOutbound(large, id)
 		require.NoError(t, err)
@@ -164,8 +166,8 @@ func TestTokensAreBounded(t *testing.T) {
 	s.ca += ca.pem
 	r := setup(t)
 	for n := range 20 {
-		d := deliveryWith(t, w.url, s.outbound(func(a *asyncflow.EndpointAuth) { a.ClientID = fmt.Sprint("me", n) }))
-		o := r.Send(t.Context(), d)
+		changed := s.outbound(func(a *asyncflow.EndpointAuth) { a.ClientID = fmt.Sprint("me", n) })
+		o := r.Send(t.Context(), deliveryWith(t, w.url, changed))
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 		require.Equal(t, 1, r.tokens.known.audit(t))
 	}

@@ -32,7 +32,8 @@ const challengeType = "asyncflow.challenge"
 
 // Challenge asks an endpoint of a tenant to echo a random text, in a request that is signed and
 // sent like a delivery. Its error says why it didn't, without what the endpoint wrote.
-func (s *Sender) Challenge(ctx context.Context, tenant string, e asyncflow.Endpoint, at time.Time) error {
+func (s *Sender) Challenge(ctx context.Context, tenant string, e asyncflow.Endpoint,
+	at time.Time) error {
 	r := newRequestContext(ctx, ChallengeTime)
 	defer r.end()
 	to, err := s.openAnew(tenant, &e)
@@ -42,10 +43,12 @@ func (s *Sender) Challenge(ctx context.Context, tenant string, e asyncflow.Endpo
 	if err = s.challenge(r, &e, to, at); err == nil {
 		return nil
 	}
-	return errors.New(to.settings.scrub(Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes), r.headers))
+	why := Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes)
+	return errors.New(to.settings.scrub(why, r.headers))
 }
 
-func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened, at time.Time) error {
+func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened,
+	at time.Time) error {
 	c := challenge{Type: challengeType, Challenge: rand.Text()}
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -76,10 +79,11 @@ func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened,
 func notEchoed(status int) error {
 	why := ""
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		why = ". Workers answer so to a signature by another secret than theirs: give the worker this endpoint's" +
-			" secret, or see whether its clock is right"
+		why = ". Workers answer so to a signature by another secret than theirs: " +
+			"give the worker this endpoint's secret, or see whether its clock is right"
 	}
-	return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge%s", status, why)
+	return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge%s",
+		status, why)
 }
 
 // checkEcho checks that an answer has the challenge.

@@ -70,8 +70,8 @@ func oneOf(texts map[string]bool, in string) string {
 func TestChallengeRefused(t *testing.T) {
 	t.Parallel()
 	const not200 = "; it must be 200 and the challenge"
-	const otherSecret = ". Workers answer so to a signature by another secret than theirs: give the worker this endpoint's" +
-		" secret, or see whether its clock is right"
+	const otherSecret = ". Workers answer so to a signature by another secret than theirs: " +
+		"give the worker this endpoint's secret, or see whether its clock is right"
 	status := func(code int, headers ...string) func(http.ResponseWriter, *http.Request, string) {
 		return func(w http.ResponseWriter, r *http.Request, c string) {
 			reply(code, `{"challenge":"`+c+`"}`, headers...)(w, r)

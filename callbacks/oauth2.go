@@ -90,12 +90,14 @@ func (t *tokens) login(ctx context.Context, tenant, endpoint string, g *grant) (
 		}
 	}
 	return login{header: used.header, forget: func() {
-		t.known.drop(tenant, endpoint, func(kept accessToken) bool { return kept == used }) // not one that came meanwhile
+		// Not one that came meanwhile.
+		t.known.drop(tenant, endpoint, func(kept accessToken) bool { return kept == used })
 	}}, nil
 }
 
 // fetch gets a token, together with others that wait for it, and keeps it.
-func (t *tokens) fetch(ctx context.Context, tenant, endpoint string, g *grant) (accessToken, error) {
+func (t *tokens) fetch(ctx context.Context, tenant, endpoint string,
+	g *grant) (accessToken, error) {
 	done := t.flight.DoChan(tenant+" "+endpoint+" "+string(g.id[:]), func() (any, error) {
 		got, err := t.ask(tenant, g)
 		if err == nil {
@@ -123,27 +125,30 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	if why := t.routes.cfg.Egress.Refuses(at); why != "" { // the policy may be newer than the endpoint
 		return accessToken{}, errors.New("the endpoint's token_url " + why)
 	}
-	route, err := t.routes.to(tenant, certificates{EndpointTLS: asyncflow.EndpointTLS{CA: g.ca}, andSystem: true})
+	ours := certificates{EndpointTLS: asyncflow.EndpointTLS{CA: g.ca}, andSystem: true}
+	route, err := t.routes.to(tenant, ours)
 	if err != nil {
 		return accessToken{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tokenTime)
 	defer cancel()
 	answers := &shortAnswers{RoundTripper: route.HTTPClient.Transport}
-	ctx = context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: answers, CheckRedirect: noRedirects})
+	ctx = context.WithValue(ctx, oauth2.HTTPClient,
+		&http.Client{Transport: answers, CheckRedirect: noRedirects})
 	config := clientcredentials.Config{ClientID: g.auth.ClientID, ClientSecret: g.auth.ClientSecret, TokenURL: g.auth.TokenURL, Scopes: g.auth.Scopes}
 	asked := time.Now()
 	token, err := config.Token(ctx)
 	switch {
 	case answers.cut:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes, which is the limit", maxTokenAnswer)
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes,"+
+			" which is the limit", maxTokenAnswer)
 	case err != nil:
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, err)) // not wrapped: it is not the endpoint itself
 	case !strings.EqualFold(token.Type(), "Bearer"):
 		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")
 	case len(token.AccessToken) > maxAccessToken:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an access token of %d bytes; the limit is %d",
-			len(token.AccessToken), maxAccessToken)
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an access token of %d bytes;"+
+			" the limit is %d", len(token.AccessToken), maxAccessToken)
 	}
 	return accessToken{g.id, bearer + token.AccessToken, useUntil(asked, token.Expiry)}, nil
 }

@@ -203,7 +203,8 @@ func TestOAuth2Failures(t *testing.T) {
 				}
 			}
 		}, "the endpoint's token_url gave an answer of more than 65536 bytes"},
-		"a long token": {say(200, "application/json", `{"access_token":"swordfish`+strings.Repeat("x", maxAccessToken)+`"}`),
+		"a long token": {say(200, "application/json",
+			`{"access_token":"swordfish`+strings.Repeat("x", maxAccessToken)+`"}`),
 			"the endpoint's token_url gave an access token of 8201 bytes; the limit is 8192"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,8 +64,9 @@ func (s *Sender) openAnew(tenant string, e *asyncflow.Endpoint) (*opened, error)
 
 // isOf reports whether o was made from an endpoint as it is.
 func (o *opened) isOf(e *asyncflow.Endpoint) bool {
-	sameSecret := func(a, b asyncflow.SigningSecret) bool { return bytes.Equal(a.Sealed, b.Sealed) }
-	return o.url == e.URL && bytes.Equal(o.outbound, e.Outbound) && slices.EqualFunc(o.secrets, e.Secrets, sameSecret)
+	same := func(a, b asyncflow.SigningSecret) bool { return bytes.Equal(a.Sealed, b.Sealed) }
+	return o.url == e.URL && bytes.Equal(o.outbound, e.Outbound) &&
+		slices.EqualFunc(o.secrets, e.Secrets, same)
 }
 
 // bytes is about what o takes in memory. Settings are there sealed, opened, and as what hides

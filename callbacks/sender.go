@@ -111,7 +111,8 @@ func (s *Sender) exchange(r *requestContext, all []asyncflow.Delivery) []asyncfl
 	return outcomes
 }
 
-func (s *Sender) deliver(r *requestContext, all []asyncflow.Delivery, to *opened) []asyncflow.Outcome {
+func (s *Sender) deliver(r *requestContext, all []asyncflow.Delivery,
+	to *opened) []asyncflow.Outcome {
 	first, body := all[0], bodies.Get().(*[]byte)
 	*body = s.appendBody((*body)[:0], all)
 	if len(*body) <= inOneGo { // else somebody may still write it once all is over
@@ -173,7 +174,8 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 
 // post sends a signed body to an endpoint, with its settings. One that is answered with 401 has
 // its next request log in anew.
-func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, to *opened, id string, at time.Time, body []byte) (*http.Response, error) {
+func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, to *opened, id string,
+	at time.Time, body []byte) (*http.Response, error) {
 	req, err := newRequest(r, to.target, body)
 	if err == nil {
 		r.headers, err = s.appendHeaders(r.headers, e, to, id, at, body)
@@ -226,8 +228,10 @@ func (s *Sender) permits(to *url.URL) error {
 }
 
 // appendHeaders appends the headers that each request to an endpoint has.
-func (s *Sender) appendHeaders(h headers, e *asyncflow.Endpoint, to *opened, id string, at time.Time, body []byte) (headers, error) {
-	return to.sign(append(h, signing.Header{Name: "Content-Type", Value: "application/json"}, s.userAgent), e, id, at, body)
+func (s *Sender) appendHeaders(h headers, e *asyncflow.Endpoint, to *opened, id string,
+	at time.Time, body []byte) (headers, error) {
+	h = append(h, signing.Header{Name: "Content-Type", Value: "application/json"}, s.userAgent)
+	return to.sign(h, e, id, at, body)
 }
 
 // lateReports is how long after the deadline of an attempt its token still verifies,

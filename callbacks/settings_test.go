@@ -153,7 +153,7 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 	}
 	require.Equal(t, int64(1), w.connections.Load(), "one connection serves all five")
-	require.Equal(t, certificates{EndpointTLS: shared}.bytes()+len(certificates{}.id())+entryBytes, r.routes.made.bytes, "one route serves all five")
+	require.Equal(t, 1, r.routes.made.audit(t), "one route serves all five")
 
 	// A connection of the route that is open is closed when others have taken its place.
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", servers.server())
@@ -174,9 +174,10 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 	require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 	for i := range 50 {
 		padding := strings.Repeat(fmt.Sprintln(i), 20_000)
-		_, err := r.routes.to("acme", certificates{EndpointTLS: asyncflow.EndpointTLS{CA: servers.pem + padding}})
+		other := asyncflow.EndpointTLS{CA: servers.pem + padding}
+		_, err := r.routes.to("acme", certificates{EndpointTLS: other})
 		require.NoError(t, err)
-		require.LessOrEqual(t, r.routes.made.bytes, maxRoutesBytes/4)
+		r.routes.made.audit(t)
 	}
 	require.Equal(t, "EOF", <-closed)
 }
@@ -204,7 +205,8 @@ func TestConnectionsAreBoundedForAllRoutes(t *testing.T) {
 	r := setup(t, func(c *Config) { c.Connections = 1 })
 	for n := range 10 {
 		cert, key := clients.issue(fmt.Sprint("client", n))
-		o := r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}}))
+		own := asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}
+		o := r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: own}))
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 		require.Equal(t, min(n+1, 4), r.transport.idle.all.Len())
 	}

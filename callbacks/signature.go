@@ -10,7 +10,8 @@ import (
 
 // sign adds the headers of a request to an endpoint that sign it: a signature by each of its
 // secrets that is active.
-func (o *opened) sign(h headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte) (headers, error) {
+func (o *opened) sign(h headers, e *asyncflow.Endpoint, id string, at time.Time,
+	body []byte) (headers, error) {
 	var few [asyncflow.MaxSecrets]signing.Signer
 	signers := few[:0]
 	for i, secret := range e.Secrets {

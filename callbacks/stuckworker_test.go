@@ -44,8 +44,8 @@ func newStuckWorker(t *testing.T, cert tls.Certificate, before, after int) *stuc
 			t.Error(err)
 		}
 		var log bytes.Buffer
-		secured := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13,
-			KeyLogWriter: &log, SessionTicketsDisabled: true})
+		secured := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert},
+			MinVersion: tls.VersionTLS13, KeyLogWriter: &log, SessionTicketsDisabled: true})
 		if _, err := http.ReadRequest(bufio.NewReader(secured)); err != nil {
 			return
 		}
@@ -208,7 +208,9 @@ func TestWorkerThatStopsReading(t *testing.T) {
 				require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 			}
 			requireSoon(t, "the look", r.transport.idle.look)
-			requireSoon(t, "another worker's delivery", func() { o = r.Send(t.Context(), deliveryTo(other.url)) })
+			requireSoon(t, "another worker's delivery", func() {
+				o = r.Send(t.Context(), deliveryTo(other.url))
+			})
 			require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 		})
 	}
@@ -238,13 +240,19 @@ func TestConnectionsEndWithoutAWord(t *testing.T) {
 			other, _ := pair(t, "other")
 			r.transport.idle.put(other)
 		},
-		"its route ends": func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) { r.transport.idle.closeOf(r.transport) },
-		"all end":        func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) { r.transport.idle.closeAll() },
+		"its route ends": func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) {
+			r.transport.idle.closeOf(r.transport)
+		},
+		"all end": func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) {
+			r.transport.idle.closeAll()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var server *httptest.Server
-			w := newWorker(t, reply(200, ""), func(s *httptest.Server) { s.TLS, server = new(tls.Config), s })
+			w := newWorker(t, reply(200, ""), func(s *httptest.Server) {
+				s.TLS, server = new(tls.Config), s
+			})
 			r := setup(t)
 			r.transport.tls = &tls.Config{InsecureSkipVerify: true}
 			o := r.Send(t.Context(), deliveryTo(w.url))

@@ -104,7 +104,8 @@ func TestEndpointDown(t *testing.T) {
 // Endpoints that fail and are deleted leave nothing behind on a node.
 func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return refused })
+	fail := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return refused }
+	n := b.start("a", dispatcher.Config{}, fail)
 	n.submit(t, 1)
 	require.Eventually(t, func() bool { return n.failing() > 0 }, patience, time.Millisecond)
 	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))

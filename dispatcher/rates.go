@@ -44,7 +44,8 @@ const burstTime = 100 * time.Millisecond
 const joiningPause = 100 * time.Millisecond
 
 func newRates(nodes func() int, joining func() bool) *rates {
-	return &rates{nodes: nodes, joining: joining, tenants: map[string]map[rateKey]*bucket{}, most: maxBuckets}
+	return &rates{nodes: nodes, joining: joining, most: maxBuckets,
+		tenants: map[string]map[rateKey]*bucket{}}
 }
 
 // bucket returns the bucket of a key. r.mu is held.

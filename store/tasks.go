@@ -25,7 +25,7 @@ type Task struct {
 	Progress   *Progress // while running, if the worker told
 	Error      string    // of its last attempt, unless that was done
 	Context    json.RawMessage
-	Result     json.RawMessage // once succeeded: the last stage's output, else what that stage was sent
+	Result     json.RawMessage // once succeeded: the last stage's output, else what it was sent
 }
 
 // statusSQL tells a task's status from what stateJoins join.
@@ -34,7 +34,8 @@ const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NU
 // resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its last
 // stage, else what that stage was sent. NULL stands for the task's own context.
 const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
-    (SELECT o.output FROM {journal} o WHERE o.id = t.id AND o.output IS NOT NULL ORDER BY o.seq DESC LIMIT 1)) END`
+    (SELECT o.output FROM {journal} o WHERE o.id = t.id AND o.output IS NOT NULL
+     ORDER BY o.seq DESC LIMIT 1)) END`
 
 // stateColumns tell a task's state from where its token row is: in {lease}, in
 // {wait}, nowhere (the last row of its journal is final), or else in ready, at the
@@ -43,7 +44,8 @@ const stateColumns = `
 SELECT t.id, t.created_at, {options}, t.context,
   ` + statusSQL + `,
   coalesce(l.stage, w.stage, r.stage, j.stage, ''), coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
-  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''), ` + resultSQL + `,
+  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''),
+  ` + resultSQL + `,
   l.progress, coalesce(l.note, '')`
 
 // stateJoins read one row of each table by its index. The limit on ready keeps the

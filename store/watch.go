@@ -25,7 +25,8 @@ func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, fun
 // of the last journal row.
 var watchColumns = strings.NewReplacer(
 	"t.context", "NULL::text",
-	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").Replace(stateColumns) + `, coalesce(j.seq, 0)`
+	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").
+	Replace(stateColumns) + `, coalesce(j.seq, 0)`
 
 const attemptsSQL = `
 SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''), coalesce(duration, 0),
