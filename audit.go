@@ -94,7 +94,7 @@ func AuditText(text string, limit int) string {
 		return r
 	}, text)
 	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "")
+		text = strings.Clone(strings.ToValidUTF8(text[:limit], "")) // without the rest in memory
 	}
 	return text
 }

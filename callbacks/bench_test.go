@@ -23,10 +23,11 @@ func BenchmarkSend(b *testing.B) {
 			if server.TLS != nil {
 				transport.tls = server.Client().Transport.(*http.Transport).TLSClientConfig
 			}
+			d := deliveryTo(server.URL)
 			b.ReportAllocs()
 			b.SetParallelism(32)
 			b.RunParallel(func(pb *testing.PB) {
-				for d := deliveryTo(server.URL); pb.Next(); {
+				for pb.Next() {
 					o := r.Send(b.Context(), d)
 					require.Equal(b, asyncflow.OutcomeDone, o.Kind, o.Error)
 				}

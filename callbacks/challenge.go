@@ -30,34 +30,37 @@ type challenge struct {
 
 const challengeType = "asyncflow.challenge"
 
-// Challenge asks an endpoint to echo a random text, in a request that is signed and
+// Challenge asks an endpoint of a tenant to echo a random text, in a request that is signed and
 // sent like a delivery. Its error says why it didn't, without what the endpoint wrote.
-func (s *Sender) Challenge(ctx context.Context, e asyncflow.Endpoint, at time.Time) error {
+func (s *Sender) Challenge(ctx context.Context, tenant string, e asyncflow.Endpoint,
+	at time.Time) error {
 	r := newRequestContext(ctx, ChallengeTime)
 	defer r.end()
-	set, err := s.settingsOf(&e)
-	if err == nil {
-		err = s.challenge(r, &e, set, at)
+	to, err := s.openAnew(tenant, &e)
+	if err != nil {
+		return errors.New(Clean(err.Error(), MaxErrorBytes))
 	}
-	if err == nil {
+	if err = s.challenge(r, &e, to, at); err == nil {
 		return nil
 	}
-	return errors.New(set.scrub(Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes), s.tokens))
+	why := Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes)
+	return errors.New(to.settings.scrub(why, r.headers))
 }
 
-func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, set *settings, at time.Time) error {
+func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened,
+	at time.Time) error {
 	c := challenge{Type: challengeType, Challenge: rand.Text()}
 	body, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	resp, err := s.post(r, e, set, challengeType+"."+rand.Text(), at, body)
+	resp, err := s.post(r, e, to, challengeType+"."+rand.Text(), at, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge", resp.StatusCode)
+		return notEchoed(resp.StatusCode)
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxChallengeAnswer+1))
 	switch {
@@ -69,6 +72,18 @@ func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, set *settin
 		return fmt.Errorf("the answer to the challenge has more than %d bytes", maxChallengeAnswer)
 	}
 	return c.checkEcho(answer)
+}
+
+// notEchoed says what an answer with another status than 200 means. Workers answer 401 to a
+// signature that doesn't verify.
+func notEchoed(status int) error {
+	why := ""
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		why = ". Workers answer so to a signature by another secret than theirs: " +
+			"give the worker this endpoint's secret, or see whether its clock is right"
+	}
+	return fmt.Errorf("the challenge was answered with %d; it must be 200 and the challenge%s",
+		status, why)
 }
 
 // checkEcho checks that an answer has the challenge.

@@ -29,7 +29,7 @@ func challenged(t *testing.T, handle func(w http.ResponseWriter, r *http.Request
 }
 
 func (r *rig) challengeOnce(t *testing.T, d asyncflow.Delivery) error {
-	return r.Challenge(t.Context(), *d.Endpoint, d.At)
+	return r.Challenge(t.Context(), d.Tenant, *d.Endpoint, d.At)
 }
 
 // A challenge is signed like a delivery (newWorker verifies that), has the endpoint's
@@ -70,6 +70,8 @@ func oneOf(texts map[string]bool, in string) string {
 func TestChallengeRefused(t *testing.T) {
 	t.Parallel()
 	const not200 = "; it must be 200 and the challenge"
+	const otherSecret = ". Workers answer so to a signature by another secret than theirs: " +
+		"give the worker this endpoint's secret, or see whether its clock is right"
 	status := func(code int, headers ...string) func(http.ResponseWriter, *http.Request, string) {
 		return func(w http.ResponseWriter, r *http.Request, c string) {
 			reply(code, `{"challenge":"`+c+`"}`, headers...)(w, r)
@@ -87,6 +89,8 @@ func TestChallengeRefused(t *testing.T) {
 		want   string
 	}{
 		"202":         {status(202), "the challenge was answered with 202" + not200},
+		"401":         {status(401), "the challenge was answered with 401" + not200 + otherSecret},
+		"403":         {status(403), "the challenge was answered with 403" + not200 + otherSecret},
 		"404":         {status(404), "the challenge was answered with 404" + not200},
 		"redirect":    {status(307, "Location: /again"), "the challenge was answered with 307" + not200},
 		"another":     {body(`{"challenge":"secret word"}`), notText},

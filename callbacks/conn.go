@@ -27,16 +27,17 @@ const (
 	lastWords = time.Second
 )
 
-// address is where connections lead.
+// address is where connections lead, and whose they are: those of one transport serve no other.
 type address struct {
+	via      *transport
 	secure   bool
 	hostPort string
 }
 
 // addressOf returns the address of a URL that Egress has nothing against: its scheme is
 // http or https, and its host is spelt in the one way that everybody reads alike.
-func addressOf(u *url.URL) address {
-	a := address{secure: u.Scheme == "https", hostPort: u.Host}
+func (t *transport) addressOf(u *url.URL) address {
+	a := address{via: t, secure: u.Scheme == "https", hostPort: u.Host}
 	switch {
 	case u.Port() != "":
 	case a.secure:
@@ -52,7 +53,7 @@ type conn struct {
 	net.Conn
 	raw    net.Conn // the socket, below TLS
 	to     address
-	silent func() bool // tells whether the socket is open and has nothing to read
+	silent func() bool // reports whether the socket is open and has nothing to read
 	until  time.Time   // when the exchange must be over; zero: it has no limit of its own
 	room   int64       // how many bytes may still be read
 	last   bool        // no other exchange may follow
@@ -65,7 +66,8 @@ func newConn(to address, raw, c net.Conn) *conn {
 	return &conn{Conn: c, raw: raw, to: to, silent: silence(raw)}
 }
 
-// cut closes the connection at once, whatever is under way on it.
+// cut closes the connection at once, whatever is under way on it. It never closes TLS first: the
+// words of farewell may wait for a worker that doesn't read.
 func (c *conn) cut() { c.raw.Close() }
 
 // limit says until when the exchange that begins may last; zero: it has no limit of its own.
@@ -74,20 +76,20 @@ func (c *conn) limit(until time.Time) {
 	c.SetDeadline(until)
 }
 
-// quiet tells whether an idle connection is open, and the worker has said nothing that
-// would be taken for the next answer.
-func (c *conn) quiet() bool {
-	if !c.silent() {
-		return false
-	}
+// settled reports whether nothing is left of what TLS has read: the rest of one answer must not
+// begin the next. It can't block, because it neither reads from the socket nor writes to it. Where
+// TLS owes the worker something, such as the answer to a KeyUpdate, the connection isn't settled.
+func (c *conn) settled() bool {
 	if c.Conn == c.raw {
 		return true
 	}
-	c.SetWriteDeadline(time.Time{})    // TLS may have something to answer
-	c.SetReadDeadline(time.Unix(1, 0)) // only what TLS has read already
-	defer c.SetReadDeadline(time.Time{})
+	c.SetDeadline(time.Unix(1, 0)) // the socket refuses both directions
 	_, err := c.Conn.Read(make([]byte, 1))
-	return errors.Is(err, os.ErrDeadlineExceeded)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	_, err = c.Conn.Write(nil) // nothing is written: it reports what TLS couldn't write
+	return err == nil
 }
 
 var errHeaders = fmt.Errorf("server response headers exceeded %d bytes", maxHeaderBytes)

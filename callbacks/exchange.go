@@ -65,7 +65,7 @@ func (x *exchange) send(req *http.Request) {
 	go func() { sending <- x.conn.send(req) }()
 }
 
-// sent tells whether the whole request has been sent by now.
+// sent reports whether the whole request has been sent by now.
 func (x *exchange) sent() bool {
 	if x.sending != nil {
 		select {
@@ -95,7 +95,7 @@ func (x *exchange) finish(err error) {
 	x.end(err == io.EOF && x.reader.Buffered() == 0 && x.sent() && !x.conn.last)
 }
 
-// end is what the reader of the answer ends the exchange with; good tells whether the
+// end is what the reader of the answer ends the exchange with; good reports whether the
 // connection may serve another one.
 func (x *exchange) end(good bool) {
 	if !x.ended.CompareAndSwap(false, true) {
@@ -103,7 +103,7 @@ func (x *exchange) end(good bool) {
 	}
 	x.reader.Reset(nil)
 	readers.Put(x.reader)
-	if x.unwatch() && good {
+	if x.unwatch() && good && x.conn.settled() {
 		x.idle.put(x.conn)
 		return
 	}

@@ -23,10 +23,15 @@ type guard struct {
 	dialer net.Dialer // what its Control says comes after the policy
 }
 
+// hostServices are public addresses at which a cloud's machines reach what is theirs alone. Azure's
+// hands out certificates and settings of the machine. The registries of special networks don't
+// list them.
+var hostServices = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
+
 func newGuard(cfg Config) *guard {
 	return &guard{
 		egress: cfg.Egress,
-		public: ssrf.New(ssrf.WithAnyPort()),
+		public: ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(hostServices...)),
 		dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Resolver: cfg.Resolver},
 	}
 }

@@ -39,6 +39,8 @@ const (
 	// ample is a timeout that no passing test reaches, short one that some wait for.
 	ample = 30 * time.Second
 	short = 150 * time.Millisecond
+	// patience is how long a test waits for what must not take for ever.
+	patience = 2 * time.Minute
 )
 
 func testKeys(t require.TestingT, secret string) *Keys {
@@ -55,6 +57,7 @@ type rig struct {
 	transport *transport
 	dialled   atomic.Int64 // connections
 	read      atomic.Int64 // bytes
+	writes    atomic.Int64 // calls
 }
 
 // setup returns a Sender that may reach loopback; change may alter its Config.
@@ -72,7 +75,7 @@ func setup(t *testing.T, change ...func(*Config)) *rig {
 			return nil, err
 		}
 		r.dialled.Add(1)
-		return countedConn{c.(*net.TCPConn), &r.read}, nil
+		return countedConn{c.(*net.TCPConn), r}, nil
 	}
 	t.Cleanup(r.transport.idle.closeAll)
 	return r
@@ -94,13 +97,18 @@ var madeKeys, _ = NewKeys([]byte(nodeSecret))
 
 type countedConn struct {
 	*net.TCPConn
-	read *atomic.Int64
+	*rig
 }
 
 func (c countedConn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
-	c.read.Add(int64(n))
+	c.rig.read.Add(int64(n))
 	return n, err
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.TCPConn.Write(b)
 }
 
 // sealed returns a secret of endpoint e1 as it is stored.

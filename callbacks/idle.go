@@ -14,7 +14,8 @@ const (
 	idleLook = 15 * time.Second
 )
 
-// idle holds the connections that are kept for further requests.
+// idle holds the connections that a node keeps for further requests. Its lock is held for moments
+// only: no connection is looked at, or closed, under it.
 type idle struct {
 	perAddress, most int
 
@@ -24,7 +25,10 @@ type idle struct {
 	looking bool                // a look is to come
 }
 
-func newIdle(perAddress, most int) *idle {
+// newIdle returns a pool of as many connections as a node's Config has it.
+func newIdle(cfg Config) *idle { return newIdleOf(cfg.Connections, 4*cfg.Connections) }
+
+func newIdleOf(perAddress, most int) *idle {
 	return &idle{perAddress: perAddress, most: most, by: map[address][]*conn{}}
 }
 
@@ -33,10 +37,10 @@ func newIdle(perAddress, most int) *idle {
 func (i *idle) take(to address) *conn {
 	for {
 		c := i.pop(to)
-		if c == nil || c.quiet() {
+		if c == nil || c.silent() {
 			return c
 		}
-		c.Close()
+		c.cut()
 	}
 }
 
@@ -57,7 +61,7 @@ func (i *idle) pop(to address) *conn {
 // put keeps a connection. If there are too many, the one goes that has waited longest.
 func (i *idle) put(c *conn) {
 	if over := i.add(c); over != nil {
-		over.Close()
+		over.cut()
 	}
 }
 
@@ -87,6 +91,7 @@ func (i *idle) add(c *conn) (over *conn) {
 // drop takes a connection out.
 func (i *idle) drop(c *conn) {
 	i.all.Remove(c.place)
+	c.place = nil
 	kept := i.by[c.to]
 	at := len(kept) - 1 // mostly it is the last one
 	for kept[at] != c {
@@ -104,7 +109,13 @@ func (i *idle) drop(c *conn) {
 // closed, so that they don't hold sockets.
 func (i *idle) look() {
 	now := time.Now()
-	i.closeIf(func(c *conn) bool { return now.Sub(c.since) > idleTime || !c.quiet() })
+	i.closeIf(func(c *conn) bool { return now.Sub(c.since) > idleTime })
+	over := map[*list.Element]bool{}
+	for _, place := range i.places() {
+		silent := silence(place.Value.(*conn).raw) // a delivery may use the connection's own meanwhile
+		over[place] = !silent()
+	}
+	i.closeIf(func(c *conn) bool { return over[c.place] })
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.looking = i.all.Len() > 0
@@ -113,9 +124,25 @@ func (i *idle) look() {
 	}
 }
 
+// places returns where the connections stand. One that is taken, and put down again, stands in
+// another place.
+func (i *idle) places() []*list.Element {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := make([]*list.Element, 0, i.all.Len())
+	for at := i.all.Front(); at != nil; at = at.Next() {
+		all = append(all, at)
+	}
+	return all
+}
+
 // closeAll closes what is kept.
 func (i *idle) closeAll() { i.closeIf(func(*conn) bool { return true }) }
 
+// closeOf closes what is kept of a transport.
+func (i *idle) closeOf(t *transport) { i.closeIf(func(c *conn) bool { return c.to.via == t }) }
+
+// closeIf closes the kept connections for which over, called under the lock, returns true.
 func (i *idle) closeIf(over func(*conn) bool) {
 	i.mu.Lock()
 	var gone []*conn
@@ -129,6 +156,6 @@ func (i *idle) closeIf(over func(*conn) bool) {
 	}
 	i.mu.Unlock()
 	for _, c := range gone {
-		c.Close()
+		c.cut()
 	}
 }

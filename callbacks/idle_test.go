@@ -30,7 +30,7 @@ func isClosed(c *conn) bool { return c.SetDeadline(time.Time{}) != nil }
 // waited longest is closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
-	kept := newIdle(2, 3)
+	kept := newIdleOf(2, 3)
 	a1, _ := pair(t, "a")
 	a2, _ := pair(t, "a")
 	a3, _ := pair(t, "a")
@@ -66,7 +66,7 @@ func TestIdleConnections(t *testing.T) {
 func TestIdleConnectionsThatAreNoGood(t *testing.T) {
 	t.Parallel()
 	for _, take := range []bool{true, false} {
-		kept := newIdle(10, 10)
+		kept := newIdleOf(10, 10)
 		good, _ := pair(t, "a")
 		closed, other := pair(t, "a")
 		other.Close()

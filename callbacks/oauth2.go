@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 	"golang.org/x/sync/singleflight"
@@ -28,41 +27,44 @@ const (
 	// tokenMargin is how long before its end a token is no longer used; of one that
 	// lives for less than ten times that, it is a tenth of its life.
 	tokenMargin = 30 * time.Second
-	// maxTokens bounds how many tokens are kept.
-	maxTokens = 10000
+	// maxAccessToken bounds a token, in bytes. Servers seldom take headers of more.
+	maxAccessToken = 8 << 10
+	// maxTokenAnswer bounds what is read of a token endpoint's answer, in bytes.
+	maxTokenAnswer = 64 << 10
+	// maxTokensBytes bounds the tokens that are kept.
+	maxTokensBytes = 16 << 20
 )
 
 // grant is what a token is asked for with.
 type grant struct {
 	auth asyncflow.EndpointAuth
-	ca   string // PEM of authorities that count beside the system's; may be empty
+	ca   string            // PEM of authorities that count beside the system's; may be empty
+	id   [sha256.Size]byte // tells grants apart without showing what they hold
 }
 
-// id tells grants apart without showing what they hold.
-func (g grant) id() string {
-	doc, _ := json.Marshal([]any{g.auth, g.ca}) // strings only
-	sum := sha256.Sum256(doc)
-	return string(sum[:])
+func newGrant(auth asyncflow.EndpointAuth, ca string) *grant {
+	doc, _ := json.Marshal([]any{auth, ca}) // strings only
+	return &grant{auth, ca, sha256.Sum256(doc)}
 }
 
-// tokens are the access tokens of OAuth 2.0 client credentials. Each is asked for once,
-// however many deliveries wait for it, and used until shortly before its end, or until
-// an endpoint refuses it.
+// tokens are the access tokens of OAuth 2.0 client credentials, one of an endpoint. Each is asked
+// for once, however many deliveries wait for it, and used until shortly before its end, or until
+// its endpoint refuses it or has another grant.
 type tokens struct {
 	routes *routes
 	flight singleflight.Group
-	mu     sync.Mutex
-	known  *lru.Cache[string, accessToken]
+	known  *cache[accessToken]
 }
 
-// accessToken is a token and until when it is used.
+// accessToken is a token, what it was asked for with, and until when it is used.
 type accessToken struct {
+	grant  [sha256.Size]byte
 	header string // of Authorization
 	until  time.Time
 }
 
 func newTokens(r *routes) *tokens {
-	return &tokens{routes: r, known: newLRU[accessToken](maxTokens, nil)}
+	return &tokens{routes: r, known: newCache[accessToken](maxTokensBytes)}
 }
 
 // login is a token in use.
@@ -78,53 +80,44 @@ func (l login) refused() {
 	}
 }
 
-// login returns a token for a grant, and waits for it as long as ctx allows.
-func (t *tokens) login(ctx context.Context, g grant) (login, error) {
-	id := g.id()
-	if known, ok := t.known.Get(id); ok && time.Now().Before(known.until) {
-		return t.loginWith(id, known), nil
+// login returns a token for a tenant's endpoint, and waits for it as long as ctx allows.
+func (t *tokens) login(ctx context.Context, tenant, endpoint string, g *grant) (login, error) {
+	used, ok := t.known.get(tenant, endpoint)
+	if !ok || used.grant != g.id || !time.Now().Before(used.until) {
+		var err error
+		if used, err = t.fetch(ctx, tenant, endpoint, g); err != nil {
+			return login{}, err
+		}
 	}
-	done := t.flight.DoChan(id, func() (any, error) {
-		got, err := t.ask(g)
+	return login{header: used.header, forget: func() {
+		// Not one that came meanwhile.
+		t.known.drop(tenant, endpoint, func(kept accessToken) bool { return kept == used })
+	}}, nil
+}
+
+// fetch gets a token, together with others that wait for it, and keeps it.
+func (t *tokens) fetch(ctx context.Context, tenant, endpoint string,
+	g *grant) (accessToken, error) {
+	done := t.flight.DoChan(tenant+" "+endpoint+" "+string(g.id[:]), func() (any, error) {
+		got, err := t.ask(tenant, g)
 		if err == nil {
-			t.known.Add(id, got)
+			t.known.put(tenant, endpoint, got, len(got.header))
 		}
 		return got, err
 	})
 	select {
 	case r := <-done:
-		if r.Err != nil {
-			return login{}, r.Err
-		}
-		return t.loginWith(id, r.Val.(accessToken)), nil
+		return r.Val.(accessToken), r.Err
 	case <-ctx.Done():
-		return login{}, ctx.Err()
+		return accessToken{}, ctx.Err()
 	}
-}
-
-func (t *tokens) loginWith(id string, used accessToken) login {
-	return login{header: used.header, forget: func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if known, ok := t.known.Peek(id); ok && known == used { // not one that came meanwhile
-			t.known.Add(id, accessToken{header: used.header}) // over, but still to be hidden
-		}
-	}}
-}
-
-// hide takes the token of a grant out of a text.
-func (t *tokens) hide(g grant, text string) string {
-	if known, ok := t.known.Peek(g.id()); ok {
-		return strings.ReplaceAll(text, strings.TrimPrefix(known.header, bearer), asyncflow.Mask)
-	}
-	return text
 }
 
 const bearer = "Bearer "
 
 // ask gets a token from its endpoint, over the same guarded way as a delivery. The
 // endpoint's own authorities count beside the system's.
-func (t *tokens) ask(g grant) (accessToken, error) {
+func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	at, err := url.Parse(g.auth.TokenURL)
 	if err != nil {
 		return accessToken{}, errors.New("the endpoint's token_url can't be read")
@@ -132,23 +125,66 @@ func (t *tokens) ask(g grant) (accessToken, error) {
 	if why := t.routes.cfg.Egress.Refuses(at); why != "" { // the policy may be newer than the endpoint
 		return accessToken{}, errors.New("the endpoint's token_url " + why)
 	}
-	route, err := t.routes.to(certificates{EndpointTLS: asyncflow.EndpointTLS{CA: g.ca}, andSystem: true})
+	ours := certificates{EndpointTLS: asyncflow.EndpointTLS{CA: g.ca}, andSystem: true}
+	route, err := t.routes.to(tenant, ours)
 	if err != nil {
 		return accessToken{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tokenTime)
 	defer cancel()
-	ctx = context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: route.HTTPClient.Transport, CheckRedirect: noRedirects})
+	answers := &shortAnswers{RoundTripper: route.HTTPClient.Transport}
+	ctx = context.WithValue(ctx, oauth2.HTTPClient,
+		&http.Client{Transport: answers, CheckRedirect: noRedirects})
 	config := clientcredentials.Config{ClientID: g.auth.ClientID, ClientSecret: g.auth.ClientSecret, TokenURL: g.auth.TokenURL, Scopes: g.auth.Scopes}
 	asked := time.Now()
 	token, err := config.Token(ctx)
-	if err != nil {
+	switch {
+	case answers.cut:
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes,"+
+			" which is the limit", maxTokenAnswer)
+	case err != nil:
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, err)) // not wrapped: it is not the endpoint itself
-	}
-	if !strings.EqualFold(token.Type(), "Bearer") {
+	case !strings.EqualFold(token.Type(), "Bearer"):
 		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")
+	case len(token.AccessToken) > maxAccessToken:
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an access token of %d bytes;"+
+			" the limit is %d", len(token.AccessToken), maxAccessToken)
 	}
-	return accessToken{header: bearer + token.AccessToken, until: useUntil(asked, token.Expiry)}, nil
+	return accessToken{g.id, bearer + token.AccessToken, useUntil(asked, token.Expiry)}, nil
+}
+
+// shortAnswers is a transport for one caller that reads no more of an answer than maxTokenAnswer:
+// the library would read 1 MiB.
+type shortAnswers struct {
+	http.RoundTripper
+	cut bool // an answer was longer
+}
+
+// RoundTrip sends a request.
+func (s *shortAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Body = &shortBody{resp.Body, maxTokenAnswer, s}
+	}
+	return resp, err
+}
+
+// shortBody is the body of such an answer.
+type shortBody struct {
+	io.ReadCloser
+	left   int
+	answer *shortAnswers
+}
+
+// Read reads what is left, and fails if there is more.
+func (b *shortBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
+	if n > b.left {
+		b.answer.cut = true
+		return b.left, errTooLarge
+	}
+	b.left -= n
+	return n, err
 }
 
 // useUntil returns until when a token is used that was asked for at a time.
@@ -177,7 +213,7 @@ func tokenReason(ctx context.Context, err error) error {
 	return errors.New("its answer can't be read")
 }
 
-// isErrorCode tells whether a text is an error code of OAuth 2.0, of those there are.
+// isErrorCode reports whether a text is an error code of OAuth 2.0, of those there are.
 func isErrorCode(text string) bool {
 	switch text {
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",

@@ -162,11 +162,10 @@ func TestOAuth2Expiry(t *testing.T) {
 	good.Store("Bearer token-number-1", true)
 	good.Store("Bearer token-number-2", true)
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
-	id := grant{auth: s.outbound().Auth, ca: s.outbound().TLS.CA}.id()
-	known, ok := r.tokens.known.Peek(id)
+	known, ok := r.tokens.known.get(d.Tenant, d.Endpoint.ID)
 	require.True(t, ok)
 	known.until = time.Now()
-	r.tokens.known.Add(id, known)
+	r.tokens.known.put(d.Tenant, d.Endpoint.ID, known, len(known.header))
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
 	require.Equal(t, 2, s.count())
 }
@@ -203,7 +202,10 @@ func TestOAuth2Failures(t *testing.T) {
 					return
 				}
 			}
-		}, begin},
+		}, "the endpoint's token_url gave an answer of more than 65536 bytes"},
+		"a long token": {say(200, "application/json",
+			`{"access_token":"swordfish`+strings.Repeat("x", maxAccessToken)+`"}`),
+			"the endpoint's token_url gave an access token of 8201 bytes; the limit is 8192"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

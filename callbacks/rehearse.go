@@ -21,9 +21,10 @@ func (s *Sender) Rehearse(ctx context.Context, all []asyncflow.Delivery, alter f
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	if err = s.permits(req.URL); err == nil {
+	to, err := s.open(first.Tenant, first.Endpoint)
+	if err == nil {
 		var signed headers
-		signed, err = s.appendHeaders(nil, first.Endpoint, deliveryID(first.Lease), first.At, body)
+		signed, err = s.appendHeaders(nil, first.Endpoint, to, deliveryID(first.Lease), first.At, body)
 		for _, h := range signed {
 			req.Header[h.Name] = []string{h.Value}
 		}

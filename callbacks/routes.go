@@ -5,24 +5,21 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"sync"
 
 	"github.com/hashicorp/go-retryablehttp"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// maxRoutes bounds how many sets of certificates have connections.
-const maxRoutes = 128
+// maxRoutesBytes bounds the certificates of a node's routes.
+const maxRoutesBytes = 32 << 20
 
-// routes are the clients of endpoints that have certificates of their own. Endpoints
+// routes are the clients of endpoints that have certificates of their own. A tenant's endpoints
 // with the same ones share a client; connections are shared with nobody else.
 type routes struct {
-	cfg Config
-
-	mu   sync.Mutex
-	made *lru.Cache[string, *retryablehttp.Client]
+	cfg  Config
+	pool *idle // of all routes together
+	made *cache[*retryablehttp.Client]
 }
 
 // certificates are what a route is made from.
@@ -31,36 +28,49 @@ type certificates struct {
 	andSystem bool // the system's authorities count beside the CA
 }
 
-func newRoutes(cfg Config) *routes {
-	return &routes{cfg: cfg, made: newLRU(maxRoutes, func(_ string, c *retryablehttp.Client) {
-		c.HTTPClient.Transport.(*transport).idle.closeAll()
-	})}
+func newRoutes(cfg Config, pool *idle) *routes {
+	return &routes{cfg: cfg, pool: pool, made: newCache[*retryablehttp.Client](maxRoutesBytes)}
 }
 
-// to returns the client for some certificates. The one that was needed least recently
-// gives way to a new one; its requests under way go on.
-func (r *routes) to(c certificates) (*retryablehttp.Client, error) {
-	sum := sha256.New()
-	for _, part := range []string{c.CA, c.Certificate, c.Key} {
-		one := sha256.Sum256([]byte(part))
-		sum.Write(one[:])
-	}
-	id := string(sum.Sum(nil))
-	if c.andSystem {
-		id += "+"
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known, ok := r.made.Get(id); ok {
+// to returns a tenant's client for some certificates. What gives way to a new one has its kept
+// connections closed; its requests under way go on.
+func (r *routes) to(tenant string, c certificates) (*retryablehttp.Client, error) {
+	id := c.id()
+	if known, ok := r.made.get(tenant, id); ok {
 		return known, nil
 	}
 	config, err := c.config()
 	if err != nil {
 		return nil, err
 	}
-	made := newClient(newTransport(r.cfg, config))
-	r.made.Add(id, made)
+	made := newClient(newTransport(r.cfg, config, r.pool))
+	for _, gone := range r.made.put(tenant, id, made, c.bytes()) {
+		r.pool.closeOf(gone.HTTPClient.Transport.(*transport))
+	}
 	return made, nil
+}
+
+// id tells certificates apart.
+func (c certificates) id() string {
+	sum := sha256.New()
+	for _, part := range []string{c.CA, c.Certificate, c.Key} {
+		one := sha256.Sum256([]byte(part))
+		sum.Write(one[:])
+	}
+	if c.andSystem {
+		return string(sum.Sum([]byte{'+'}))
+	}
+	return string(sum.Sum(nil))
+}
+
+// bytes is about what a route takes in memory, connections apart. The system's authorities are
+// listed in each route that counts them.
+func (c certificates) bytes() int {
+	n := 4<<10 + 4*(len(c.CA)+len(c.Certificate)+len(c.Key))
+	if c.andSystem {
+		n += 64 << 10
+	}
+	return n
 }
 
 // config returns the certificates as package tls takes them.
@@ -85,13 +95,4 @@ func (c certificates) config() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
-}
-
-// newLRU returns a cache of a size that can be.
-func newLRU[V any](size int, evicted func(string, V)) *lru.Cache[string, V] {
-	cache, err := lru.NewWithEvict(size, evicted)
-	if err != nil {
-		panic(err) // sizes are constants
-	}
-	return cache
 }

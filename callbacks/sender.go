@@ -25,7 +25,8 @@ type Config struct {
 	// MaxOutput bounds the output in a worker's answer in bytes, as a context is
 	// bounded; 0: 256 KiB. The answer around it may have 16 KiB more.
 	MaxOutput int
-	// Connections bounds the idle connections kept for each host; 0: 256.
+	// Connections bounds the idle connections kept for each host; 0: 256. Four times as many
+	// are kept in all.
 	Connections int
 	// Egress is the operator's policy for where deliveries may go.
 	Egress asyncflow.Egress
@@ -37,14 +38,12 @@ type Config struct {
 
 // Sender sends deliveries and challenges. It is safe for concurrent use.
 type Sender struct {
-	cfg      Config
-	keys     *Keys
-	client   *retryablehttp.Client
-	signers  kept[signing.Signer] // by their sealed secrets
-	targets  kept[*url.URL]       // that the policy has nothing against, by their texts
-	settings kept[*settings]      // of endpoints that have any, by their seals
-	routes   *routes
-	tokens   *tokens
+	cfg    Config
+	keys   *Keys
+	client *retryablehttp.Client
+	opened *cache[*opened] // by endpoint
+	routes *routes
+	tokens *tokens
 
 	userAgent signing.Header
 }
@@ -60,9 +59,10 @@ func NewSender(cfg Config, keys *Keys) *Sender {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	routes := newRoutes(cfg)
-	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil)),
-		routes: routes, tokens: newTokens(routes),
+	pool := newIdle(cfg)
+	routes := newRoutes(cfg, pool)
+	return &Sender{cfg: cfg, keys: keys, client: newClient(newTransport(cfg, nil, pool)),
+		opened: newCache[*opened](maxOpenedBytes), routes: routes, tokens: newTokens(routes),
 		userAgent: signing.Header{Name: "User-Agent", Value: "asyncflow/" + cfg.Version}}
 }
 
@@ -100,24 +100,25 @@ func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow
 }
 
 func (s *Sender) exchange(r *requestContext, all []asyncflow.Delivery) []asyncflow.Outcome {
-	set, err := s.settingsOf(all[0].Endpoint)
+	to, err := s.open(all[0].Tenant, all[0].Endpoint)
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	outcomes := s.deliver(r, all, set)
+	outcomes := s.deliver(r, all, to)
 	for i := range outcomes {
-		outcomes[i].Error = set.scrub(outcomes[i].Error, s.tokens)
+		outcomes[i].Error = to.settings.scrub(outcomes[i].Error, r.headers)
 	}
 	return outcomes
 }
 
-func (s *Sender) deliver(r *requestContext, all []asyncflow.Delivery, set *settings) []asyncflow.Outcome {
+func (s *Sender) deliver(r *requestContext, all []asyncflow.Delivery,
+	to *opened) []asyncflow.Outcome {
 	first, body := all[0], bodies.Get().(*[]byte)
 	*body = s.appendBody((*body)[:0], all)
 	if len(*body) <= inOneGo { // else somebody may still write it once all is over
 		defer bodies.Put(body)
 	}
-	resp, err := s.post(r, first.Endpoint, set, deliveryID(first.Lease), first.At, *body)
+	resp, err := s.post(r, first.Endpoint, to, deliveryID(first.Lease), first.At, *body)
 	if err != nil {
 		return toAll(all, failed(reason(r, err, first.Timeout)))
 	}
@@ -171,20 +172,17 @@ func reason(ctx context.Context, err error, timeout time.Duration) error {
 	return err
 }
 
-// post sends a signed body to an endpoint, with its settings; nil: it has none. One
-// that is answered with 401 has its next request log in anew.
-func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, set *settings, id string, at time.Time, body []byte) (*http.Response, error) {
-	to, err := s.target(e)
-	if err != nil {
-		return nil, err
-	}
-	req, err := newRequest(r, to, body)
+// post sends a signed body to an endpoint, with its settings. One that is answered with 401 has
+// its next request log in anew.
+func (s *Sender) post(r *requestContext, e *asyncflow.Endpoint, to *opened, id string,
+	at time.Time, body []byte) (*http.Response, error) {
+	req, err := newRequest(r, to.target, body)
 	if err == nil {
-		r.headers, err = s.appendHeaders(r.headers, e, id, at, body)
+		r.headers, err = s.appendHeaders(r.headers, e, to, id, at, body)
 	}
 	client, used := s.client, login{}
-	if err == nil && set != nil {
-		used, client, err = s.apply(r, set)
+	if err == nil && to.settings != nil {
+		used, client, err = s.apply(r, to)
 	}
 	if err != nil {
 		return nil, err
@@ -209,33 +207,16 @@ func newRequest(ctx context.Context, to *url.URL, body []byte) (*retryablehttp.R
 
 // apply sets the headers that an endpoint's settings ask for, and returns how it has logged
 // in, and the client that has its certificates.
-func (s *Sender) apply(r *requestContext, set *settings) (login, *retryablehttp.Client, error) {
-	used, err := set.apply(r, &r.headers, s.tokens)
+func (s *Sender) apply(r *requestContext, to *opened) (login, *retryablehttp.Client, error) {
+	used, err := s.tokens.apply(r, to, &r.headers)
 	if err == nil {
 		err = r.headers.check()
 	}
 	if err != nil {
 		return login{}, nil, err
 	}
-	client, err := s.routes.to(set.tls)
+	client, err := s.routes.to(to.tenant, to.settings.tls)
 	return used, client, err
-}
-
-// target returns where requests to an endpoint go, which many share, if they may. It is kept:
-// reading and checking a URL costs as much as writing the request.
-func (s *Sender) target(e *asyncflow.Endpoint) (*url.URL, error) {
-	if known, ok := keptOf(&s.targets, e.URL); ok {
-		return known, nil
-	}
-	req, err := http.NewRequest(http.MethodPost, e.URL, nil)
-	if err == nil {
-		err = s.permits(req.URL)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.targets.put(e.URL, req.URL)
-	return req.URL, nil
 }
 
 // permits checks where a request goes: the policy may be newer than the endpoint.
@@ -247,8 +228,10 @@ func (s *Sender) permits(to *url.URL) error {
 }
 
 // appendHeaders appends the headers that each request to an endpoint has.
-func (s *Sender) appendHeaders(h headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte) (headers, error) {
-	return s.sign(append(h, signing.Header{Name: "Content-Type", Value: "application/json"}, s.userAgent), e, id, at, body)
+func (s *Sender) appendHeaders(h headers, e *asyncflow.Endpoint, to *opened, id string,
+	at time.Time, body []byte) (headers, error) {
+	h = append(h, signing.Header{Name: "Content-Type", Value: "application/json"}, s.userAgent)
+	return to.sign(h, e, id, at, body)
 }
 
 // lateReports is how long after the deadline of an attempt its token still verifies,

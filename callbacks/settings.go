@@ -1,8 +1,10 @@
 package callbacks
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/asyncflow/asyncflow"
@@ -13,25 +15,19 @@ type settings struct {
 	headers headers // the custom ones, and Authorization if it is always the same
 	oauth2  *grant  // nil: none
 	tls     certificates
-	hide    *strings.Replacer // of secrets, from what is shown
+	hide    []string // secrets that must not be shown, the longest first
 }
 
-// settingsOf returns an endpoint's settings; nil if it has none. They are kept: opening
-// and reading them costs more than using them.
-func (s *Sender) settingsOf(e *asyncflow.Endpoint) (*settings, error) {
+// openSettings opens an endpoint's settings; nil if it has none.
+func (s *Sender) openSettings(e *asyncflow.Endpoint) (*settings, error) {
 	if len(e.Outbound) == 0 {
 		return nil, nil
-	}
-	if known, ok := keptOf(&s.settings, e.Outbound); ok {
-		return known, nil
 	}
 	o, err := s.keys.OpenOutbound(*e)
 	if err != nil {
 		return nil, err
 	}
-	made := newSettings(o)
-	s.settings.put(string(e.Outbound), made)
-	return made, nil
+	return newSettings(o), nil
 }
 
 func newSettings(o asyncflow.Outbound) *settings {
@@ -48,9 +44,9 @@ func newSettings(o asyncflow.Outbound) *settings {
 		set.headers.set("Authorization", "Basic "+both)
 		secrets = append(secrets, both)
 	case asyncflow.AuthOAuth2:
-		set.oauth2 = &grant{auth: a, ca: o.TLS.CA}
+		set.oauth2 = newGrant(a, o.TLS.CA)
 	}
-	set.hide = hider(secrets)
+	set.hide = hidden(secrets)
 	return set
 }
 
@@ -58,38 +54,38 @@ func newSettings(o asyncflow.Outbound) *settings {
 // match anything.
 const leastHidden = 6
 
-// hider returns what puts a mask in the place of secrets.
-func hider(secrets []string) *strings.Replacer {
-	var pairs []string
-	for _, secret := range secrets {
-		if len(secret) >= leastHidden {
-			pairs = append(pairs, secret, asyncflow.Mask)
-		}
-	}
-	return strings.NewReplacer(pairs...)
+// hidden returns those of some secrets that are to be hidden: one that is part of another comes
+// after that.
+func hidden(secrets []string) []string {
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < leastHidden })
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return secrets
 }
 
 // scrub takes the endpoint's secrets out of a text, such as the error of a worker that
-// shows what it was sent.
-func (s *settings) scrub(text string, all *tokens) string {
+// shows what it was sent: also the token of the request's login, which is among its headers.
+func (s *settings) scrub(text string, sent headers) string {
 	if s == nil || text == "" {
 		return text
 	}
-	if s.oauth2 != nil {
-		text = all.hide(*s.oauth2, text)
+	if i := sent.index("Authorization"); s.oauth2 != nil && i >= 0 {
+		text = strings.ReplaceAll(text, strings.TrimPrefix(sent[i].Value, bearer), asyncflow.Mask)
 	}
-	return s.hide.Replace(text)
+	for _, secret := range s.hide {
+		text = strings.ReplaceAll(text, secret, asyncflow.Mask)
+	}
+	return text
 }
 
-// apply sets what requests to the endpoint have, and says how it has logged in.
-func (s *settings) apply(ctx context.Context, h *headers, all *tokens) (login, error) {
-	for _, one := range s.headers {
+// apply sets what requests to an endpoint have by its settings, and returns how they log in.
+func (t *tokens) apply(ctx context.Context, o *opened, h *headers) (login, error) {
+	for _, one := range o.settings.headers {
 		h.set(one.Name, one.Value)
 	}
-	if s.oauth2 == nil {
+	if o.settings.oauth2 == nil {
 		return login{}, nil
 	}
-	l, err := all.login(ctx, *s.oauth2)
+	l, err := t.login(ctx, o.tenant, o.id, o.settings.oauth2)
 	if err == nil {
 		h.set("Authorization", l.header)
 	}

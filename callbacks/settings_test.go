@@ -153,9 +153,9 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 	}
 	require.Equal(t, int64(1), w.connections.Load(), "one connection serves all five")
-	require.Equal(t, 1, r.routes.made.Len())
+	require.Equal(t, 1, r.routes.made.audit(t), "one route serves all five")
 
-	// A connection of the route that is open is closed when 128 others come.
+	// A connection of the route that is open is closed when others have taken its place.
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", servers.server())
 	require.NoError(t, err)
 	defer listener.Close()
@@ -172,11 +172,13 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 	}()
 	o := r.Send(t.Context(), deliveryWith(t, "https://"+listener.Addr().String(), asyncflow.Outbound{TLS: shared}))
 	require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
-	for i := range maxRoutes {
-		_, err := r.routes.to(certificates{EndpointTLS: asyncflow.EndpointTLS{CA: servers.pem + fmt.Sprintln(i)}})
+	for i := range 50 {
+		padding := strings.Repeat(fmt.Sprintln(i), 20_000)
+		other := asyncflow.EndpointTLS{CA: servers.pem + padding}
+		_, err := r.routes.to("acme", certificates{EndpointTLS: other})
 		require.NoError(t, err)
+		r.routes.made.audit(t)
 	}
-	require.Equal(t, maxRoutes, r.routes.made.Len())
 	require.Equal(t, "EOF", <-closed)
 }
 
@@ -192,4 +194,21 @@ func TestRoutesAreGuarded(t *testing.T) {
 	o := r.Send(t.Context(), deliveryWith(t, url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem}}))
 	require.Contains(t, o.Error, refusedNetwork)
 	require.Zero(t, w.connections.Load())
+}
+
+// The bound for kept connections holds for all certificates together: a tenant can have as many
+// as it likes.
+func TestConnectionsAreBoundedForAllRoutes(t *testing.T) {
+	t.Parallel()
+	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
+	w := newWorker(t, reply(200, ""), func(s *httptest.Server) { s.TLS = servers.server() })
+	r := setup(t, func(c *Config) { c.Connections = 1 })
+	for n := range 10 {
+		cert, key := clients.issue(fmt.Sprint("client", n))
+		own := asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}
+		o := r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: own}))
+		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+		require.Equal(t, min(n+1, 4), r.transport.idle.all.Len())
+	}
+	require.Equal(t, int64(10), w.connections.Load(), "connections of one certificate serve no other")
 }

@@ -14,9 +14,10 @@ import (
 // The test vector that Standard Webhooks publishes.
 func TestSignTestVector(t *testing.T) {
 	t.Parallel()
-	s := NewSender(Config{}, testKeys(t, nodeSecret))
-	e := deliveryTo("").Endpoint
-	h, err := s.sign(nil, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999), []byte(`{"test": 2432232314}`))
+	e := deliveryTo("https://worker.example.com/").Endpoint
+	to, err := NewSender(Config{}, testKeys(t, nodeSecret)).open("acme", e)
+	require.NoError(t, err)
+	h, err := to.sign(nil, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999), []byte(`{"test": 2432232314}`))
 	require.NoError(t, err)
 	require.Equal(t, headers{
 		{Name: "Webhook-Id", Value: "msg_p5jXN8AQM9LWM0D4loKWxJek"},
@@ -28,11 +29,12 @@ func TestSignTestVector(t *testing.T) {
 // The signature covers id, timestamp and body, and depends on the secret.
 func TestSignatureCovers(t *testing.T) {
 	t.Parallel()
-	s := NewSender(Config{}, testKeys(t, nodeSecret))
-	e := deliveryTo("").Endpoint
+	e := deliveryTo("https://worker.example.com/").Endpoint
+	to, err := NewSender(Config{}, testKeys(t, nodeSecret)).open("acme", e)
+	require.NoError(t, err)
 	at := time.Now()
 	signed := func() http.Header {
-		all, err := s.sign(nil, e, "thumbnails.1.42.3", at, []byte("body"))
+		all, err := to.sign(nil, e, "thumbnails.1.42.3", at, []byte("body"))
 		require.NoError(t, err)
 		h := http.Header{}
 		for _, one := range all {

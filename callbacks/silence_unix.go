@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// silence returns what tells, without waiting, whether a socket is open and has nothing
-// to read: neither its end nor something that nobody has asked for.
+// silence returns what reports, without waiting, whether a socket is open and has nothing
+// to read: neither its end nor something that nobody has asked for. It takes nothing from the
+// socket. Each goroutine needs one of its own.
 func silence(c net.Conn) func() bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -21,7 +22,7 @@ func silence(c net.Conn) func() bool {
 	var silent bool
 	var one [1]byte
 	look := func(fd uintptr) {
-		_, err := syscall.Read(int(fd), one[:])
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK)
 		silent = err == syscall.EAGAIN
 	}
 	return func() bool {

@@ -30,9 +30,9 @@ type transport struct {
 
 // newTransport returns the transport of a node's deliveries to endpoints without
 // certificates of their own, or (config not nil) with some. The address that is really
-// dialled is checked.
-func newTransport(cfg Config, config *tls.Config) *transport {
-	return &transport{dial: newGuard(cfg).DialContext, tls: config, idle: newIdle(cfg.Connections, 4*cfg.Connections)}
+// dialled is checked. Its connections are kept in pool, which transports share.
+func newTransport(cfg Config, config *tls.Config, pool *idle) *transport {
+	return &transport{dial: newGuard(cfg).DialContext, tls: config, idle: pool}
 }
 
 // RoundTrip sends a request and returns its answer as soon as the headers are there.
@@ -66,7 +66,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // connection returns a kept connection to where a URL leads, or a new one.
 func (t *transport) connection(ctx context.Context, u *url.URL) (*conn, error) {
-	to := addressOf(u)
+	to := t.addressOf(u)
 	if c := t.idle.take(to); c != nil {
 		return c, nil
 	}

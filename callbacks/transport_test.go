@@ -94,7 +94,7 @@ func TestTLSWrongName(t *testing.T) {
 // go-retryablehttp closes idle connections after each failure, if it can.
 func TestTransportCannotBeEmptied(t *testing.T) {
 	t.Parallel()
-	_, can := any(newTransport(Config{}, nil)).(interface{ CloseIdleConnections() })
+	_, can := any(newTransport(Config{}, nil, newIdle(Config{}))).(interface{ CloseIdleConnections() })
 	require.False(t, can)
 }
 

@@ -81,8 +81,11 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		_, err = r.transport.RoundTrip(req)
 		require.ErrorContains(t, err, why, name)
 
-		set := &settings{headers: headers{{Name: name, Value: "a\nb"}}}
-		_, err = r.post(newRequestContext(t.Context(), ample), deliveryTo(w.url).Endpoint, set, "id", time.Now(), nil)
+		e := deliveryTo(w.url).Endpoint
+		to, err := r.openAnew("acme", e)
+		require.NoError(t, err)
+		to.settings = &settings{headers: headers{{Name: name, Value: "a\nb"}}}
+		_, err = r.post(newRequestContext(t.Context(), ample), e, to, "id", time.Now(), nil)
 		require.ErrorContains(t, err, why, name)
 	}
 	require.Empty(t, w.all())

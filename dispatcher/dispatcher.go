@@ -90,6 +90,7 @@ func New(s *store.Store, sender Sender, cfg Config) *Dispatcher {
 	d.slots = newSlots(cfg.Concurrency, func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)
+	s.Catalog.OnChange(d.forgetEndpoints)
 	s.HandTo(d)
 	return d
 }

@@ -86,6 +86,7 @@ type node struct {
 	waiting  func() int
 	// quiescing is how many pauses wait for leases.
 	quiescing func() int
+	failing   func() int
 	halt      func() // stop the dispatcher, and wait until it has
 	stop      func() // stop all of it
 }
@@ -113,7 +114,7 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, quiescing: d.Quiescing, halt: halt, stop: sync.OnceFunc(func() {
+	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, quiescing: d.Quiescing, failing: d.Failing, halt: halt, stop: sync.OnceFunc(func() {
 		halt()
 		stopStore()
 		running.Wait()

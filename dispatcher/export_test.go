@@ -35,3 +35,10 @@ func (d *Dispatcher) Quiescing() int {
 	defer d.underway.mu.Unlock()
 	return d.underway.waiting
 }
+
+// Failing returns of how many endpoints it is known that they failed lately.
+func (d *Dispatcher) Failing() int {
+	d.patients.mu.Lock()
+	defer d.patients.mu.Unlock()
+	return len(d.patients.inRow)
+}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,7 +29,37 @@ func (p *patients) note(endpoint string, failed bool) int {
 	return p.inRow[endpoint]
 }
 
-// begin tells whether nobody else changes the endpoint's health; end ends it.
+// forget drops what is known of endpoints that are gone. known returns those there are.
+func (p *patients) forget(known func() map[string]bool) {
+	p.mu.Lock()
+	failing := len(p.inRow)
+	p.mu.Unlock()
+	if failing == 0 {
+		return
+	}
+	there := known()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.inRow, func(endpoint string, _ int) bool { return !there[endpoint] })
+}
+
+// forgetEndpoints drops what is known of endpoints that are gone. The catalog calls it after
+// every change.
+func (d *Dispatcher) forgetEndpoints(string) {
+	d.patients.forget(func() map[string]bool {
+		known := map[string]bool{}
+		for t := range d.store.Catalog.Types() {
+			for _, stage := range t.Stages {
+				for _, e := range t.Endpoints(stage.Name) {
+					known[e.ID] = true
+				}
+			}
+		}
+		return known
+	})
+}
+
+// begin reports whether nobody else changes the endpoint's health; end ends it.
 func (p *patients) begin(endpoint string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -16,8 +17,9 @@ type rates struct {
 	joining func() bool
 
 	mu      sync.Mutex
-	buckets map[rateKey]*bucket
-	most    int // buckets, until some are looked for that can go
+	tenants map[string]map[rateKey]*bucket
+	kept    int // buckets of all tenants
+	most    int // that are kept
 }
 
 // rateKey names what has a rate: a tenant, an endpoint, a type, or a flow key of a type.
@@ -28,9 +30,13 @@ type bucket struct {
 	waiting bool // somebody is told when it has a token
 }
 
-// maxBuckets is how many are kept before those are dropped that are full, as they can be
-// made again.
-const maxBuckets = 20_000
+const (
+	// maxBuckets is how many buckets are kept, some 400 bytes each with a long flow key. A tenant
+	// has a quarter of them at most.
+	maxBuckets = 100_000
+	// bucketSample is among how many the one is looked for that gives way to a new one.
+	bucketSample = 8
+)
 
 const burstTime = 100 * time.Millisecond
 
@@ -38,7 +44,8 @@ const burstTime = 100 * time.Millisecond
 const joiningPause = 100 * time.Millisecond
 
 func newRates(nodes func() int, joining func() bool) *rates {
-	return &rates{nodes: nodes, joining: joining, buckets: map[rateKey]*bucket{}, most: maxBuckets}
+	return &rates{nodes: nodes, joining: joining, most: maxBuckets,
+		tenants: map[string]map[rateKey]*bucket{}}
 }
 
 // bucket returns the bucket of a key. r.mu is held.
@@ -48,14 +55,11 @@ func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
 	if r.joining() {
 		share, burst = 0, 0
 	}
-	b := r.buckets[key]
+	b := r.tenants[key.tenant][key]
 	switch {
 	case b == nil:
-		if len(r.buckets) >= r.most {
-			r.tidy(now)
-		}
 		b = &bucket{Limiter: rate.NewLimiter(rate.Limit(share), burst)}
-		r.buckets[key] = b
+		r.add(key, b, now)
 	case b.Limit() != rate.Limit(share): // it was changed, or the nodes have
 		b.SetLimitAt(now, rate.Limit(share))
 		b.SetBurstAt(now, burst)
@@ -63,14 +67,67 @@ func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
 	return b
 }
 
-// tidy drops the buckets that are full. r.mu is held.
-func (r *rates) tidy(now time.Time) {
-	for key, b := range r.buckets {
-		if !b.waiting && b.TokensAt(now) >= float64(b.Burst()) {
-			delete(r.buckets, key)
+// add keeps a new bucket. If its tenant, or all together, have too many, another one goes.
+// r.mu is held.
+func (r *rates) add(key rateKey, b *bucket, now time.Time) {
+	if len(r.tenants[key.tenant]) >= r.most/4 {
+		r.evict(key.tenant, now)
+	} else if r.kept >= r.most {
+		r.evict(r.largest(), now)
+	}
+	if r.tenants[key.tenant] == nil {
+		r.tenants[key.tenant] = map[rateKey]*bucket{}
+	}
+	r.tenants[key.tenant][key] = b
+	r.kept++
+}
+
+// largest returns the tenant that has the most buckets among a few taken at random, as the
+// iteration over a map begins at random.
+func (r *rates) largest() (most string) {
+	seen := 0
+	for tenant, buckets := range r.tenants {
+		if len(buckets) > len(r.tenants[most]) {
+			most = tenant
+		}
+		if seen++; seen == bucketSample {
+			break
 		}
 	}
-	r.most = max(maxBuckets, 2*len(r.buckets)) // else each new one would look through all
+	return most
+}
+
+// evict drops the bucket of a tenant that is full first, among a few taken at random: a full one
+// can be made again, and of another one the fewest tokens come too early.
+func (r *rates) evict(tenant string, now time.Time) {
+	var victim rateKey
+	soonest, seen := time.Duration(math.MaxInt64), 0
+	for key, b := range r.tenants[tenant] {
+		if rest := b.untilFull(now); seen == 0 || rest < soonest {
+			victim, soonest = key, rest
+		}
+		if seen++; seen == bucketSample {
+			break
+		}
+	}
+	delete(r.tenants[tenant], victim)
+	r.kept--
+	if len(r.tenants[tenant]) == 0 {
+		delete(r.tenants, tenant)
+	}
+}
+
+// untilFull returns in what time the bucket is full, if nothing is taken: the longest time if
+// somebody waits for its next token.
+func (b *bucket) untilFull(now time.Time) time.Duration {
+	missing := float64(b.Burst()) - b.TokensAt(now)
+	switch {
+	case b.waiting:
+		return math.MaxInt64
+	case missing <= 0:
+		return 0
+	}
+	return time.Duration(min(missing/float64(b.Limit())*float64(time.Second), math.MaxInt64/2))
 }
 
 // look returns how many tokens there are, and when there is one.
@@ -116,7 +173,7 @@ const paceTime = 20 * time.Millisecond
 func (r *rates) after(key rateKey, d time.Duration, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.buckets[key]
+	b := r.tenants[key.tenant][key]
 	if b == nil || b.waiting {
 		return
 	}

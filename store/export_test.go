@@ -228,3 +228,23 @@ const AcceptedMost = acceptedMost
 
 // Shift has the clock go on at another time.
 func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }
+
+// KeptTypes returns of how many types something is kept besides the catalog.
+func (s *Store) KeptTypes() int {
+	kept := map[TypeKey]bool{}
+	collect := func(key TypeKey) bool {
+		kept[key] = true
+		return false
+	}
+	s.submits.forget(collect)
+	s.keyed.forget(collect)
+	s.settles.forget(collect)
+	s.reports.forget(collect)
+	s.extends.forget(collect)
+	s.leasesOf.forget(collect)
+	s.unholds.forget(collect)
+	s.marks.forget(collect)
+	s.numbers.forget(collect)
+	s.churn.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })
+	return len(kept)
+}

@@ -50,6 +50,61 @@ func TestTaskPassesItsStages(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
+// A stage without an output passes on what it was sent, the last one too: as the result. Whoever
+// reads the task, or watches it, sees the same.
+func TestResultOfStagesWithoutOutput(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	large := `"` + strings.Repeat("x", 9000) + `"`
+	done := func(output string) asyncflow.Outcome {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(output)}
+	}
+	notNow := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "not now"}
+	for name, c := range map[string]struct{ first, second, want string }{
+		"no output at all":       {"", "", `"context"`},
+		"of the first stage":     {`"one"`, "", `"one"`},
+		"of the second stage":    {"", `"two"`, `"two"`},
+		"of both":                {`"one"`, `"two"`, `"two"`},
+		"of the first, at large": {large, "", large},
+	} {
+		id := b.submit(newTask(`"context"`))[0].ID
+		b.settle(pipe, b.lease(pipe, 1)[0], done(c.first))
+		task, err := b.Task(t.Context(), tenant, id)
+		require.NoError(t, err)
+		require.Nil(t, task.Result, "%s: it is under way", name)
+		b.settle(pipe, b.lease(pipe, 1)[0], notNow)
+		var again []asyncflow.Lease
+		eventually(t, "the retry is due", func() bool {
+			again = b.lease(pipe, 1)
+			return len(again) > 0
+		})
+		b.settle(pipe, again[0], done(c.second))
+
+		task, err = b.Task(t.Context(), tenant, id)
+		require.NoError(t, err)
+		require.Equal(t, asyncflow.StatusSucceeded, task.Status)
+		require.Equal(t, `"context"`, string(task.Context), name)
+		require.Equal(t, c.want, string(task.Result), name)
+		watched, _, _, err := b.Watch(t.Context(), tenant, id, store.AttemptPage{Limit: 10})
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(watched.Result), name)
+		require.Nil(t, watched.Context)
+	}
+}
+
+// A task that failed has no result, whatever its stages gave.
+func TestNoResultOfFailedTasks(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	id := b.submit(newTask(`1`))[0].ID
+	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`2`)})
+	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"})
+	task, err := b.Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.StatusFailed, task.Status)
+	require.Nil(t, task.Result)
+}
+
 func TestRetriesThenFails(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

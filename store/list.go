@@ -126,7 +126,8 @@ type view struct {
 }
 
 // listColumns are stateColumns without what lists don't show.
-var listColumns = strings.NewReplacer("t.context", "NULL::text", "j.output", "NULL::text").Replace(stateColumns)
+var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NULL::text").
+	Replace(stateColumns)
 
 // look looks for tasks among the last candidates before a number, all of them of one
 // range of a roll. Both statements see the same moment. They are planned like the hot ones: the

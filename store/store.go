@@ -142,6 +142,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
 	s.settles.size, s.reports.size = settleItem.size, settleItem.size
+	s.Catalog.OnChange(s.forgetTypes)
 	return s, s.Catalog.open(ctx)
 }
 

@@ -25,11 +25,17 @@ type Task struct {
 	Progress   *Progress // while running, if the worker told
 	Error      string    // of its last attempt, unless that was done
 	Context    json.RawMessage
-	Result     json.RawMessage // the last stage's output, once succeeded
+	Result     json.RawMessage // once succeeded: the last stage's output, else what it was sent
 }
 
 // statusSQL tells a task's status from what stateJoins join.
 const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END`
+
+// resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its last
+// stage, else what that stage was sent. NULL stands for the task's own context.
+const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
+    (SELECT o.output FROM {journal} o WHERE o.id = t.id AND o.output IS NOT NULL
+     ORDER BY o.seq DESC LIMIT 1)) END`
 
 // stateColumns tell a task's state from where its token row is: in {lease}, in
 // {wait}, nowhere (the last row of its journal is final), or else in ready, at the
@@ -38,7 +44,8 @@ const stateColumns = `
 SELECT t.id, t.created_at, {options}, t.context,
   ` + statusSQL + `,
   coalesce(l.stage, w.stage, r.stage, j.stage, ''), coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
-  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''), j.output,
+  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''),
+  ` + resultSQL + `,
   l.progress, coalesce(l.note, '')`
 
 // stateJoins read one row of each table by its index. The limit on ready keeps the
@@ -108,11 +115,11 @@ func unknownTask(id asyncflow.TaskID) error {
 // scanTask reads a row of stateColumns. now is the database's time.
 func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err error) {
 	var order, until, ended *time.Time
-	var options, doc, output []byte
+	var options, doc, result []byte
 	var percent *int
 	var note string
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage, &task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &output, &percent, &note)
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &result, &percent, &note)
 	if err != nil {
 		return task, err
 	}
@@ -142,7 +149,10 @@ func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err er
 	default:
 		task.FinishedAt = orZero(ended)
 		if task.Status == asyncflow.StatusSucceeded {
-			task.Result = output
+			task.Result = result
+			if result == nil { // no stage had an output
+				task.Result = doc
+			}
 		}
 	}
 	return task, nil

@@ -27,11 +27,12 @@ func (s *Store) WatchPause() time.Duration {
 	return max(WatchPoll, time.Duration(s.watched.following.Load())*5*time.Millisecond)
 }
 
-// watchColumns are stateColumns without what is large and not asked for, and the seq
+// watchColumns are stateColumns without the context, unless it is the result, and the seq
 // of the last journal row.
 var watchColumns = strings.NewReplacer(
 	"t.context", "NULL::text",
-	"j.output", "CASE WHEN j.final = 'succeeded' THEN j.output END").Replace(stateColumns) + `, coalesce(j.seq, 0)`
+	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").
+	Replace(stateColumns) + `, coalesce(j.seq, 0)`
 
 // Watch returns a task as it stands, without its context, and a page of the rows of its
 // journal, up to where it stands, and whether there are more; CodeNotFound when there is

@@ -1474,7 +1474,8 @@ type SubmittedTask struct {
 	Type Name `json:"type"`
 }
 
-// Task defines model for Task.
+// Task A task as it stands. result is there once it has succeeded: the output of its last stage or, without one, the
+// context that this stage was sent.
 type Task struct {
 	// Attempt The attempt of that stage: under way, next, or last.
 	Attempt int `json:"attempt,omitempty,omitzero"`

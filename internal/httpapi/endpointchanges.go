@@ -148,7 +148,7 @@ func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObje
 // challenge challenges an endpoint, and returns it with how that went.
 func (s *Server) challenge(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
 	var failure string
-	if err := s.cfg.Sender.Challenge(ctx, e, s.cfg.Store.Clock.Now()); err != nil {
+	if err := s.cfg.Sender.Challenge(ctx, tenant, e, s.cfg.Store.Clock.Now()); err != nil {
 		failure = err.Error()
 	}
 	return s.cfg.Store.ChangeEndpoint(ctx, tenant, e.ID, func(now *asyncflow.Endpoint) error {

@@ -103,6 +103,8 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusSucceeded, read[api.CallbackResult](b, 200, b.callAs(third, "POST", path+"/complete", ``)).Status, "without a body")
 	assert.Equal(t, 200, b.callAs(third, "POST", path+"/complete", `{}`).status, "without an output, again")
 	assert.Equal(t, 409, b.callAs(third, "POST", path+"/complete", `{"output":1}`).status, "there was none")
+	done := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.JSONEq(t, `{"x":[1,2]}`, string(done.Result), "what the last stage was sent")
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Len(t, attempts, 3)
 	assert.Equal(t, []api.AttemptOutcome{"failed", "done", "done"}, []api.AttemptOutcome{attempts[0].Outcome, attempts[1].Outcome, attempts[2].Outcome})

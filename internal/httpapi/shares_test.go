@@ -128,7 +128,7 @@ func TestSharesOfStreams(t *testing.T) {
 	id, _ := b.submitOne()
 	other := b.newToken("other", auth.ScopeSubmit, auth.ScopeManage, auth.ScopeRead)
 	require.Equal(t, 201, b.callAs(other, "PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`).status)
-	theirs := read[api.Task](b, 201, b.callAs(other, "POST", "/v1/tasks", `{"type":"pipe","context":1}`)).Id
+	theirs := read[api.Task](b, 201, b.callAs(other, "POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 
 	for range 2 {
 		e, _ := b.follow(t.Context(), b.token, id, "")

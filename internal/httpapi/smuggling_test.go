@@ -247,7 +247,7 @@ func TestTrailersAreDropped(t *testing.T) {
 	answers, closed := b.exchange(head + task + "Idempotency-Key: trailed\r\nX-Request-Id: trailed\r\n\r\n" + last)
 	require.True(t, closed)
 	require.Len(t, answers, 1)
-	id := read[api.Task](b, 201, answers[0]).Id
+	id := read[api.Task](b, 201, answers[0]).ID
 	require.Empty(t, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Key)
 	for _, trailer := range []string{"Authorization: Bearer x\r\n\r\n", "Content-Length: 5\r\n\r\n", "Host: other\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n", " folded\r\n\r\n"} {
 		answers, closed = b.exchange(head + task + trailer + last)

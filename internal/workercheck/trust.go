@@ -33,7 +33,7 @@ var delivered = check{"delivery", `answer 200 with an empty body or {"output": â
 var trust = []check{
 	{"challenge", `answer a signed {"type": "asyncflow.challenge", "challenge": "â€¦"} with 200 and the same challenge`,
 		func(ctx context.Context, r *rehearsal) finding {
-			if err := r.sender.Challenge(ctx, *r.endpoint, time.Now()); err != nil {
+			if err := r.sender.Challenge(ctx, tenant, *r.endpoint, time.Now()); err != nil {
 				return failed("%s", err)
 			}
 			return passed("echoed")
@@ -44,7 +44,7 @@ var trust = []check{
 			if err != nil {
 				return failed("%s", err)
 			}
-			if r.sender.Challenge(ctx, *e, time.Now()) == nil {
+			if r.sender.Challenge(ctx, tenant, *e, time.Now()) == nil {
 				return failed("echoed, though it was signed with another secret")
 			}
 			return passed("not echoed")

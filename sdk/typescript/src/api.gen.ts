@@ -1610,6 +1610,8 @@ export interface components {
             error?: components["schemas"]["Problem"];
         };
         /**
+         * @description A task as it stands. result is there once it has succeeded: the output of its last stage or, without one, the
+         *     context that this stage was sent.
          * @example {
          *       "id": "thumbnails.1.42",
          *       "type": "thumbnails",
@@ -2424,8 +2426,8 @@ export interface components {
         DeliveryAnswer: {
             output?: components["schemas"]["JSON"];
             /**
-             * @description done: the output goes to the next stage as its context, or is the task's result. retry: the attempt has failed.
-             *     fail: the task has failed for good. cancel: the task is cancelled.
+             * @description done: the output goes to the next stage as its context, or is the task's result; without an output, the context
+             *     that was sent does. retry: the attempt has failed. fail: the task has failed for good. cancel: the task is cancelled.
              * @default done
              * @enum {string}
              */
@@ -3012,8 +3014,8 @@ export interface components {
             };
         };
         /**
-         * @description What came of it, as any 2xx but 202. Without a body: done, and the context passes on unchanged. A body that can't be
-         *     understood is a failed attempt.
+         * @description What came of it, as any 2xx but 202. Without a body: done, and the context passes on unchanged, after the last stage
+         *     as the task's result. A body that can't be understood is a failed attempt.
          */
         DeliveryDone: {
             headers: {

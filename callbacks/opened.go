@@ -1,0 +1,101 @@
+package callbacks
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/signing"
+)
+
+// opened is an endpoint of a tenant, ready for use: its URL is read and checked, what is sealed is
+// opened. Many requests share one.
+type opened struct {
+	tenant   string
+	id       string
+	target   *url.URL
+	signers  []openedSecret // in the order of the endpoint's secrets
+	settings *settings      // nil: none
+
+	url      string // what it was made from
+	secrets  []asyncflow.SigningSecret
+	outbound []byte
+}
+
+// openedSecret is the signer of a secret, or why there is none.
+type openedSecret struct {
+	signing.Signer
+	err error
+}
+
+// maxOpenedBytes bounds the endpoints of a node that are kept ready for use.
+const maxOpenedBytes = 64 << 20
+
+// open returns an endpoint of a tenant, ready for use. It is kept, as opening it costs more than
+// using it, until the endpoint is changed.
+func (s *Sender) open(tenant string, e *asyncflow.Endpoint) (*opened, error) {
+	if known, ok := s.opened.get(tenant, e.ID); ok && known.isOf(e) {
+		return known, nil
+	}
+	made, err := s.openAnew(tenant, e)
+	if err == nil {
+		s.opened.put(tenant, e.ID, made, made.bytes())
+	}
+	return made, err
+}
+
+// openAnew is open for an endpoint that may never get a delivery.
+func (s *Sender) openAnew(tenant string, e *asyncflow.Endpoint) (*opened, error) {
+	o := &opened{tenant: tenant, id: e.ID, url: e.URL, secrets: e.Secrets, outbound: e.Outbound}
+	var err error
+	if o.settings, err = s.openSettings(e); err != nil {
+		return nil, err
+	}
+	if o.target, err = s.target(e.URL); err != nil {
+		return nil, err
+	}
+	for _, secret := range e.Secrets {
+		o.signers = append(o.signers, s.openSecret(e.ID, secret))
+	}
+	return o, nil
+}
+
+// isOf reports whether o was made from an endpoint as it is.
+func (o *opened) isOf(e *asyncflow.Endpoint) bool {
+	same := func(a, b asyncflow.SigningSecret) bool { return bytes.Equal(a.Sealed, b.Sealed) }
+	return o.url == e.URL && bytes.Equal(o.outbound, e.Outbound) &&
+		slices.EqualFunc(o.secrets, e.Secrets, same)
+}
+
+// bytes is about what o takes in memory. Settings are there sealed, opened, and as what hides
+// them; a signer has the states of its MAC.
+func (o *opened) bytes() int {
+	n := 1<<10 + 3*len(o.url) + 4*len(o.outbound)
+	for _, secret := range o.secrets {
+		n += 2<<10 + len(secret.Sealed)
+	}
+	return n
+}
+
+// target returns where requests to a URL go, if the policy lets them.
+func (s *Sender) target(text string) (*url.URL, error) {
+	req, err := http.NewRequest(http.MethodPost, text, nil)
+	if err == nil {
+		err = s.permits(req.URL)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return req.URL, nil
+}
+
+func (s *Sender) openSecret(endpoint string, secret asyncflow.SigningSecret) (o openedSecret) {
+	text, err := s.keys.Open(secret.Sealed, endpoint)
+	if err != nil {
+		return openedSecret{err: err}
+	}
+	o.Signer, o.err = signing.NewSigner(text)
+	return o
+}

@@ -1,0 +1,68 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func fewRates(most int) *rates {
+	r := newRates(func() int { return 1 }, func() bool { return false })
+	r.most = most
+	return r
+}
+
+// However many flow keys a tenant has, it has a quarter of the buckets at most, and all together
+// have no more than there may be.
+func TestBucketsAreBounded(t *testing.T) {
+	t.Parallel()
+	const most, slow = 400, 1.0 / 3600
+	now := time.Now()
+	r := fewRates(most)
+	audit := func() {
+		t.Helper()
+		all := 0
+		for _, buckets := range r.tenants {
+			require.NotEmpty(t, buckets)
+			require.LessOrEqual(t, len(buckets), most/4)
+			all += len(buckets)
+		}
+		require.Equal(t, all, r.kept)
+		require.LessOrEqual(t, all, most)
+	}
+	small := rateKey{"small", "type", "key"}
+	r.take(small, slow, now, 1)
+	for n := range 3 * most {
+		r.take(rateKey{"greedy", "type", fmt.Sprint(n)}, slow, now, 1)
+		audit()
+	}
+	tokens, _ := r.look(small, slow, now)
+	require.Zero(t, tokens, "a greedy tenant takes nothing from another one")
+	for n := range 3 * most {
+		r.take(rateKey{fmt.Sprint("t", n%7), "type", fmt.Sprint(n)}, slow, now, 1)
+		audit()
+	}
+	require.Equal(t, most, r.kept)
+}
+
+// What gives way are full buckets, as long as there are some among those looked at: the rates of
+// the others hold.
+func TestFullBucketsGiveWay(t *testing.T) {
+	t.Parallel()
+	const most = 400
+	now := time.Now()
+	r := fewRates(most)
+	for n := range most/4 - 1 {
+		r.look(rateKey{"a", "type", fmt.Sprint(n)}, 1, now)
+	}
+	empty := rateKey{"a", "type", "empty"}
+	r.take(empty, 1, now, 1)
+	for n := range 50 {
+		r.look(rateKey{"a", "type", fmt.Sprint("new", n)}, 1, now)
+	}
+	tokens, at := r.look(empty, 1, now)
+	require.Zero(t, tokens)
+	require.WithinDuration(t, now.Add(time.Second), at, time.Millisecond)
+}
