@@ -40,6 +40,14 @@ func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
 
+// KeepNumbers has the block of numbers of a type last.
+func (s *Store) KeepNumbers(key TypeKey) {
+	b := s.numbers.block(key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = time.Now().Add(time.Hour)
+}
+
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.base }
 

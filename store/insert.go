@@ -180,10 +180,11 @@ func taskInsert(t *Type, sql string, items []*submitItem) (string, []any) {
 	return t.tables.at(items[0].position(), sql), []any{contexts, ids, created, orders, options}
 }
 
-// insertAgain inserts those items of a batch that an earlier try has not.
+// insertAgain inserts those items of a batch that an earlier try has not. It returns when all
+// are as durable as if it had inserted them.
 func (s *Store) insertAgain(ctx context.Context, t *Type, items []*submitItem, now time.Time) error {
 	if len(items) == 0 {
-		return nil
+		return confirm(ctx, s.of(t.Tenant))
 	}
 	var h *handoff
 	err := pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) (err error) {
@@ -207,8 +208,11 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []*su
 	if err := collectIDs(rows, inserted); err != nil {
 		return time.Time{}, nil, err
 	}
-	if err := checkOwn(ctx, tx, t, items, inserted); err != nil || len(inserted) == 0 {
+	if err := checkOwn(ctx, tx, t, items, inserted); err != nil {
 		return time.Time{}, nil, err
+	}
+	if len(inserted) == 0 {
+		return time.Time{}, nil, confirm(ctx, tx)
 	}
 	items = slices.DeleteFunc(slices.Clone(items), func(item *submitItem) bool { return !inserted[item.id] })
 	h := s.handOff(t, items, false)

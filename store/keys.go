@@ -46,7 +46,9 @@ func splitKeyed(items []*submitItem) (plain, keyed []*submitItem) {
 }
 
 // claimKeysSQL takes those keys that stand for no task, or for none any more. The
-// rows come sorted by key, so that two batches wait for each other in one order.
+// rows come sorted by key, so that two batches wait for each other in one order. It locks the
+// rows of the other keys, which is a write: the commit waits for a synchronous standby, also
+// to have those rows.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
@@ -135,6 +137,9 @@ func keyedError(err error, key TypeKey) error {
 
 // tryKeyed is one transaction. It sets each item's result.
 func (s *Store) tryKeyed(ctx context.Context, t *Type, items []*submitItem, patience string) (earliest time.Time, err error) {
+	if len(items) == 0 { // an earlier try has inserted all
+		return earliest, confirm(ctx, s.of(t.Tenant))
+	}
 	var h *handoff
 	err = pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
 		now := s.Clock.Now()

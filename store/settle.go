@@ -215,20 +215,34 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, e
 	if len(ended) == len(items) {
 		return
 	}
+	confirmed := false // all that is written by now is durable
 	for i, item := range items {
 		if ended[item.Lease.ID.Number] {
 			continue
 		}
-		written, err := s.Written(ctx, t, item.Lease.ID, item.Lease.Seq)
-		results[i] = Settled{Stale: written != item.Outcome.Kind, Written: written, Err: err}
+		written, err := s.written(ctx, t, item.Lease.ID, item.Lease.Seq)
+		if err == nil && written == item.Outcome.Kind && !confirmed {
+			err = s.persist(ctx, "confirm", t.Key(), func() error { return confirm(ctx, s.of(t.Tenant)) })
+			confirmed = err == nil
+		}
+		results[i] = Settled{Stale: written != item.Outcome.Kind, Written: written, Err: wrap(err, "Settle(%s)", item.Lease.ID)}
 		if written == item.Outcome.Kind { // the news may not have gone out
 			s.announceOne(t.Key(), item)
 		}
 	}
 }
 
-// Written returns the outcome in the journal for a task's seq, or "".
+// Written returns the outcome in the journal for a task's seq, or "". It is durable then.
 func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (asyncflow.OutcomeKind, error) {
+	kind, err := s.written(ctx, t, id, seq)
+	if err == nil && kind != "" {
+		err = wrap(confirm(ctx, s.of(t.Tenant)), "Written(%s, %d)", id, seq)
+	}
+	return kind, err
+}
+
+// written is Written of what may still wait for a synchronous standby.
+func (s *Store) written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (asyncflow.OutcomeKind, error) {
 	var kind asyncflow.OutcomeKind
 	err := s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
 		id.Number, seq).Scan(&kind)
