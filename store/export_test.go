@@ -194,6 +194,18 @@ func (s *Store) SubmitAcrossARoll(ctx context.Context, tenant string, tasks [2]a
 	return err
 }
 
+// SubmitToRoll submits a task with an id of a roll that this database doesn't have.
+func (s *Store) SubmitToRoll(ctx context.Context, tenant string, task asyncflow.NewTask, position int) Submitted {
+	results := make([]Submitted, 1)
+	items, err := s.newItems(ctx, tenant, task.Type, []asyncflow.NewTask{task}, []int{0}, results)
+	if err == nil {
+		items[0].id = asyncflow.NewTaskID(task.Type, position, 1).Number
+		_, err = s.insertBatch(ctx, TypeKey{tenant, task.Type}, items)
+	}
+	results[0].Err = err
+	return results[0]
+}
+
 // PageLook is the most candidates that are looked at for a page.
 const PageLook = pageLook
 

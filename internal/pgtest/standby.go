@@ -28,12 +28,12 @@ func Standby(t testing.TB, primary *devpg.Server) *devpg.Server {
 	}})
 }
 
-// Restore starts a server on a backup, as after a loss of the one that it is of: Postgres
-// recovers what is in it, and goes on in another timeline. It changes the backup.
-func Restore(t testing.TB, backup string, bin *devpg.Server) *devpg.Server {
+// Restore starts a server on the backup of a lost one, at the address of that: Postgres recovers
+// what is in it, and goes on in another timeline.
+func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
 	t.Helper()
 	touch(t, backup, "recovery.signal")
-	return Server(t, devpg.Config{DataDir: backup, BinDir: bin.Config().BinDir, Settings: map[string]string{
+	return Server(t, devpg.Config{DataDir: backup, BinDir: lost.Config().BinDir, Port: lost.Config().Port, Settings: map[string]string{
 		"restore_command": "false",
 	}})
 }
