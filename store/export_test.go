@@ -194,6 +194,22 @@ func (s *Store) SubmitAcrossARoll(ctx context.Context, tenant string, tasks [2]a
 	return err
 }
 
+// How many held keys are looked for at once, and how many submits a type has aside.
+const (
+	HeldMost  = heldMost
+	AsideMost = asideMost
+)
+
+// Aside returns how many submits are aside.
+func (s *Store) Aside() (n int) {
+	s.aside.mu.Lock()
+	defer s.aside.mu.Unlock()
+	for _, q := range s.aside.queues {
+		n += len(q.items)
+	}
+	return n
+}
+
 // SubmitToRoll submits a task with an id of a roll that this database doesn't have.
 func (s *Store) SubmitToRoll(ctx context.Context, tenant string, task asyncflow.NewTask, position int) Submitted {
 	results := make([]Submitted, 1)
