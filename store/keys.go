@@ -68,7 +68,8 @@ const (
 	batchPatience = "10ms"
 	// heldMost is how many held keys are looked for at once: each takes a millisecond.
 	heldMost = 10
-	// tablePatience is how long a batch waits for the lock of a table, such as one that is being sealed.
+	// tablePatience is how long a batch waits for the lock of a table, such as one that is
+	// being sealed.
 	tablePatience = "2s"
 )
 
@@ -81,7 +82,9 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []*submitItem
 
 // writeKeys writes keyed tasks, and tells each item its result, but for those whose keys other
 // transactions hold, which it returns.
-func (s *Store) writeKeys(ctx context.Context, key TypeKey, items []*submitItem, apart bool) (held []*submitItem) {
+func (s *Store) writeKeys(
+	ctx context.Context, key TypeKey, items []*submitItem, apart bool,
+) (held []*submitItem) {
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	slices.SortFunc(items, func(a, b *submitItem) int {
@@ -106,7 +109,9 @@ func (s *Store) writeKeys(ctx context.Context, key TypeKey, items []*submitItem,
 // task that their key stands for. It returns those whose keys are held. When Postgres refuses the
 // data of one, the batch is split until only the offender fails. The batch may be repeated: a key
 // that this very item has taken before is still its own.
-func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []*submitItem, apart bool) (held []*submitItem) {
+func (s *Store) insertKeyed(
+	ctx context.Context, key TypeKey, items []*submitItem, apart bool,
+) (held []*submitItem) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	var earliest time.Time
 	if err == nil {
@@ -160,9 +165,11 @@ func heldError(err error) error {
 		Message: "another submit with this key is under way; try again", Err: err}
 }
 
-// tryKeyed is one transaction. It sets each item's result, but for those whose keys are held: apart,
-// it returns these; else it fails by 55P03.
-func (s *Store) tryKeyed(ctx context.Context, t *Type, items []*submitItem, apart bool) (earliest time.Time, held []*submitItem, err error) {
+// tryKeyed is one transaction. It sets each item's result, but for those whose keys are held:
+// apart, it returns these; else it fails by 55P03.
+func (s *Store) tryKeyed(
+	ctx context.Context, t *Type, items []*submitItem, apart bool,
+) (earliest time.Time, held []*submitItem, err error) {
 	if len(items) == 0 { // an earlier try has inserted all
 		return earliest, nil, confirm(ctx, s.of(t.Tenant))
 	}
@@ -215,8 +222,9 @@ func (h holder) give(item *submitItem, t *Type) {
 // claimKeys takes the keys that are free and returns which task each key stands for
 // then. Of several items with the same key, the first one counts. Apart, it returns the keys that
 // other transactions have; else it fails by 55P03 when there are some.
-func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now time.Time, apart bool) (
-	holders map[string]holder, others map[string]bool, err error) {
+func claimKeys(
+	ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now time.Time, apart bool,
+) (holders map[string]holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items), func(a, b *submitItem) bool { return a.key.key == b.key.key })
 	names := make([]string, len(first))
 	ids := make([]int64, len(first))
@@ -228,7 +236,8 @@ func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now
 	holders, others = make(map[string]holder, len(first)), map[string]bool{}
 	b := &pgx.Batch{}
 	if apart {
-		b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, heldMost).Query(func(rows pgx.Rows) error {
+		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, heldMost)
+		q.Query(func(rows pgx.Rows) error {
 			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			for _, name := range held {
 				others[name] = true

@@ -129,8 +129,10 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 	ctx, cancel := context.WithTimeout(ctx, refillTime)
 	defer cancel()
 	var first int64
-	err := ns.store.hot(t.Key()).QueryRow(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
-		WHERE type = $1 AND position = $2 AND history = `+t.tables.qualify("history")+`(tableoid) RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
+	err := ns.store.hot(t.Key()).QueryRow(ctx, `
+		UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
+		WHERE type = $1 AND position = $2 AND history = `+t.tables.qualify("history")+`(tableoid)
+		RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
 	if err == pgx.ErrNoRows {
 		return errOtherHistory
 	}

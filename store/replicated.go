@@ -28,7 +28,8 @@ func confirm(ctx context.Context, db execer) error {
 }
 
 // errNotReplicated is the error of a commit that no standby may have. To Postgres it is done.
-var errNotReplicated = errors.New("the wait for a synchronous standby was cancelled: the transaction is committed on the primary alone")
+var errNotReplicated = errors.New(
+	"the wait for a synchronous standby was cancelled: the transaction is committed on the primary alone")
 
 // notReplicated is where a connection remembers the warning.
 const notReplicated = "asyncflow: not replicated"

@@ -12,8 +12,8 @@ import (
 // A database may go back: a standby that lagged is promoted, a backup is restored. What was
 // handed out since is not known to it, ids above all, and must not be handed out again. So each
 // roll is of one history (see migration 16 of a tenant's schema), which the database names when
-// numbers are taken from the roll. In another history than the roll's, the type gets a new roll first,
-// whose numbers begin far from those of the history that was lost, see ADR 31.
+// numbers are taken from the roll. In another history than the roll's, the type gets a new roll
+// first, whose numbers begin far from those of the history that was lost, see ADR 31.
 
 // errOtherHistory is the error of taking numbers from a roll of another history.
 var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
