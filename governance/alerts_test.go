@@ -241,7 +241,7 @@ func TestOperatorAlerts(t *testing.T) {
 		('rescue', '@every 3s', now() - interval '11 min'), ('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'), ('fold', '@every 1h', now() - interval '65 min')
 		ON CONFLICT (name) DO UPDATE SET succeeded_at = excluded.succeeded_at`)
 	exec(t, url, `UPDATE tenant_acme.task_types SET end_pos = 2 WHERE name = 'pipe'`)
-	exec(t, url, `INSERT INTO tenant_acme.rolls (type, position, opened_at) VALUES ('pipe', 2, now() - interval '11 min')`)
+	exec(t, url, `INSERT INTO tenant_acme.rolls (type, position, opened_at, history) VALUES ('pipe', 2, now() - interval '11 min', '')`)
 	exec(t, url, `UPDATE asyncflow.tenants SET version = version + 1`)
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
 	require.Equal(t, 3, b.turn(t, url, asyncflow.OperatorTenant))

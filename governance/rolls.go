@@ -82,6 +82,9 @@ func (g *Governor) dueSteps(ctx context.Context, t *store.Type, rolls []store.Ro
 			steps = append(steps, step)
 		}
 	}
+	if open.Lost {
+		return append(steps, func(ctx context.Context) (bool, error) { return g.store.EnterHistory(ctx, t) }), nil
+	}
 	full, err := g.full(ctx, t, open)
 	if full {
 		steps = append(steps, func(ctx context.Context) (bool, error) { return g.store.OpenRoll(ctx, t) })

@@ -110,6 +110,22 @@ func TestRollJobByAge(t *testing.T) {
 	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
 }
 
+// In another history of the database each type gets a roll, though it gets no tasks.
+func TestRollJobInAnotherHistory(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	require.Zero(t, b.roll(t))
+	exec(t, url, `UPDATE tenant_acme.rolls SET history = 'lost'`)
+	require.Equal(t, 1, b.roll(t), "opened")
+	require.Zero(t, b.roll(t))
+	rolls := b.rolls(t)
+	require.Len(t, rolls, 2)
+	assert.True(t, rolls[0].Lost)
+	assert.False(t, rolls[1].Lost)
+}
+
 func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {
 	t.Helper()
 	done := make(chan store.Settled, 1)

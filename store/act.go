@@ -95,12 +95,15 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 	if a != nil {
 		detail = maps.Clone(a.Detail)
 	}
-	err := pgx.BeginFunc(ctx, s.anyOf(tenant), func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		if err := do(tx); err != nil {
 			return err
 		}
 		return s.endAct(ctx, tx, a, then)
 	})
+	if err == errSame { // an earlier try has changed it, maybe, whose answer was lost
+		err = firstError(confirm(ctx, s.of(tenant)), errSame)
+	}
 	if a == nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 	if a.At.IsZero() {
 		a.At = s.Clock.Now()
 	}
-	err := insertAudit(ctx, s.anyOf(a.Schema), a.Schema, a.AuditEntry)
+	err := insertAudit(ctx, s.of(a.Schema), a.Schema, a.AuditEntry)
 	if sqlState(err) == "23505" { // the change was made after all, though its answer was lost
 		err = nil
 	}
@@ -137,7 +137,7 @@ type AuditPlace struct {
 // Audit lists entries, newest first.
 func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
 	where, args := f.conditions()
-	rows, err := s.anyOf(f.Tenant).Query(ctx, `SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
+	rows, err := s.of(f.Tenant).Query(ctx, `SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
 		coalesce(issuer, ''), coalesce(scopes, ''), action, coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
 		coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome, coalesce(status, 0), coalesce(code, ''),
 		detail, claimed, calls, last_at
@@ -204,5 +204,5 @@ func (s *Store) ForgetAudit(ctx context.Context, tenant string, retention time.D
 
 // LookForgetAudit counts them.
 func (s *Store) LookForgetAudit(ctx context.Context, tenant string, retention time.Duration) (int, error) {
-	return countRows(ctx, s.anyOf(tenant), `SELECT count(*) FROM `+auditOf(tenant)+` WHERE at < $1`, s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
+	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+auditOf(tenant)+` WHERE at < $1`, s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
 }

@@ -40,6 +40,14 @@ func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
 
+// KeepNumbers has the block of numbers of a type last.
+func (s *Store) KeepNumbers(key TypeKey) {
+	b := s.numbers.block(key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = time.Now().Add(time.Hour)
+}
+
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.base }
 
@@ -184,6 +192,34 @@ func (s *Store) SubmitAcrossARoll(ctx context.Context, tenant string, tasks [2]a
 	between()
 	_, err = s.insertBatch(ctx, key, items)
 	return err
+}
+
+// How many held keys are looked for at once, and how many submits a type has aside.
+const (
+	HeldMost  = heldMost
+	AsideMost = asideMost
+)
+
+// Aside returns how many submits are aside.
+func (s *Store) Aside() (n int) {
+	s.aside.mu.Lock()
+	defer s.aside.mu.Unlock()
+	for _, q := range s.aside.queues {
+		n += len(q.items)
+	}
+	return n
+}
+
+// SubmitToRoll submits a task with an id of a roll that this database doesn't have.
+func (s *Store) SubmitToRoll(ctx context.Context, tenant string, task asyncflow.NewTask, position int) Submitted {
+	results := make([]Submitted, 1)
+	items, err := s.newItems(ctx, tenant, task.Type, []asyncflow.NewTask{task}, []int{0}, results)
+	if err == nil {
+		items[0].id = asyncflow.NewTaskID(task.Type, position, 1).Number
+		_, err = s.insertBatch(ctx, TypeKey{tenant, task.Type}, items)
+	}
+	results[0].Err = err
+	return results[0]
 }
 
 // PageLook is the most candidates that are looked at for a page.

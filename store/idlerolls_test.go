@@ -88,7 +88,7 @@ func TestMigrateIdleRolls(t *testing.T) {
 	later.Delay = asyncflow.Duration(time.Hour)
 	straggler := b.submit(later, newTask(`1`))[0].ID
 	b.rollAndClear()
-	file, err := fs.ReadFile(migrations.Tenant(), "00020_idle_rolls.sql")
+	file, err := fs.ReadFile(migrations.Tenant(), "00017_idle_rolls.sql")
 	require.NoError(t, err)
 	_, up, _ := strings.Cut(string(file), "-- +goose StatementBegin")
 	up, _, _ = strings.Cut(up, "-- +goose StatementEnd")

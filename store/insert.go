@@ -96,8 +96,9 @@ func (s *Store) queueTokens(b *pgx.Batch, t *Type, items []*submitItem, h *hando
 }
 
 // rollOn gives the items of a batch new ids, those of the roll that is open by now, but
-// for those that an earlier try has inserted: their roll is sealed, so that it is known.
-// It returns the type as it is now, and the items that are still to be inserted.
+// for those that an earlier try has inserted: their roll is sealed, so that it is known; or it
+// isn't there, in a database that has gone back. It returns the type as it is now, and the items
+// that are still to be inserted.
 func (s *Store) rollOn(ctx context.Context, t *Type, items []*submitItem) (*Type, []*submitItem, error) {
 	fresh, err := s.refreshed(ctx, t)
 	if err != nil {
@@ -108,15 +109,15 @@ func (s *Store) rollOn(ctx context.Context, t *Type, items []*submitItem) (*Type
 		ids[i] = item.id
 	}
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
-	if position == fresh.End { // it was not the roll that is gone, but the type
-		return t, items, unknownType(t.Name)
-	}
 	rows, err := s.of(t.Tenant).Query(ctx, fresh.tables.at(position, `SELECT id FROM {task} WHERE id = ANY ($1)`), ids)
 	inserted := map[int64]bool{}
 	if err == nil {
 		err = collectIDs(rows, inserted)
 	}
-	if err != nil {
+	switch gone := sqlState(err) == "42P01"; {
+	case gone && position == fresh.End: // and so is the type
+		return t, items, unknownType(t.Name)
+	case err != nil && !gone:
 		return t, items, err
 	}
 	var again []*submitItem
@@ -126,20 +127,24 @@ func (s *Store) rollOn(ctx context.Context, t *Type, items []*submitItem) (*Type
 			again = append(again, &moved)
 		}
 	}
-	return fresh, again, s.renumber(ctx, fresh, again)
+	if position == fresh.End { // it was made this moment
+		return fresh, again, nil
+	}
+	fresh, err = s.renumber(ctx, fresh, again)
+	return fresh, again, err
 }
 
-// renumber gives items ids of the open roll.
-func (s *Store) renumber(ctx context.Context, t *Type, items []*submitItem) error {
-	ids, err := s.numbers.take(ctx, t, len(items))
+// renumber gives items ids of the open roll, and returns the type with that open.
+func (s *Store) renumber(ctx context.Context, t *Type, items []*submitItem) (*Type, error) {
+	t, ids, err := s.numbers.take(ctx, t, len(items))
 	if err != nil {
-		return err
+		return t, err
 	}
 	for i := range items {
 		id := asyncflow.NewTaskID(t.Name, t.End, ids[i])
 		items[i].id, items[i].result.ID = id.Number, id
 	}
-	return nil
+	return t, nil
 }
 
 // isOurs tells an error that is no database's.
@@ -180,10 +185,11 @@ func taskInsert(t *Type, sql string, items []*submitItem) (string, []any) {
 	return t.tables.at(items[0].position(), sql), []any{contexts, ids, created, orders, options}
 }
 
-// insertAgain inserts those items of a batch that an earlier try has not.
+// insertAgain inserts those items of a batch that an earlier try has not. It returns when all
+// are as durable as if it had inserted them.
 func (s *Store) insertAgain(ctx context.Context, t *Type, items []*submitItem, now time.Time) error {
 	if len(items) == 0 {
-		return nil
+		return confirm(ctx, s.of(t.Tenant))
 	}
 	var h *handoff
 	err := pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) (err error) {
@@ -207,8 +213,11 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, t *Type, items []*su
 	if err := collectIDs(rows, inserted); err != nil {
 		return time.Time{}, nil, err
 	}
-	if err := checkOwn(ctx, tx, t, items, inserted); err != nil || len(inserted) == 0 {
+	if err := checkOwn(ctx, tx, t, items, inserted); err != nil {
 		return time.Time{}, nil, err
+	}
+	if len(inserted) == 0 {
+		return time.Time{}, nil, confirm(ctx, tx)
 	}
 	items = slices.DeleteFunc(slices.Clone(items), func(item *submitItem) bool { return !inserted[item.id] })
 	h := s.handOff(t, items, false)

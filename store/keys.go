@@ -48,7 +48,8 @@ func splitKeyed(items []*submitItem) (plain, keyed []*submitItem) {
 // claimKeysSQL takes those keys that stand for no task, or for none any more: their windows are
 // over, or their tasks were dropped with their roll, as the retention was lowered; $7 is the
 // least number that is kept. The rows come sorted by key, so that two batches wait for each
-// other in one order.
+// other in one order. It locks the rows of the other keys, which is a write: the commit waits
+// for a synchronous standby, also to have those rows.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
@@ -58,42 +59,68 @@ WHERE k.expires_at <= $6 OR k.id < $7`
 // holdersSQL tells which tasks keys stand for.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
-// keyPatience is how long a batch waits for another transaction with one of its keys. One that
-// submits by SQL may take its time; then each task of the batch goes by itself, and those
-// whose keys are free don't wait for it: alonePatience is how long each waits.
+// claimApartSQL takes them one by one, and tells which of them other transactions have.
+const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
+
 const (
-	keyPatience   = "2s"
-	alonePatience = "10ms"
+	// batchPatience is how long a batch waits for another transaction with one of its keys. One
+	// that submits by SQL may take its time; then the keys are claimed apart, and those that are
+	// held are put aside, so that the others don't wait for them.
+	batchPatience = "10ms"
+	// heldMost is how many held keys are looked for at once: each takes a millisecond.
+	heldMost = 10
+	// tablePatience is how long a batch waits for the lock of a table, such as one that is
+	// being sealed.
+	tablePatience = "2s"
 )
 
-// writeKeyed writes one batch of keyed tasks and tells each item its result.
+// writeKeyed writes one batch of keyed tasks and tells each item its result, but for those that it
+// puts aside.
 func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []*submitItem) {
+	items = s.aside.join(key, items)
+	s.aside.put(key, s.writeKeys(ctx, key, items, false))
+}
+
+// writeKeys writes keyed tasks, and tells each item its result, but for those whose keys other
+// transactions hold, which it returns.
+func (s *Store) writeKeys(
+	ctx context.Context, key TypeKey, items []*submitItem, apart bool,
+) (held []*submitItem) {
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	slices.SortFunc(items, func(a, b *submitItem) int {
 		return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
 	})
 	for part := range byRoll(items) {
-		s.insertKeyed(ctx, key, part, keyPatience)
+		held = append(held, s.insertKeyed(ctx, key, part, apart)...)
+	}
+	waits := make(map[*Submitted]bool, len(held))
+	for _, item := range held {
+		waits[item.result] = true
 	}
 	for _, item := range items {
-		item.done.Done()
+		if !waits[item.result] {
+			item.done.Done()
+		}
 	}
+	return held
 }
 
 // insertKeyed inserts those tasks whose keys are free, and points the others to the
-// task that their key stands for. When Postgres refuses the data of one, the batch
-// is split until only the offender fails. The batch may be repeated: a key that
-// this very item has taken before is still its own.
-func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []*submitItem, patience string) {
+// task that their key stands for. It returns those whose keys are held. When Postgres refuses the
+// data of one, the batch is split until only the offender fails. The batch may be repeated: a key
+// that this very item has taken before is still its own.
+func (s *Store) insertKeyed(
+	ctx context.Context, key TypeKey, items []*submitItem, apart bool,
+) (held []*submitItem) {
 	t, err := s.Catalog.Type(key.Tenant, key.Type)
 	var earliest time.Time
 	if err == nil {
 		err = s.persistUntil(ctx, "submit with keys", key, isDataOrLockError, func() (err error) {
-			earliest, err = s.tryKeyed(ctx, t, items, patience)
+			earliest, held, err = s.tryKeyed(ctx, t, items, apart)
 			if rolledOn(err) {
 				if t, items, err = s.rollOn(ctx, t, items); err == nil {
-					earliest, err = s.tryKeyed(ctx, t, items, patience)
+					earliest, held, err = s.tryKeyed(ctx, t, items, apart)
 				}
 			}
 			return err
@@ -102,19 +129,18 @@ func (s *Store) insertKeyed(ctx context.Context, key TypeKey, items []*submitIte
 	switch {
 	case err == nil:
 		s.Wakeups.Announce(key, earliest)
+		return held
 	case isDataError(err) && len(items) > 1:
 		half := len(items) / 2
-		s.insertKeyed(ctx, key, items[:half], patience)
-		s.insertKeyed(ctx, key, items[half:], patience)
-	case sqlState(err) == "55P03" && len(items) > 1:
-		for i := range items {
-			s.insertKeyed(ctx, key, items[i:i+1], alonePatience)
-		}
-	default:
-		for _, item := range items {
-			item.result.Err = keyedError(err, key)
-		}
+		held = s.insertKeyed(ctx, key, items[:half], apart)
+		return append(held, s.insertKeyed(ctx, key, items[half:], apart)...)
+	case sqlState(err) == "55P03" && !apart:
+		return s.insertKeyed(ctx, key, items, true)
 	}
+	for _, item := range items {
+		item.result.Err = keyedError(err, key)
+	}
+	return nil
 }
 
 // isDataOrLockError tells errors that another try right away won't mend.
@@ -125,8 +151,7 @@ func isDataOrLockError(err error) bool {
 func keyedError(err error, key TypeKey) error {
 	switch {
 	case sqlState(err) == "55P03":
-		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
-			Message: "another submit with this key is under way; try again", Err: err}
+		return heldError(err)
 	case isOurs(err):
 		return err
 	case isDataError(err):
@@ -135,20 +160,36 @@ func keyedError(err error, key TypeKey) error {
 	return uncertain(err, key)
 }
 
-// tryKeyed is one transaction. It sets each item's result.
-func (s *Store) tryKeyed(ctx context.Context, t *Type, items []*submitItem, patience string) (earliest time.Time, err error) {
+// heldError says that a key is held.
+func heldError(err error) error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
+		Message: "another submit with this key is under way; try again", Err: err}
+}
+
+// tryKeyed is one transaction. It sets each item's result, but for those whose keys are held:
+// apart, it returns these; else it fails by 55P03.
+func (s *Store) tryKeyed(
+	ctx context.Context, t *Type, items []*submitItem, apart bool,
+) (earliest time.Time, held []*submitItem, err error) {
+	if len(items) == 0 { // an earlier try has inserted all
+		return earliest, nil, confirm(ctx, s.of(t.Tenant))
+	}
 	var h *handoff
 	err = pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
 		now := s.Clock.Now()
-		holders, err := claimKeys(ctx, tx, t, items, now, patience)
+		holders, others, err := claimKeys(ctx, tx, t, items, now, apart)
 		if err != nil {
 			return err
 		}
 		var fresh []*submitItem
 		for _, item := range items {
-			if holder := holders[item.key.key]; holder.id == item.id {
+			holder := holders[item.key.key]
+			switch {
+			case others[item.key.key]:
+				held = append(held, item)
+			case holder.id == item.id:
 				fresh = append(fresh, item)
-			} else {
+			default:
 				holder.give(item, t)
 			}
 		}
@@ -159,7 +200,7 @@ func (s *Store) tryKeyed(ctx context.Context, t *Type, items []*submitItem, pati
 		return err
 	})
 	h.end(err)
-	return earliest, err
+	return earliest, held, err
 }
 
 // holder is the task that a key stands for.
@@ -180,8 +221,11 @@ func (h holder) give(item *submitItem, t *Type) {
 }
 
 // claimKeys takes the keys that are free and returns which task each key stands for
-// then. Of several items with the same key, the first one counts.
-func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now time.Time, patience string) (map[string]holder, error) {
+// then. Of several items with the same key, the first one counts. Apart, it returns the keys that
+// other transactions have; else it fails by 55P03 when there are some.
+func claimKeys(
+	ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now time.Time, apart bool,
+) (holders map[string]holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items), func(a, b *submitItem) bool { return a.key.key == b.key.key })
 	names := make([]string, len(first))
 	ids := make([]int64, len(first))
@@ -190,10 +234,23 @@ func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now
 	for i, item := range first {
 		names[i], ids[i], hashes[i], expires[i] = item.key.key, item.id, item.key.hash[:], item.key.expires
 	}
-	holders := make(map[string]holder, len(first))
+	holders, others = make(map[string]holder, len(first)), map[string]bool{}
 	b := &pgx.Batch{}
-	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
-	b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, asyncflow.NewTaskID(t.Name, t.First, 0).Number)
+	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
+	if apart {
+		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least, heldMost)
+		q.Query(func(rows pgx.Rows) error {
+			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			for _, name := range held {
+				others[name] = true
+			}
+			return err
+		})
+	} else {
+		b.Queue(`SET LOCAL lock_timeout = '` + batchPatience + `'`)
+		b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
+	}
+	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
 	b.Queue(t.tables.at(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var name string
@@ -205,7 +262,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, t *Type, items []*submitItem, now
 		}
 		return rows.Err()
 	})
-	return holders, tx.SendBatch(ctx, b).Close()
+	return holders, others, tx.SendBatch(ctx, b).Close()
 }
 
 // readExisting fills in where those tasks stand that were there before. One whose task was

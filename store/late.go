@@ -48,8 +48,11 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		if err != nil {
 			return err
 		}
-		if taken, err = reportedLate(ctx, tx, t, l, o); err != nil || taken {
+		if taken, err = reportedLate(ctx, tx, t, l, o); err != nil {
 			return err
+		}
+		if taken {
+			return confirm(ctx, tx)
 		}
 		if t, err = rollsNow(ctx, tx, t); err != nil {
 			return err

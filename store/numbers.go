@@ -41,11 +41,30 @@ func newNumbers(s *Store) *numbers {
 	return &numbers{store: s, blocks: map[TypeKey]*block{}}
 }
 
-// take returns n fresh numbers of the open roll of a type, ascending.
-func (ns *numbers) take(ctx context.Context, t *Type, n int) ([]int64, error) {
+// take returns n fresh numbers of the open roll of a type, ascending, and the type as it is
+// with that roll open.
+func (ns *numbers) take(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
 	b := ns.block(t.Key())
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // as we have waited
+		t = now
+	}
+	for tries := 0; ; tries++ {
+		out, err := ns.takeFrom(ctx, b, t, n)
+		if err != errOtherHistory || tries == historyTries {
+			return t, out, err
+		}
+		if _, err := ns.store.EnterHistory(ctx, t); err != nil {
+			return t, nil, err
+		}
+		if t, err = ns.store.refreshed(ctx, t); err != nil {
+			return t, nil, err
+		}
+	}
+}
+
+func (ns *numbers) takeFrom(ctx context.Context, b *block, t *Type, n int) ([]int64, error) {
 	b.expire(t)
 	out := make([]int64, 0, n)
 	for len(out) < n {
@@ -98,7 +117,8 @@ func (ns *numbers) block(key TypeKey) *block {
 
 // refill takes a block: twice the last one when that one was used up within its
 // life, half of it when not. It is durable before the first of its numbers is used:
-// after a crash of the server another node must not get them again.
+// after a crash of the server another node must not get them again. The same statement makes sure
+// that the database has not gone back since the roll was opened.
 func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) error {
 	if time.Since(b.taken) < blockLife {
 		b.size *= 2
@@ -109,9 +129,14 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 	ctx, cancel := context.WithTimeout(ctx, refillTime)
 	defer cancel()
 	var first int64
-	err := ns.store.hot(t.Key()).QueryRow(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
-		WHERE type = $1 AND position = $2 RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
-	if err == pgx.ErrNoRows || sqlState(err) == "42P01" {
+	err := ns.store.hot(t.Key()).QueryRow(ctx, `
+		UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
+		WHERE type = $1 AND position = $2 AND history = `+t.tables.qualify("history")+`(tableoid)
+		RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
+	if err == pgx.ErrNoRows {
+		return errOtherHistory
+	}
+	if sqlState(err) == "42P01" {
 		return unknownType(t.Name) // deleted meanwhile
 	}
 	if err != nil {

@@ -38,6 +38,7 @@ func newPool(ctx context.Context, url string, size int, more map[string]string, 
 	if !noRoles {
 		cfg.ConnConfig.AfterConnect = connectAsBase
 	}
+	cfg.ConnConfig.OnNotice = noteNotReplicated
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		makeRoomy(conn.TypeMap())
 		return compressWell(ctx, conn)

@@ -35,20 +35,23 @@ type Roll struct {
 	DrainedAt    time.Time // zero: tasks are leased from it
 	ReadyDropped bool
 	IdleSince    time.Time // zero: a task may be live
+	// Lost reports whether it was opened before the database went back: see EnterHistory.
+	Lost bool
 }
 
 // Rolls returns the rolls of all types of a tenant, by type and position.
 func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT type, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, 'task_' || type || '_' || position))) / $2, 0),
-		  opened_at, sealed_at, drained_at, ready_dropped, idle_since
-		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`, schemaOf(tenant), leastTask)
+		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
+		  history <> (SELECT `+quote(schemaOf(tenant))+`.history($3::regclass))
+		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`, schemaOf(tenant), leastTask, quote(schemaOf(tenant))+".rolls")
 	if err != nil {
 		return nil, wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
 		var sealed, drained, idle *time.Time
-		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped, &idle)
+		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped, &idle, &r.Lost)
 		r.SealedAt, r.DrainedAt, r.IdleSince = orZero(sealed), orZero(drained), orZero(idle)
 		return r, err
 	})
@@ -89,18 +92,29 @@ func (s *Store) OpenRoll(ctx context.Context, t *Type) (opened bool, err error) 
 			return errSame
 		}
 		opened = true
-		next := at.end + 1
-		for _, ddl := range t.tables.createRoll(next) {
-			if _, err := tx.Exec(ctx, ddl); err != nil {
-				return err
-			}
-		}
-		b := &pgx.Batch{}
-		b.Queue(`INSERT INTO `+t.tables.qualify("rolls")+` (type, position, opened_at) VALUES ($1, $2, $3)`, t.Name, next, now)
-		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET end_pos = $2 WHERE name = $1`, t.Name, next)
-		return tx.SendBatch(ctx, b).Close()
+		return t.tables.openNext(ctx, tx, at, now)
 	})
 	return opened && err == nil, wrap(err, "OpenRoll(%q, %q)", t.Tenant, t.Name)
+}
+
+// openNext makes the next roll, and has new tasks go there.
+func (t *tables) openNext(ctx context.Context, tx pgx.Tx, at positions, now time.Time) error {
+	if err := t.openRoll(ctx, tx, at.end+1, now); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `UPDATE `+t.qualify("task_types")+` SET end_pos = $2 WHERE name = $1`, t.name, at.end+1)
+	return err
+}
+
+// openRoll makes the tables and the row of a roll.
+func (t *tables) openRoll(ctx context.Context, tx pgx.Tx, position int, now time.Time) error {
+	for _, ddl := range t.createRoll(position) {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, `SELECT `+t.qualify("open_roll")+`($1, $2, $3)`, t.name, position, now)
+	return err
 }
 
 // SealRoll keeps rows from being added to a roll that is not open any more: a foreign

@@ -14,6 +14,7 @@ var connectionSettings = map[string]string{
 	"application_name":                    "asyncflow", // to be found in pg_stat_activity
 	"timezone":                            "UTC",       // date_trunc and texts of times are the same everywhere
 	"synchronous_commit":                  "on",        // an answer promises that the task is on disk, whatever the server's default
+	"client_min_messages":                 "warning",   // that a commit was not waited for, see noteNotReplicated
 	"idle_in_transaction_session_timeout": "5000",      // ms: a node that was stopped within a transaction
 	"statement_timeout":                   "30000",     // ms: nothing that a request or a job asks takes longer when all is well
 	"tcp_keepalives_idle":                 "5",         // s: with the next two, a peer that is silent is given up after about 10 s

@@ -216,20 +216,34 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []settleItem, e
 	if len(ended) == len(items) {
 		return
 	}
+	confirmed := false // all that is written by now is durable
 	for i, item := range items {
 		if ended[item.Lease.ID.Number] {
 			continue
 		}
-		written, same, err := s.WrittenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
-		results[i] = Settled{Stale: !same, Written: written, Err: err}
+		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
+		if err == nil && same && !confirmed {
+			err = s.persist(ctx, "confirm", t.Key(), func() error { return confirm(ctx, s.of(t.Tenant)) })
+			confirmed = err == nil
+		}
+		results[i] = Settled{Stale: !same, Written: written, Err: wrap(err, "Settle(%s)", item.Lease.ID)}
 		if same { // the news may not have gone out
 			s.announceOne(t.Key(), item)
 		}
 	}
 }
 
-// Written returns the outcome in the journal for a task's seq, or "".
+// Written returns the outcome in the journal for a task's seq, or "". It is durable then.
 func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (asyncflow.OutcomeKind, error) {
+	kind, err := s.written(ctx, t, id, seq)
+	if err == nil && kind != "" {
+		err = wrap(confirm(ctx, s.of(t.Tenant)), "Written(%s, %d)", id, seq)
+	}
+	return kind, err
+}
+
+// written is Written of what may still wait for a synchronous standby.
+func (s *Store) written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (asyncflow.OutcomeKind, error) {
 	var kind asyncflow.OutcomeKind
 	err := s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
 		id.Number, seq).Scan(&kind)
@@ -244,9 +258,18 @@ func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq i
 const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text)`
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
-// same kind and, if the stage was done, the same output, byte for byte. Postgres compares
-// them, so the journal's output doesn't travel.
+// same kind and, if the stage was done, the same output, byte for byte.
 func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome) (kind asyncflow.OutcomeKind, same bool, err error) {
+	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
+	if err == nil && kind != "" {
+		err = wrap(confirm(ctx, s.of(t.Tenant)), "WrittenAs(%s, %d)", id, seq)
+	}
+	return kind, same, err
+}
+
+// writtenAs is WrittenAs of what may still wait for a synchronous standby. Postgres compares
+// the outputs, so the journal's doesn't travel.
+func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome) (kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx, t.tables.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} WHERE id = $1 AND seq = $2`),
 		id.Number, seq, string(o.Kind), orNull(string(o.Output))).Scan(&kind, &same)
 	if err == pgx.ErrNoRows {

@@ -73,6 +73,7 @@ type Store struct {
 	giveUp      context.CancelFunc // ends the batches under way
 	submits     *gatherer[*submitItem]
 	keyed       *gatherer[*submitItem]
+	aside       *aside
 	settles     *gatherer[settleItem]
 	reports     *gatherer[settleItem]
 	extends     *gatherer[extendItem]
@@ -131,6 +132,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	writing, s.giveUp = context.WithCancel(context.Background())
 	s.submits = newGatherer(writing, 1, submitBatch, submitLinger, s.writeSubmits)
 	s.keyed = newGatherer(writing, 2, submitBatch, submitLinger, s.writeKeyed) // may wait for another node's submit
+	s.aside = newAside(writing, s)
 	s.settles = newGatherer(writing, 1, settleBatch, settleLinger, s.writeSettlements)
 	s.reports = newGatherer(writing, 1, settleBatch, reportLinger, s.writeSettlements)
 	s.extends = newGatherer(writing, 1, settleBatch, settleLinger, s.writeExtends)
@@ -154,6 +156,7 @@ func (s *Store) Close() {
 	defer time.AfterFunc(closePatience, s.giveUp).Stop()
 	s.submits.drain()
 	s.keyed.drain()
+	s.aside.drain()
 	s.settles.drain()
 	s.reports.drain()
 	s.extendAllAccepted()

@@ -100,7 +100,7 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.takeNumbers(ctx, t, len(indexes))
+	t, ids, err := s.takeNumbers(ctx, t, len(indexes))
 	if err != nil {
 		return nil, err
 	}
@@ -123,19 +123,20 @@ func (s *Store) newItems(ctx context.Context, tenant, name string, tasks []async
 	return items, nil
 }
 
-// takeNumbers takes ids, trying again for a while when the database is away.
-func (s *Store) takeNumbers(ctx context.Context, t *Type, n int) (ids []int64, err error) {
+// takeNumbers takes ids, trying again for a while when the database is away. The type comes back
+// as it is with the roll open that they are of.
+func (s *Store) takeNumbers(ctx context.Context, t *Type, n int) (_ *Type, ids []int64, err error) {
 	if ids := s.numbers.atHand(t, n); ids != nil {
-		return ids, nil
+		return t, ids, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, submitPatience)
 	defer cancel()
 	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }
 	err = s.persistUntil(ctx, "take numbers", t.Key(), final, func() (err error) {
-		ids, err = s.numbers.take(ctx, t, n)
+		t, ids, err = s.numbers.take(ctx, t, n)
 		return err
 	})
-	return ids, err
+	return t, ids, err
 }
 
 // optionsText returns the options as they are stored; nil when there are none.

@@ -132,7 +132,7 @@ func (t *tables) at(position int, sql string) string {
 	}
 	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
 	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"),
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
 		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}", leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full

@@ -123,16 +123,13 @@ func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.T
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO `+schema+`.rolls (type, position, opened_at) VALUES ($1, $2, $3)`, t.Name, position, now); err != nil {
-		return err
-	}
 	names := newTables(tenant, t.Name)
-	for _, ddl := range append(names.createType(), names.createRoll(position)...) {
+	for _, ddl := range names.createType() {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return err
 		}
 	}
-	return nil
+	return names.openRoll(ctx, tx, position, now)
 }
 
 // checkRemovedStages refuses to remove a stage in which live tasks stand and that is
@@ -332,10 +329,14 @@ func (s *Store) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) e
 	return s.changeBy(ctx, "", tenant, do)
 }
 
+// nextVersion is the next version of a tenant's configuration. As it is a time, a database that
+// has gone back never comes to a version again that a node knows already, but with another content.
+const nextVersion = `greatest(version + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
+
 // changeBy is change in a transaction of a tenant's, or of nobody's.
 func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
 	err := s.actingThen(ctx, whose, do, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = $1`, tenant); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
 			return err
 		}
 		if !s.cfg.Notify {

@@ -20,7 +20,7 @@ type tenantDB struct {
 	tenant  string
 }
 
-// of returns the database for a tenant's work.
+// of returns the database for a tenant's work, or ("") for what belongs to none.
 func (s *Store) of(tenant string) tenantDB {
 	return tenantDB{func(ctx context.Context) (*pgxpool.Conn, func(), error) {
 		conn, err := s.base.Acquire(ctx)
@@ -33,21 +33,6 @@ func (s *Store) hot(key TypeKey) tenantDB {
 	return tenantDB{func(ctx context.Context) (*pgxpool.Conn, func(), error) {
 		return s.hotPool.acquire(ctx, key)
 	}, s.roles, key.Tenant}
-}
-
-// database is the database for the work of a tenant, or for what belongs to none.
-type database interface {
-	querier
-	execer
-	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
-// anyOf returns the database for a tenant's work, or ("") for what belongs to none.
-func (s *Store) anyOf(tenant string) database {
-	if tenant == "" {
-		return s.base
-	}
-	return s.of(tenant)
 }
 
 // Begin begins a transaction.
@@ -87,7 +72,7 @@ func (db tenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	rows, err := br.Query()
 	end := func() error {
 		defer conn.Release()
-		return br.Close()
+		return firstError(br.Close(), conn.replicated())
 	}
 	if err != nil {
 		_ = end() // says the same
@@ -127,7 +112,7 @@ func (db tenantDB) Exec(ctx context.Context, sql string, args ...any) (tag pgcon
 		return tag, err
 	}
 	tag, err = br.Exec()
-	return tag, firstError(err, br.Close()) // its transaction commits with Close
+	return tag, firstError(err, br.Close(), conn.replicated()) // its transaction commits with Close
 }
 
 // Send runs a batch, in one transaction.
@@ -142,7 +127,7 @@ func (db tenantDB) Send(ctx context.Context, b *pgx.Batch) error {
 
 // Acquire returns a connection for transactions of several batches.
 func (db tenantDB) Acquire(ctx context.Context) (*tenantConn, error) {
-	role, err := db.roles.of(ctx, db.tenant)
+	role, err := db.role(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +136,14 @@ func (db tenantDB) Acquire(ctx context.Context) (*tenantConn, error) {
 		return nil, err
 	}
 	return &tenantConn{conn, role, released}, nil
+}
+
+// role returns the role of the tenant; "", to keep the connection's, for what belongs to none.
+func (db tenantDB) role(ctx context.Context) (string, error) {
+	if db.tenant == "" {
+		return "", nil
+	}
+	return db.roles.of(ctx, db.tenant)
 }
 
 // outside runs a statement that can't be in a transaction.
@@ -206,8 +199,11 @@ func (c *tenantConn) Send(ctx context.Context, b *pgx.Batch) error {
 	if c.conn.Conn().PgConn().TxStatus() == 'I' {
 		queueRole(b, c.role)
 	}
-	return roleError(c.conn.SendBatch(ctx, b).Close())
+	return firstError(roleError(c.conn.SendBatch(ctx, b).Close()), c.replicated())
 }
+
+// replicated returns errNotReplicated after a commit that no standby may have.
+func (c *tenantConn) replicated() error { return replicated(c.conn.Conn()) }
 
 // Query runs a statement in the transaction that is open.
 func (c *tenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -233,7 +229,7 @@ type tenantTx struct {
 // Commit commits the transaction.
 func (tx *tenantTx) Commit(ctx context.Context) error {
 	defer tx.conn.Release()
-	return tx.Tx.Commit(ctx)
+	return firstError(tx.Tx.Commit(ctx), tx.conn.replicated())
 }
 
 // Rollback rolls the transaction back, unless it has ended.

@@ -228,7 +228,10 @@ func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncfl
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
-	case err != nil || endPos == nil:
+	case err == nil:
+		err = numberTenant(ctx, tx, slug)
+	}
+	if err != nil || endPos == nil {
 		return err == nil, err
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO `+quote(schemaOf(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)

@@ -19,6 +19,9 @@ type postmaster struct {
 	status string // starting, ready, standby or stopping; empty very early
 }
 
+// takesConnections reports whether the server says that it does.
+func (pm postmaster) takesConnections() bool { return pm.status == "ready" || pm.status == "standby" }
+
 // readPostmaster reads postmaster.pid: the pid is in its first line, the status
 // in its eighth (src/include/utils/pidfile.h of Postgres). No file is an
 // fs.ErrNotExist error.

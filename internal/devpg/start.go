@@ -149,7 +149,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 			return s.notReady(ctx.Err())
 		case <-poll.C:
 		}
-		if pm, err := readPostmaster(s.dir.pgdata()); err != nil || pm.pid != s.PID() || pm.status != "ready" {
+		if pm, err := readPostmaster(s.dir.pgdata()); err != nil || pm.pid != s.PID() || !pm.takesConnections() {
 			continue
 		}
 		conn, err := pgx.Connect(ctx, s.URL("postgres"))

@@ -71,18 +71,20 @@ END $$;
 -- +goose StatementBegin
 -- submit_claim has a key stand for a task, and returns the task that it stands for: this
 -- one, or an earlier one; same reports whether that has the same context. It waits for other
--- transactions that have the key.
+-- transactions that have the key. A key whose task was dropped with its roll stands for none
+-- any more.
 CREATE FUNCTION submit_claim(type text, key text, number bigint, context json, expires timestamptz, now timestamptz,
   OUT owner bigint, OUT same boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
   digest bytea := sha256(convert_to(context::text, 'UTF8'));
+  first  bigint := (SELECT t.first_pos::bigint << 40 FROM task_types t WHERE t.name = submit_claim.type);
 BEGIN
   LOOP
     INSERT INTO idempotency_keys AS k (type, key, id, hash, expires_at)
     VALUES (submit_claim.type, submit_claim.key, number, digest, expires)
     ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
-    WHERE k.expires_at <= submit_claim.now;
+    WHERE k.expires_at <= submit_claim.now OR k.id < first;
     IF FOUND THEN
       owner := number;
       same := true;
@@ -112,6 +114,35 @@ BEGIN
     RETURN ARRAY['quota_exceeded', format('the tenant''s quota pending_tasks is %s, and %s are in use', quota, used), ''];
   END IF;
   RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- submit_roll returns the position of the type's open roll, and keeps it from being sealed
+-- until the transaction ends; null when its tables are gone, 0 when it is of another history. What there is is looked up by
+-- name, as a snapshot may be older than the roll: a roll is sealed after the next one was made,
+-- and never while we hold it. The roll of the snapshot must be of this history; then all later
+-- ones are: a history ends all transactions of the one before.
+CREATE OR REPLACE FUNCTION submit_roll(type text, roll int) RETURNS int
+LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM FROM rolls r WHERE r.type = submit_roll.type AND r.position = submit_roll.roll AND r.history <> history('rolls'::regclass);
+  IF FOUND THEN
+    RETURN 0;
+  END IF;
+  LOOP
+    WHILE to_regclass(submit_table('task', type, roll + 1)) IS NOT NULL LOOP
+      roll := roll + 1;
+    END LOOP;
+    BEGIN
+      EXECUTE format('LOCK TABLE %s, %s IN ROW EXCLUSIVE MODE', submit_table('task', type, roll), submit_table('ready', type, roll));
+    EXCEPTION WHEN undefined_table THEN
+      RETURN NULL;
+    END;
+    IF to_regclass(submit_table('task', type, roll + 1)) IS NULL THEN
+      RETURN roll;
+    END IF;
+  END LOOP;
 END $$;
 -- +goose StatementEnd
 
@@ -171,6 +202,10 @@ BEGIN
     END IF;
     IF spec IS NULL THEN
       refusal := ARRAY['not_found', 'there is no task type ' || type, 'type'];
+      EXIT trying;
+    ELSIF at = 0 THEN
+      refusal := ARRAY['conflict', 'the database was restored or has failed over, and no node of asyncflow has made new tables for '
+        || type || ' yet; try it again', ''];
       EXIT trying;
     ELSIF at IS NULL THEN -- a snapshot shows a type that is gone, or was made again since
       refusal := ARRAY['conflict', 'the task type ' || type || ' has changed since this transaction began; try it again', ''];
@@ -330,6 +365,36 @@ BEGIN
   IF used >= quota THEN
     PERFORM submit_refuse('quota_exceeded', format('the tenant''s quota pending_tasks is %s, and %s are in use', quota, used));
   END IF;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- submit_roll returns the position of the type's open roll, and keeps it from being sealed
+-- until the transaction ends; null when its tables are gone. What there is is looked up by
+-- name, as a snapshot may be older than the roll: a roll is sealed after the next one was made,
+-- and never while we hold it. The roll of the snapshot must be of this history; then all later
+-- ones are: a history ends all transactions of the one before.
+CREATE OR REPLACE FUNCTION submit_roll(type text, roll int) RETURNS int
+LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM FROM rolls r WHERE r.type = submit_roll.type AND r.position = submit_roll.roll AND r.history <> history('rolls'::regclass);
+  IF FOUND THEN
+    PERFORM submit_refuse('conflict', 'the database was restored or has failed over, and no node of asyncflow has made new tables for '
+      || type || ' yet; try it again');
+  END IF;
+  LOOP
+    WHILE to_regclass(submit_table('task', type, roll + 1)) IS NOT NULL LOOP
+      roll := roll + 1;
+    END LOOP;
+    BEGIN
+      EXECUTE format('LOCK TABLE %s, %s IN ROW EXCLUSIVE MODE', submit_table('task', type, roll), submit_table('ready', type, roll));
+    EXCEPTION WHEN undefined_table THEN
+      RETURN NULL;
+    END;
+    IF to_regclass(submit_table('task', type, roll + 1)) IS NULL THEN
+      RETURN roll;
+    END IF;
+  END LOOP;
 END $$;
 -- +goose StatementEnd
 

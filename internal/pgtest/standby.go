@@ -1,0 +1,128 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/internal/devpg"
+)
+
+// StandbyName is what a standby calls itself to its primary, for synchronous_standby_names.
+const StandbyName = "asyncflow_standby"
+
+// Standby starts a standby of a server as it is now. SELECT pg_promote() on it ends that.
+func Standby(t testing.TB, primary *devpg.Server) *devpg.Server {
+	t.Helper()
+	dir := Backup(t, primary)
+	touch(t, dir, "standby.signal")
+	return Server(t, devpg.Config{DataDir: dir, BinDir: primary.Config().BinDir, Settings: map[string]string{
+		"primary_conninfo": primary.URL("") + "&application_name=" + StandbyName,
+	}})
+}
+
+// Restore starts a server on the backup of a lost one, at the address of that: Postgres recovers
+// what is in it, and goes on in another timeline.
+func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
+	t.Helper()
+	touch(t, backup, "recovery.signal")
+	return Server(t, devpg.Config{DataDir: backup, BinDir: lost.Config().BinDir, Port: lost.Config().Port, Settings: map[string]string{
+		"restore_command": "false",
+	}})
+}
+
+// Backup takes a backup of a running server, and returns it as the data directory of another
+// one. It does so by what every server has: not all installations have pg_basebackup.
+func Backup(t testing.TB, primary *devpg.Server) (dir string) {
+	t.Helper()
+	dir = Dir(t)
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	if err := backup(ctx, primary, dir); err != nil {
+		t.Fatalf("pgtest: backup of %s: %v", primary.Config().DataDir, err)
+	}
+	return dir
+}
+
+// backup copies the files of a server while it is at work. What changes meanwhile is in the log,
+// which is copied once more at the end.
+func backup(ctx context.Context, primary *devpg.Server, dir string) error {
+	conn, err := pgx.Connect(ctx, primary.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, `SELECT pg_backup_start('pgtest', true)`); err != nil {
+		return err
+	}
+	from, to := filepath.Join(primary.Config().DataDir, "pgdata"), filepath.Join(dir, "pgdata")
+	if err := copyTree(from, to); err != nil {
+		return err
+	}
+	var label string
+	if err := conn.QueryRow(ctx, `SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label); err != nil {
+		return err
+	}
+	password, err := os.ReadFile(filepath.Join(primary.Config().DataDir, "password"))
+	return errors.Join(err,
+		copyTree(filepath.Join(from, "pg_wal"), filepath.Join(to, "pg_wal")),
+		os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600),
+		os.WriteFile(filepath.Join(dir, "password"), password, 0o600),
+		own(to, from))
+}
+
+// copyTree copies a directory, but for files that disappear meanwhile, and those that say that a
+// server is at work there.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(filepath.Base(name), "postmaster.") {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		copied := filepath.Join(to, strings.TrimPrefix(name, from))
+		if entry.IsDir() {
+			return os.MkdirAll(copied, 0o700)
+		}
+		data, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return errors.Join(err, os.WriteFile(copied, data, 0o600))
+	})
+}
+
+// touch makes an empty file in a cluster, which tells Postgres how to begin.
+func touch(t testing.TB, dir, name string) {
+	t.Helper()
+	pgdata := filepath.Join(dir, "pgdata")
+	err := os.WriteFile(filepath.Join(pgdata, name), nil, 0o600)
+	if err == nil {
+		err = own(filepath.Join(pgdata, name), pgdata)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+}
+
+// own gives what is in a directory, or a file, to the owner of another one, if we may.
+func own(path, like string) error {
+	info, err := os.Stat(like)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return filepath.WalkDir(path, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(name, int(owner.Uid), int(owner.Gid))
+	})
+}

@@ -1,0 +1,205 @@
+package store_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+)
+
+// Databases that go back: what has come after is lost.
+var goingBack = map[string]func(*testing.T, *devpg.Server) (again func() *devpg.Server){
+	"a standby that lags is promoted": func(t *testing.T, primary *devpg.Server) func() *devpg.Server {
+		standby := pgtest.Standby(t, primary)
+		require.NoError(t, standby.Stop(t.Context())) // it gets nothing from now on
+		return func() *devpg.Server {
+			cfg := standby.Config()
+			cfg.Port = primary.Config().Port
+			standby := pgtest.Server(t, cfg)
+			conn, err := pgx.Connect(t.Context(), standby.URL("postgres"))
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			_, err = conn.Exec(t.Context(), `SELECT pg_promote()`)
+			require.NoError(t, err)
+			return standby
+		}
+	},
+	"a backup is restored": func(t *testing.T, primary *devpg.Server) func() *devpg.Server {
+		backup := pgtest.Backup(t, primary)
+		return func() *devpg.Server { return pgtest.Restore(t, backup, primary) }
+	},
+}
+
+// No id names two tasks when the database goes back, whether the node goes on or is a new one:
+// neither of tasks that came by the API nor by SQL, of types that rolled, were made again or are
+// new since, nor of a tenant that is.
+func TestIdsNeverComeAgain(t *testing.T) {
+	t.Parallel()
+	for name, back := range goingBack {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			primary := pgtest.Server(t, devpg.Config{})
+			require.NoError(t, prepare(t.Context(), primary.URL("postgres")))
+			ids := ids{t, map[string]string{}}
+			b := open(t, primary.URL("postgres"), "node-1")
+			b.put(twoStages())
+			b.put(named("remade"))
+			ids.of(b, tenant, "before", "pipe", "remade")
+			again := back(t, primary)
+			for range 3 {
+				ids.of(b, tenant, "lost", "pipe", "remade")
+			}
+			b.lead(ids)
+			require.NoError(t, primary.Kill())
+
+			restored := again()
+			b.db.Reset()
+			eventually(t, "the node goes on", func() bool {
+				return b.Submit(context.Background(), tenant, []asyncflow.NewTask{newTask(`"first"`)})[0].Err == nil
+			})
+			for _, node := range []*bundle{b, open(t, restored.URL("postgres"), "node-2")} {
+				require.NoError(t, node.Catalog.Refresh(t.Context()))
+				ids.of(node, tenant, "after", "pipe", "remade")
+			}
+			b.lead(ids)
+			assert.Greater(t, len(ids.seen), 40)
+		})
+	}
+}
+
+// ids are those of all tasks that there ever were, each with when that was.
+type ids struct {
+	t    *testing.T
+	seen map[string]string
+}
+
+// of submits some tasks of a tenant over the API and by SQL.
+func (ids ids) of(b *bundle, tenant, when string, types ...string) {
+	ids.t.Helper()
+	for _, name := range types {
+		task := newTask(`1`)
+		task.Type = name
+		for _, r := range b.Submit(ids.t.Context(), tenant, []asyncflow.NewTask{task, task}) {
+			require.NoError(ids.t, r.Err, "%s: %s", when, name)
+			ids.add(tenant, r.ID.String(), when)
+		}
+		for range 2 {
+			var id string
+			require.NoError(ids.t, b.db.QueryRow(ids.t.Context(), `SELECT `+pgx.Identifier{"tenant_" + tenant, "submit_task"}.Sanitize()+`($1, '1')`, name).Scan(&id))
+			ids.add(tenant, id, when)
+		}
+	}
+}
+
+func (ids ids) add(tenant, id, when string) {
+	ids.t.Helper()
+	if before, ok := ids.seen[tenant+" "+id]; ok {
+		assert.Fail(ids.t, "an id names two tasks", "%s of %s: %s, and %s", id, tenant, before, when)
+	}
+	ids.seen[tenant+" "+id] = when
+}
+
+// named is a type of that name.
+func named(name string) asyncflow.TaskType {
+	t := twoStages()
+	t.Name = name
+	return t
+}
+
+// lead has a type roll and another one made again, and makes a new one and a new tenant.
+func (b *bundle) lead(ids ids) {
+	b.t.Helper()
+	ctx := b.t.Context()
+	_, err := b.OpenRoll(ctx, b.known())
+	require.NoError(b.t, err)
+	remade, err := b.Catalog.Type(tenant, "remade")
+	require.NoError(b.t, err)
+	eventually(b.t, "all of its tasks are final", func() bool {
+		b.settleAll(remade, b.lease(remade, 1000), rejected)
+		return b.DeleteTaskType(ctx, tenant, "remade") == nil
+	})
+	b.put(named("remade"))
+	b.put(named("new"))
+	ids.of(b, tenant, "of what is new", "pipe", "remade", "new")
+	_, err = b.CreateTenant(ctx, "late", asyncflow.Quotas{})
+	require.NoError(b.t, err)
+	_, _, err = b.PutTaskType(ctx, "late", named("pipe"))
+	require.NoError(b.t, err)
+	ids.of(b, "late", "of a new tenant", "pipe")
+}
+
+// In another history of the database a type gets one new roll, however many submit at once. By
+// SQL nothing is submitted before.
+func TestOtherHistoryOpensOneRoll(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	far := open(t, b.url, "node-2")
+	app := b.app()
+	b.submit(newTask(`1`))
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.rolls SET history = 'lost'; UPDATE tenant_acme.numbering SET history = 'lost'`)
+	require.NoError(t, err)
+	b.ForgetNumbers()
+
+	_, err = b.bySQL(app, `'pipe', '1'`)
+	var refused *pgconn.PgError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, "40001", refused.Code)
+	assert.Contains(t, refused.Message, "has failed over")
+
+	var wg sync.WaitGroup
+	for _, node := range []*bundle{b, far} {
+		for range 20 {
+			wg.Go(func() {
+				r := node.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0]
+				if assert.NoError(t, r.Err) {
+					assert.Equal(t, 2, r.ID.Position())
+					assert.GreaterOrEqual(t, r.ID.Sequence(), int64(1)<<36)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	assert.Equal(t, 2, b.known().End)
+	id, err := b.bySQL(app, `'pipe', '1'`)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, id.Sequence(), int64(asyncflow.FirstBySQL)+1<<36)
+	leased := 0
+	eventually(t, "tasks of both histories are leased", func() bool {
+		leased += len(b.lease(b.known(), 100))
+		return leased == 42
+	})
+}
+
+// A database that doesn't say what its history is takes tasks nonetheless.
+func TestHistoryThatMayNotBeRead(t *testing.T) {
+	b := setup(t)
+	_, err := b.db.Exec(t.Context(), `REVOKE EXECUTE ON FUNCTION pg_control_system, pg_walfile_name, pg_current_wal_lsn FROM PUBLIC`)
+	require.NoError(t, err)
+	b.put(twoStages())
+	first := b.submit(newTask(`1`))[0].ID
+	b.ForgetNumbers()
+	assert.Equal(t, first.Position(), b.submit(newTask(`1`))[0].ID.Position())
+	_, err = b.bySQL(b.app(), `'pipe', '1'`)
+	require.NoError(t, err)
+}
+
+// What was written in a history that is lost goes on where it can: a batch whose roll isn't there
+// goes to the one that is open.
+func TestSubmitToALostRoll(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	first := b.submit(newTask(`1`))[0].ID
+	for _, more := range []int{0, 1} { // rolls that were opened since
+		lost := b.SubmitToRoll(t.Context(), tenant, newTask(`1`), first.Position()+1+more)
+		require.NoError(t, lost.Err)
+		assert.Equal(t, first.Position(), lost.ID.Position())
+	}
+}
