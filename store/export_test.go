@@ -228,3 +228,13 @@ const AcceptedMost = acceptedMost
 
 // Shift has the clock go on at another time.
 func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }
+
+// RefreshClock measures the offset of the clock.
+func (s *Store) RefreshClock(ctx context.Context) error { return s.Clock.refresh(ctx) }
+
+// TakeClock has the clock take over a measurement of the offset, made at a time since it began
+// to run, and returns the offset that it goes by: all but the first in nanoseconds.
+func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
+	c.take(at, clockSample{least, most})
+	return c.offset.Load()
+}
