@@ -66,7 +66,7 @@ const (
 
 // writeKeyed writes one batch of keyed tasks and tells each item its result.
 func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []*submitItem) {
-	ctx, cancel := context.WithTimeout(ctx, submitPatience)
+	ctx, cancel, items := begin(ctx, items)
 	defer cancel()
 	slices.SortFunc(items, func(a, b *submitItem) int {
 		return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
@@ -75,7 +75,7 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []*submitItem
 		s.insertKeyed(ctx, key, part, keyPatience)
 	}
 	for _, item := range items {
-		item.done.Done()
+		item.call.done(1)
 	}
 }
 

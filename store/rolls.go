@@ -165,6 +165,7 @@ func firstError(errs ...error) error {
 // ClearRoll drops the ready table of a drained roll. It tells whether it could have the
 // lock.
 func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
+	ctx = patient(ctx)
 	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
@@ -178,6 +179,7 @@ func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool
 // DropRoll drops the oldest roll of a type with all its finished tasks, if nothing has
 // happened in it since a time and no live task is its own.
 func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped bool, err error) {
+	ctx = patient(ctx)
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, _ time.Time) error {
 		if at.first != t.First || at.first >= at.begin {
 			return errSame

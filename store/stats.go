@@ -52,6 +52,7 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 }
 
 func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
+	ctx = patient(ctx)
 	types := s.Catalog.Tenants()[tenant]
 	if taskType != "" {
 		t, err := s.Catalog.Fresh(ctx, tenant, taskType)

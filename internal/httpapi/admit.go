@@ -66,11 +66,7 @@ func (s *Server) admit(c *fiber.Ctx) error {
 // pass is admit for a call whose operation is known. act, if there is one, is told who
 // calls.
 func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act *store.Act) error {
-	limit := requestTime
-	if o.id == "getTask" { // it may be asked to wait
-		limit += asyncflow.MaxWait
-	}
-	ctx, cancel := context.WithTimeout(c.UserContext(), limit)
+	ctx, cancel := context.WithTimeout(c.UserContext(), timeOf(c, o))
 	defer cancel()
 	ctx, err := s.identify(ctx, c, o, values)
 	if act != nil {
@@ -87,6 +83,17 @@ func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act 
 	}
 	defer headers.write(c)
 	return c.Next()
+}
+
+// timeOf returns what a call may take.
+func timeOf(c *fiber.Ctx, o *operation) time.Duration {
+	switch {
+	case o.id == "submitTask" || o.id == "submitTasks":
+		return store.SubmitPatience
+	case o.id == "getTask" && c.Context().QueryArgs().Has("wait"):
+		return requestTime + asyncflow.MaxWait
+	}
+	return requestTime
 }
 
 func (s *Server) unknownRoute(c *fiber.Ctx) error {

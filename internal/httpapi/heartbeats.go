@@ -23,7 +23,7 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 		if deadline.Before(l.Until) { // a delivery still has its timeout
 			deadline = l.Until
 		}
-		stands, err = s.extend(a, l, deadline)
+		stands, err = s.extend(ctx, a, l, deadline)
 		if err == nil && stands {
 			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
 		}
@@ -37,16 +37,20 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 	return nil, err
 }
 
-// extend waits until the lease's new end is durable, and tells whether it stands.
-func (s *Server) extend(a attempt, l asyncflow.Lease, deadline time.Time) (bool, error) {
+// extend waits until the lease's new end is durable, and reports whether it stands.
+func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time) (bool, error) {
 	type result struct {
 		stands bool
 		err    error
 	}
 	done := make(chan result, 1)
 	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) { done <- result{stands, err} })
-	r := <-done
-	return r.stands, r.err
+	select {
+	case r := <-done:
+		return r.stands, r.err
+	case <-ctx.Done():
+		return false, errReportUnknown
+	}
 }
 
 // ReportProgress keeps how far a worker says it is.
