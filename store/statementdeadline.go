@@ -11,10 +11,11 @@ import (
 // How long this side waits for the database. A server that hangs, or a network that forgets
 // a connection, says nothing: without a deadline of our own a statement would wait for ever.
 const (
-	// hotStatement bounds a statement or batch that submits, leases or settles;
+	// hotStatement bounds a statement or batch that submits, leases or settles, so that there
+	// is time for another try within SubmitPatience;
 	// baseStatement, any other one; patientStatement, those that may read or drop much: the
 	// server gives those up before, by statement_timeout.
-	hotStatement     = 5 * time.Second
+	hotStatement     = 6 * time.Second
 	baseStatement    = 10 * time.Second
 	patientStatement = 35 * time.Second
 
