@@ -20,8 +20,9 @@ const (
 
 // dialer opens connections to Postgres that the system watches, see tcpLimits.
 var dialer = net.Dialer{
-	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
-	Control:         tcpLimits,
+	KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	Control: tcpLimits,
 }
 
 // dial opens a connection of a pool. It has connectTimeout until opened lifts that; one that

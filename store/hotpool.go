@@ -28,7 +28,8 @@ type hotPool struct {
 
 func newHotPool(ctx context.Context, url string, size int, noRoles bool) (*hotPool, error) {
 	p := &hotPool{seed: maphash.MakeSeed(), turns: semaphore.NewWeighted(int64(size))}
-	like := poolConfig{url: url, size: 1, settings: hotSettings, noRoles: noRoles, statement: hotStatement, fate: &distrust{}}
+	like := poolConfig{url: url, size: 1, settings: hotSettings, noRoles: noRoles,
+		statement: hotStatement, fate: &distrust{}}
 	for range size {
 		seat, err := newPool(ctx, like)
 		if err != nil {

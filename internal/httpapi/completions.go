@@ -118,7 +118,8 @@ func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 }
 
 // errReportUnknown answers a report that the database has not taken in time.
-var errReportUnknown = asyncflow.Errorf(asyncflow.CodeUnavailable, "the database doesn't answer; report again")
+var errReportUnknown = asyncflow.Errorf(asyncflow.CodeUnavailable,
+	"the database doesn't answer; report again")
 
 // settle waits until the settlement is durable, or until ctx ends: the worker may report
 // again then.

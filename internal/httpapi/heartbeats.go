@@ -38,7 +38,8 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 }
 
 // extend waits until the lease's new end is durable, and reports whether it stands.
-func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time) (bool, error) {
+func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
+) (bool, error) {
 	type result struct {
 		stands bool
 		err    error
