@@ -483,7 +483,7 @@ func TestHandoffThatCommitsLate(t *testing.T) {
 	n.await(t, <-submitted, asyncflow.StatusFailed)
 	d := <-sent
 	assert.Equal(t, asyncflow.DefaultTimeout, d.Timeout)
-	assert.Equal(t, []int{1, 2}, []int{d.Lease.Attempt, d.Lease.Seq}, "it was given back without an attempt")
+	assert.Equal(t, 1, d.Lease.Attempt, "it was given back, or the submit tried again, without an attempt")
 }
 
 // A stop waits for what is being handed over, and gives it back to the others.

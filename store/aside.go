@@ -92,7 +92,7 @@ func (a *aside) put(key TypeKey, items []*submitItem) {
 // refuse tells an item that its key is held.
 func (item *submitItem) refuse() {
 	item.result.Err = heldError(nil)
-	item.done.Done()
+	item.call.done(1)
 }
 
 // run tries the items of a type until there are none.

@@ -101,7 +101,7 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 // RecordByHand writes what the command line did straight in the database at url, at this
 // moment. A database without the table has nothing to be written down.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect(ctx, url)
 	if err != nil {
 		return connectError(url, err)
 	}

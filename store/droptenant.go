@@ -72,6 +72,7 @@ type Dropped struct {
 // schema and frees its name. A table that someone reads for long, such as a backup, is
 // left for later.
 func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
+	ctx = patient(ctx)
 	role, err := s.roles.of(ctx, slug)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just ended it
 		return out, nil

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
@@ -33,7 +34,21 @@ func isDataError(err error) bool {
 
 // isRefused tells whether Postgres refused a statement for want of a right: the fence
 // between tenants has held, and another try would be refused too.
-func isRefused(err error) bool { return sqlState(err) == "42501" }
+func isRefused(err error) bool { return sqlState(err) == pgerrcode.InsufficientPrivilege }
+
+// isReadOnly reports whether Postgres takes no writes: it is a standby, or was told to.
+func isReadOnly(err error) bool { return sqlState(err) == pgerrcode.ReadOnlySQLTransaction }
+
+// isPassing reports whether a database error has to do with the state of the server, not
+// with what it was asked: the same may go well a moment later, there or on another server.
+func isPassing(err error) bool {
+	state := sqlState(err)
+	return state == "" || isReadOnly(err) || state == pgerrcode.LockNotAvailable ||
+		pgerrcode.IsConnectionException(state) || pgerrcode.IsInsufficientResources(state) ||
+		pgerrcode.IsOperatorIntervention(state) || // it ends, starts, or stopped the statement
+		pgerrcode.IsSystemError(state) || pgerrcode.IsTransactionRollback(state) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*pgconn.ConnectError))
+}
 
 // wrap adds the operation to a database error. What the database can't do now is
 // CodeUnavailable, safe to try again, and so is whatever it says to a new connection;
@@ -44,11 +59,7 @@ func wrap(err error, op string, args ...any) error {
 		return err
 	}
 	out := &asyncflow.Error{Code: asyncflow.CodeInternal, Op: fmt.Sprintf(op, args...), Err: err}
-	state := sqlState(err)
-	switch {
-	case state == "" || strings.HasPrefix(state, "57") || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53"),
-		strings.HasPrefix(state, "40") || state == "55P03", // a deadlock, a lock that couldn't be had
-		errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*pgconn.ConnectError)):
+	if isPassing(err) {
 		out.Code, out.Message = asyncflow.CodeUnavailable, "the database can't be reached or is busy; try again"
 	}
 	return out

@@ -284,3 +284,13 @@ func (s *Store) KeptTypes() int {
 	s.churn.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })
 	return len(kept)
 }
+
+// RefreshClock measures the offset of the clock.
+func (s *Store) RefreshClock(ctx context.Context) error { return s.Clock.refresh(ctx) }
+
+// TakeClock has the clock take over a measurement of the offset, made at a time since it began
+// to run, and returns the offset that it goes by: all but the first in nanoseconds.
+func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
+	c.take(at, clockSample{least, most})
+	return c.offset.Load()
+}

@@ -37,7 +37,7 @@ type fence struct {
 // schema asyncflow is current.
 func openFence(ctx context.Context, url string) (_ *fence, err error) {
 	f := &fence{}
-	if f.conn, err = pgx.Connect(ctx, url); err != nil {
+	if f.conn, err = connect(ctx, url); err != nil {
 		return nil, connectError(url, err)
 	}
 	defer func() {

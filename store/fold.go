@@ -45,6 +45,7 @@ FROM gone GROUP BY type, start`
 // day after 30 days. No sum changes. It returns how many rows it took: foldBatch at
 // most.
 func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
+	ctx = patient(ctx)
 	table := quote(schemaOf(tenant)) + ".tallies"
 	fill := func(sql string) string { return strings.ReplaceAll(sql, "{tallies}", table) }
 	var taken int

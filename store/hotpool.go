@@ -28,8 +28,10 @@ type hotPool struct {
 
 func newHotPool(ctx context.Context, url string, size int, noRoles bool) (*hotPool, error) {
 	p := &hotPool{seed: maphash.MakeSeed(), turns: semaphore.NewWeighted(int64(size))}
+	like := poolConfig{url: url, size: 1, settings: hotSettings, noRoles: noRoles,
+		statement: hotStatement, fate: &distrust{}}
 	for range size {
-		seat, err := newPool(ctx, url, 1, hotSettings, noRoles)
+		seat, err := newPool(ctx, like)
 		if err != nil {
 			p.Close()
 			return nil, err
@@ -54,11 +56,13 @@ func (p *hotPool) acquire(ctx context.Context, key TypeKey) (conn *pgxpool.Conn,
 	return conn, func() { p.release(seat) }, nil
 }
 
-// turn waits until one of the free seats is for the caller.
+// turn waits until one of the free seats is for the caller, acquireTime at most.
 func (p *hotPool) turn(ctx context.Context) error {
 	if p.turns.TryAcquire(1) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, acquireTime)
+	defer cancel()
 	began := time.Now()
 	err := p.turns.Acquire(ctx, 1)
 	if err != nil {

@@ -36,10 +36,14 @@ func (s *Store) insertTasks(ctx context.Context, key TypeKey, items []*submitIte
 func uncertain(err error, key TypeKey) error {
 	err = wrap(err, "Submit(%q, %q)", key.Tenant, key.Type)
 	if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
-		return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
-			Message: "the database went away: it is not known whether the task was accepted"}
+		return notKnown(err)
 	}
 	return err
+}
+
+func notKnown(err error) error {
+	return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
+		Message: "the database went away: it is not known whether the task was accepted"}
 }
 
 // insertBatch inserts a batch, trying again when the database failed: the ids

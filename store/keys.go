@@ -86,7 +86,7 @@ func (s *Store) writeKeyed(ctx context.Context, key TypeKey, items []*submitItem
 func (s *Store) writeKeys(
 	ctx context.Context, key TypeKey, items []*submitItem, apart bool,
 ) (held []*submitItem) {
-	ctx, cancel := context.WithTimeout(ctx, submitPatience)
+	ctx, cancel, items := begin(ctx, items)
 	defer cancel()
 	slices.SortFunc(items, func(a, b *submitItem) int {
 		return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a.key.key, b.key.key), cmp.Compare(a.id, b.id))
@@ -100,7 +100,7 @@ func (s *Store) writeKeys(
 	}
 	for _, item := range items {
 		if !waits[item.result] {
-			item.done.Done()
+			item.call.done(1)
 		}
 	}
 	return held
@@ -275,9 +275,7 @@ func (s *Store) readExisting(ctx context.Context, tenant string, tasks []asyncfl
 		}
 		task, err := s.Task(ctx, tenant, r.ID)
 		if t, missing := s.Catalog.Type(tenant, r.ID.Type); asyncflow.CodeOf(err) == asyncflow.CodeNotFound && missing == nil && r.ID.Position() < t.First {
-			again := make([]Submitted, 1)
-			s.submit(ctx, tenant, tasks[i:i+1], again)
-			*r = again[0]
+			*r = s.submit(ctx, tenant, tasks[i:i+1], make([]Submitted, 1), func() {})[0]
 			continue
 		}
 		r.Stage, r.Status, r.OrderTime, r.Err = task.Stage, task.Status, task.OrderTime, err

@@ -44,7 +44,7 @@ func (s *Store) LeaseOf(ctx context.Context, t *Type, id asyncflow.TaskID, seq i
 	case a := <-answer:
 		return a.lease, a.stands, wrap(a.err, "LeaseOf(%s, %d)", id, seq)
 	case <-ctx.Done():
-		return l, false, ctx.Err()
+		return l, false, wrap(ctx.Err(), "LeaseOf(%s, %d)", id, seq)
 	}
 }
 

@@ -43,6 +43,7 @@ const sinceSlack = time.Minute
 // Tasks lists up to Limit tasks of a type, newest first, without their contexts and
 // results, however long the search for them.
 func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
+	ctx = patient(ctx)
 	var all []Task
 	for limit := f.Limit; ; {
 		page, err := s.TaskPage(ctx, tenant, f)
@@ -81,6 +82,7 @@ func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 }
 
 func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
+	ctx = patient(ctx)
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
 		return Page{}, err

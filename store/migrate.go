@@ -180,6 +180,7 @@ func withProvider(ctx context.Context, url, schema string, set fs.FS, role strin
 		return fmt.Errorf("withProvider: %w", err)
 	}
 	cfg.ConnectTimeout = connectTimeout
+	cfg.DialFunc = dialer.DialContext
 	cfg.RuntimeParams["search_path"] = quote(schema)
 	cfg.RuntimeParams["application_name"] = "asyncflow migrate"
 	cfg.RuntimeParams["client_min_messages"] = "warning"

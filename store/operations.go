@@ -61,6 +61,7 @@ func (s *Store) prepareOperation(ctx context.Context, tenant string, n NewOperat
 
 // countOperation counts what it concerns, in many short statements.
 func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error {
+	ctx = patient(ctx)
 	t, first, err := s.firstLive(ctx, t)
 	if err != nil {
 		return err

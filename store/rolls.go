@@ -182,6 +182,7 @@ func firstError(errs ...error) error {
 // ClearRoll drops the ready table of a drained roll. It tells whether it could have the
 // lock.
 func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
+	ctx = patient(ctx)
 	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
@@ -225,6 +226,7 @@ func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool,
 // DropRoll drops the oldest roll of a type with all its finished tasks, if it has been idle
 // since a time or longer.
 func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped bool, err error) {
+	ctx = patient(ctx)
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, _ time.Time) error {
 		if at.first != t.First || at.first >= at.begin {
 			return errSame

@@ -66,6 +66,7 @@ var searchSettings = func() map[string]string {
 
 // searching runs do in a transaction with the settings of a search.
 func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	ctx = patient(ctx)
 	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		queueSettings(b, searchSettings)

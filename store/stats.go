@@ -59,6 +59,7 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 }
 
 func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
+	ctx = patient(ctx)
 	types := s.Catalog.TypesOf(tenant)
 	if taskType != "" {
 		t, err := s.Catalog.Fresh(ctx, tenant, taskType)

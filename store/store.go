@@ -50,6 +50,7 @@ type Store struct {
 	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
 	// a tenant goes through of and hot, under the tenant's role.
 	base    *pgxpool.Pool
+	fate    *distrust // of base
 	hotPool *hotPool
 	roles   *roles
 
@@ -104,7 +105,9 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 			s.close()
 		}
 	}()
-	if s.base, err = newPool(ctx, cfg.URL, cfg.Pool, nil, cfg.NoRoles); err != nil {
+	s.fate = &distrust{}
+	base := poolConfig{url: cfg.URL, size: cfg.Pool, noRoles: cfg.NoRoles, statement: baseStatement, fate: s.fate}
+	if s.base, err = newPool(ctx, base); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
 	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
@@ -187,8 +190,22 @@ func (s *Store) close() {
 	}
 }
 
-// Ping returns nil when the database answers and its schema is current.
-func (s *Store) Ping(ctx context.Context) error { return s.checkSchema(ctx) }
+// Ping returns nil when the database answers and takes writes, and its schema is current.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.checkSchema(ctx); err != nil {
+		return err
+	}
+	var readOnly bool
+	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).Scan(&readOnly)
+	if err != nil {
+		return connectError(s.cfg.URL, err)
+	}
+	if readOnly { // another one may take writes by now: that is looked at on connect only
+		s.fate.reset()
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
+	}
+	return nil
+}
 
 func unknownType(name string) error {
 	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,

@@ -148,6 +148,7 @@ func (db tenantDB) role(ctx context.Context) (string, error) {
 
 // outside runs a statement that can't be in a transaction.
 func (db tenantDB) outside(ctx context.Context, sql string) error {
+	ctx = patient(ctx)
 	c, err := db.Acquire(ctx)
 	if err != nil {
 		return err

@@ -156,7 +156,7 @@ func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, n
 
 // createPlain is createTenant without a role.
 func createPlain(ctx context.Context, url, slug string, own asyncflow.Quotas) (t StoredTenant, created bool, err error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect(ctx, url)
 	if err != nil {
 		return t, false, connectError(url, err)
 	}
@@ -250,7 +250,7 @@ const notDropping = `to_jsonb(t) ->> 'dropping_at' IS NULL`
 // Tenants returns the tenants of the database at url by name; none where the
 // base schema is missing. Those that are being dropped are left out.
 func Tenants(ctx context.Context, url string) ([]string, error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect(ctx, url)
 	if err != nil {
 		return nil, connectError(url, err)
 	}

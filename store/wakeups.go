@@ -130,7 +130,9 @@ func (w *Wakeups) listen(ctx context.Context) error {
 }
 
 func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
-	conn, err := pgx.ConnectConfig(ctx, w.store.base.Config().ConnConfig)
+	cfg := w.store.base.Config().ConnConfig
+	cfg.DialFunc = new(distrust).dial // silence is no sign here
+	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -86,11 +86,7 @@ func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act 
 	if err := s.readBody(c, o, &memory); err != nil {
 		return err
 	}
-	limit := requestTime
-	if o.id == "getTask" { // it may be asked to wait
-		limit += asyncflow.MaxWait
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, timeOf(c, o))
 	defer cancel()
 	headers := &answerHeaders{}
 	c.SetUserContext(context.WithValue(ctx, answerHeadersKey{}, headers))
@@ -99,6 +95,17 @@ func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act 
 	}
 	defer headers.write(c)
 	return c.Next()
+}
+
+// timeOf returns what a call may take.
+func timeOf(c *fiber.Ctx, o *operation) time.Duration {
+	switch {
+	case o.id == "submitTask" || o.id == "submitTasks":
+		return store.SubmitPatience
+	case o.id == "getTask" && c.Context().QueryArgs().Has("wait"):
+		return requestTime + asyncflow.MaxWait
+	}
+	return requestTime
 }
 
 func (s *Server) unknownRoute(c *fiber.Ctx) error {

@@ -117,11 +117,21 @@ func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 	return attempt{c, t}, err
 }
 
-// settle waits until the settlement is durable.
+// errReportUnknown answers a report that the database has not taken in time.
+var errReportUnknown = asyncflow.Errorf(asyncflow.CodeUnavailable,
+	"the database doesn't answer; report again")
+
+// settle waits until the settlement is durable, or until ctx ends: the worker may report
+// again then.
 func (s *Server) settle(ctx context.Context, a attempt, settlement asyncflow.Settlement) (asyncflow.Status, error) {
 	done := make(chan store.Settled, 1)
 	s.cfg.Store.Settle(a.Tenant, settlement, func(r store.Settled) { done <- r })
-	r := <-done
+	var r store.Settled
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+		return "", errReportUnknown
+	}
 	switch {
 	case r.Err != nil:
 		return "", r.Err

@@ -20,7 +20,8 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := s.cfg.Store.Ping(ctx); err != nil { // where the database is, is not for everybody
-		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "the database can't be reached, or its schema is not current", Err: err}
+		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
+			Message: "the database can't be reached, takes no writes, or its schema is not current"}
 	}
 	if err := s.cfg.Verifier.Ready(); err != nil { // its callers would be turned away
 		return nil, err

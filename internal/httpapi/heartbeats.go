@@ -20,7 +20,7 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
-		stands, err = s.extend(a, l, deadline)
+		stands, err = s.extend(ctx, a, l, deadline)
 		if err == nil && stands {
 			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
 		}
@@ -45,16 +45,21 @@ func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 	return deadline
 }
 
-// extend waits until the lease's new end is durable, and tells whether it stands.
-func (s *Server) extend(a attempt, l asyncflow.Lease, deadline time.Time) (bool, error) {
+// extend waits until the lease's new end is durable, and reports whether it stands.
+func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
+) (bool, error) {
 	type result struct {
 		stands bool
 		err    error
 	}
 	done := make(chan result, 1)
 	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) { done <- result{stands, err} })
-	r := <-done
-	return r.stands, r.err
+	select {
+	case r := <-done:
+		return r.stands, r.err
+	case <-ctx.Done():
+		return false, errReportUnknown
+	}
 }
 
 // ReportProgress keeps how far a worker says it is.

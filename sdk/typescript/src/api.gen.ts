@@ -5174,7 +5174,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The database answers, its schema is current, and the keys of every token issuer have been loaded. */
+            /** @description The database answers and takes writes, its schema is current, and the keys of every token issuer have been loaded. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,0 +1,123 @@
+package pgtest
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// Network is the way to a database, which may go silent: bytes get lost and nobody is told,
+// as behind a firewall that forgets connections, or when a host dies.
+type Network struct {
+	t        testing.TB
+	upstream string
+	listener net.Listener
+
+	mu     sync.Mutex
+	silent bool // new connections, too
+	paths  []*path
+}
+
+// path is one connection, of two ends.
+type path struct {
+	ends [2]net.Conn
+	mu   sync.Mutex
+	cut  bool
+}
+
+// Behind returns a network in front of the database at a URL, and its URL over it.
+func Behind(t testing.TB, rawURL string) (*Network, string) {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	n := &Network{t: t, upstream: u.Host, listener: l}
+	t.Cleanup(n.close)
+	go n.accept()
+	u.Host = l.Addr().String()
+	return n, u.String()
+}
+
+// Forget silences the connections that are open, for ever. New ones work.
+func (n *Network) Forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.paths {
+		p.mu.Lock()
+		p.cut = true
+		p.mu.Unlock()
+	}
+}
+
+// Silence is Forget, and new connections are silent too until Heal.
+func (n *Network) Silence() {
+	n.mu.Lock()
+	n.silent = true
+	n.mu.Unlock()
+	n.Forget()
+}
+
+// Heal lets new connections through. Those that were silenced stay silent.
+func (n *Network) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.silent = false
+}
+
+func (n *Network) accept() {
+	for {
+		near, err := n.listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", n.upstream)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		n.mu.Lock()
+		p := &path{ends: [2]net.Conn{near, far}, cut: n.silent}
+		n.paths = append(n.paths, p)
+		n.mu.Unlock()
+		go p.carry(near, far)
+		go p.carry(far, near)
+	}
+}
+
+// carry carries bytes one way until the path is cut; then it only takes them.
+func (p *path) carry(from, to net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		p.mu.Lock()
+		cut := p.cut
+		p.mu.Unlock()
+		if cut {
+			_, _ = io.Copy(io.Discard, from)
+			return
+		}
+		if err == nil {
+			_, err = to.Write(buf[:n])
+		}
+		if err != nil {
+			_ = to.Close()
+			return
+		}
+	}
+}
+
+func (n *Network) close() {
+	_ = n.listener.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.paths {
+		_, _ = p.ends[0].Close(), p.ends[1].Close()
+	}
+}
