@@ -32,7 +32,8 @@ func TestStats(t *testing.T) {
 	assert.Equal(t, "idle", idle.Type)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.WithinDuration(t, task.CreatedAt, pipe.OldestDue, 0)
-	pipe.OldestDue = time.Time{}
+	assert.Equal(t, []api.Backlog{{WaitsFor: "endpoint", Tasks: 1, OldestDue: pipe.OldestDue}}, pipe.Backlog)
+	pipe.OldestDue, pipe.Backlog = time.Time{}, nil
 	assert.Equal(t, api.Stats{Type: "pipe", Waiting: 1, Pending: 1, Failed: 1, Rolls: 1, Rates: api.Rates{Submitted: 2. / 60}}, pipe)
 
 	assert.Equal(t, list.Data[:1], read[api.StatsList](b, 200, b.call("GET", "/v1/stats?type=idle", "")).Data)
