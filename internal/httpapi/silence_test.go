@@ -30,12 +30,12 @@ func TestSilentDatabase(t *testing.T) {
 		token, method, path, body string
 		limit                     time.Duration
 	}{
-		{b.token, "GET", "/v1/tasks/" + task.Id, "", 20 * time.Second},
+		{b.token, "GET", "/v1/tasks/" + task.ID, "", 20 * time.Second},
 		{b.token, "GET", "/v1/tasks?type=pipe", "", 30 * time.Second},
 		{b.token, "POST", "/v1/tasks", `{"type":"pipe","context":1}`, 10 * time.Second},
 		{b.token, "POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"k"}`, 10 * time.Second},
 		{b.token, "POST", "/v1/task-types/pipe/pause", ``, 30 * time.Second},
-		{report, "POST", "/v1/callbacks/" + task.Id + "/heartbeat", ``, 30 * time.Second},
+		{report, "POST", "/v1/callbacks/" + task.ID + "/heartbeat", ``, 30 * time.Second},
 		{"", "GET", "/readyz", "", 2 * time.Second},
 	} {
 		wg.Go(func() {
@@ -49,6 +49,6 @@ func TestSilentDatabase(t *testing.T) {
 	wg.Wait()
 	network.Heal()
 	assert.Eventually(t, func() bool { return b.callAs("", "GET", "/readyz", "").status == 200 }, patience, 100*time.Millisecond)
-	assert.Equal(t, 200, b.callAs(report, "POST", "/v1/callbacks/"+task.Id+"/complete", `{}`).status, "the report comes again")
+	assert.Equal(t, 200, b.callAs(report, "POST", "/v1/callbacks/"+task.ID+"/complete", `{}`).status, "the report comes again")
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
 }
