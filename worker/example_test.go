@@ -117,7 +117,7 @@ func ExampleHandle() {
 	// work 1 failed tried again, as the retry policy has it
 	// work 2 failed tried again, after a second at least
 	// work 3 done
-	// succeeded
+	// succeeded "shaky"
 }
 
 // serve serves a worker by an http.Server of the program's own, registers it, and returns
