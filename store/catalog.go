@@ -102,15 +102,15 @@ func (t *Type) EndpointURL(id string) string {
 // call that made it returns. Each tenant is read by itself: one that can't be read keeps
 // what was known of it, and delays no other.
 type Catalog struct {
-	store   *Store
-	changed []func(tenant string) // called after every change of a tenant's types
+	store *Store
 
 	reading context.Context // ends with the store
 	stop    context.CancelFunc
 	reads   sync.WaitGroup
 	slots   *semaphore.Weighted // for reads at a time
 
-	mu       sync.RWMutex // guards what follows; nobody asks the database under it
+	mu       sync.RWMutex          // guards what follows; nobody asks the database under it
+	changed  []func(tenant string) // called after every change of a tenant's types
 	tenants  map[string]*knowledge
 	looks    uint64 // how many have begun
 	underway map[string]*catalogRead
@@ -143,9 +143,22 @@ func (c *Catalog) close() {
 	c.reads.Wait()
 }
 
-// OnChange has f called after every change of a tenant's types. f must not block. Call it
-// before Run.
-func (c *Catalog) OnChange(f func(tenant string)) { c.changed = append(c.changed, f) }
+// OnChange has f called after every change of a tenant's types from now on. f must not block.
+func (c *Catalog) OnChange(f func(tenant string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = append(c.changed, f)
+}
+
+// tellChanged calls those who asked to hear of a tenant's changes.
+func (c *Catalog) tellChanged(tenant string) {
+	c.mu.RLock()
+	changed := c.changed
+	c.mu.RUnlock()
+	for _, f := range changed {
+		f(tenant)
+	}
+}
 
 // of returns what is known of a tenant; nil: nothing.
 func (c *Catalog) of(tenant string) *knowledge {

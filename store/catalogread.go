@@ -299,9 +299,7 @@ func (c *Catalog) run(r *catalogRead, tenant string) {
 	if err != nil {
 		return
 	}
-	for _, f := range c.changed {
-		f(tenant)
-	}
+	c.tellChanged(tenant)
 	if changed {
 		c.begin([]string{tenant}, false)
 	}
