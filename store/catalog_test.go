@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"log/slog"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,5 +161,29 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	}
 	for range cap(done) {
 		require.NoError(t, <-done)
+	}
+}
+
+// A read of another caller may have begun before the change: Refresh waits for one that hasn't.
+func TestARefreshIsAsNewAsItsCall(t *testing.T) {
+	b := setup(t)
+	far := open(t, b.url, "node-2")
+	ctx, stop := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() {
+		for ctx.Err() == nil {
+			touch(t, b, tenant)
+			_ = far.Catalog.Refresh(ctx)
+		}
+	})
+	defer others.Wait()
+	defer stop()
+	for i := range 100 {
+		pipe := twoStages()
+		pipe.Name = "pipe-" + strconv.Itoa(i)
+		b.put(pipe)
+		require.NoError(t, far.Catalog.Refresh(t.Context()))
+		_, err := far.Catalog.Type(tenant, pipe.Name)
+		require.NoError(t, err)
 	}
 }

@@ -28,8 +28,9 @@ const (
 
 // catalogRead is a read of a tenant's types that is under way.
 type catalogRead struct {
-	done chan struct{}
-	err  error // once done
+	tenant string
+	done   chan struct{}
+	err    error // once done
 }
 
 // failedRead says of a tenant that its types could not be read.
@@ -39,8 +40,10 @@ type failedRead struct{ since, again time.Time }
 // as they were; its error is about none of them.
 func (c *Catalog) Refresh(ctx context.Context) error {
 	reads, err := c.look(ctx, "", true)
-	if err == nil {
-		err = awaitReads(ctx, reads)
+	for _, r := range reads {
+		if c.await(ctx, r) != nil {
+			err = ctx.Err()
+		}
 	}
 	return wrap(err, "Catalog.Refresh")
 }
@@ -99,22 +102,36 @@ func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 	if err != nil {
 		return wrap(err, "Catalog.RefreshTenant(%q)", tenant)
 	}
-	k := c.of(tenant)
-	for len(reads) > 0 {
-		select {
-		case <-reads[0].done:
-		case <-ctx.Done():
-			return unread(tenant, ctx.Err())
-		}
-		if now := c.of(tenant); k == nil || now == nil || now.version >= k.wanted {
-			return nil
-		}
-		if err := reads[0].err; err != nil {
+	for _, r := range reads { // there is one at most
+		if err := c.await(ctx, r); err != nil {
 			return unread(tenant, err)
 		}
-		reads = c.begin([]string{tenant}, true) // the one that has ended began before the call
 	}
 	return nil
+}
+
+// await waits until the types of a read's tenant are at least as new as the look before it,
+// which may take another read: the one that is under way may have begun before.
+func (c *Catalog) await(ctx context.Context, r *catalogRead) error {
+	k := c.of(r.tenant)
+	for {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if now := c.of(r.tenant); k == nil || now == nil || now.version >= k.wanted {
+			return nil
+		}
+		if r.err != nil {
+			return r.err
+		}
+		again := c.begin([]string{r.tenant}, true)
+		if len(again) == 0 { // the store is closed
+			return nil
+		}
+		r = again[0]
+	}
 }
 
 // unread says that a tenant's types can't be read.
@@ -280,7 +297,7 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 			if !asked && time.Now().Before(c.failed[tenant].again) || c.reading.Err() != nil {
 				continue
 			}
-			r = &catalogRead{done: make(chan struct{})}
+			r = &catalogRead{tenant: tenant, done: make(chan struct{})}
 			c.underway[tenant] = r
 			c.reads.Go(func() { c.run(r, tenant) })
 		}
