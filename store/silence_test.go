@@ -62,7 +62,7 @@ func TestForgottenConnections(t *testing.T) {
 	b.everythingWorks(pipe, leases)
 }
 
-// While the database is silent, whoever asks hears of it in time.
+// While the database is silent, callers hear of it in time.
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
