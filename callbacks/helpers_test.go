@@ -268,3 +268,6 @@ func reset(c net.Conn) {
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 }
+
+// closeAll closes what is kept.
+func (i *idle) closeAll() { i.closeIf(func(*conn) bool { return true }) }

@@ -136,9 +136,6 @@ func (i *idle) places() []*list.Element {
 	return all
 }
 
-// closeAll closes what is kept.
-func (i *idle) closeAll() { i.closeIf(func(*conn) bool { return true }) }
-
 // closeOf closes what is kept of a transport.
 func (i *idle) closeOf(t *transport) { i.closeIf(func(c *conn) bool { return c.to.via == t }) }
 

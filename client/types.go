@@ -34,8 +34,8 @@ type (
 	// the task. Its fields are those of [api.Attempt].
 	Attempt = api.Attempt
 
-	// AttemptList is the journal of a task, oldest first. Its fields are those of
-	// [api.AttemptList].
+	// AttemptList is a page of the journal of a task, oldest first, and the cursor of the next
+	// one. Its fields are those of [api.AttemptList].
 	AttemptList = api.AttemptList
 
 	// AuditEntry says who did what, when, from where, and what came of it. Its fields are
@@ -57,8 +57,8 @@ type (
 	// zero has its default. Its fields are those of [api.TaskTypeSpec].
 	TaskTypeSpec = api.TaskTypeSpec
 
-	// TaskTypeList is all task types of the tenant, by name. Its fields are those of
-	// [api.TaskTypeList].
+	// TaskTypeList is a page of the task types of the tenant, by name, and the cursor of the
+	// next one. Its fields are those of [api.TaskTypeList].
 	TaskTypeList = api.TaskTypeList
 
 	// Stage is one step of a task type. Name is required; what is zero has its default. Its
@@ -76,8 +76,8 @@ type (
 	// only in the answer that made it. Its fields are those of [api.Endpoint].
 	Endpoint = api.Endpoint
 
-	// EndpointList is the endpoints of the tenant, or of a type. Its fields are those of
-	// [api.EndpointList].
+	// EndpointList is a page of the endpoints of the tenant, or of a type, and the cursor of the
+	// next one. Its fields are those of [api.EndpointList].
 	EndpointList = api.EndpointList
 
 	// EndpointPatch changes an endpoint. What is nil stays. Its fields are those of
@@ -121,8 +121,8 @@ type (
 	// it has ended. Its fields are those of [api.Operation].
 	Operation = api.Operation
 
-	// OperationList is the operations that run, and those of the last 30 days, newest first.
-	// Its fields are those of [api.OperationList].
+	// OperationList is a page of the operations that run and those of the last 30 days, newest
+	// first, and the cursor of the next one. Its fields are those of [api.OperationList].
 	OperationList = api.OperationList
 
 	// OperationState says whether an operation runs or how it has ended: OperationRunning and
@@ -168,8 +168,8 @@ type (
 	// required; what is zero has its default. Its fields are those of [api.ScheduleSpec].
 	ScheduleSpec = api.ScheduleSpec
 
-	// ScheduleList is all schedules of the tenant by name, without their contexts. Its fields
-	// are those of [api.ScheduleList].
+	// ScheduleList is a page of the schedules of the tenant by name, without their contexts, and
+	// the cursor of the next one. Its fields are those of [api.ScheduleList].
 	ScheduleList = api.ScheduleList
 
 	// ListParams narrow a list of tasks. Type is required; what is zero is not sent. Its

@@ -39,7 +39,7 @@ func backlogReading(kind asyncflow.AlertKind, subject string, b store.Backlog, a
 func (g *Governor) failureRates(ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time) ([]asyncflow.AlertReading, error) {
 	failures, err := g.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
 	var all []asyncflow.AlertReading
-	for name, t := range g.store.Catalog.Tenants()[tenant] {
+	for name, t := range g.store.Catalog.TypesOf(tenant) {
 		f, circuit := failures[name], typeCircuit(t, at)
 		if name != asyncflow.AlertType && (circuit != circuitClosed || rules.Enough(f.Attempts)) {
 			all = append(all, rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules, rules.FailureRate))
@@ -57,7 +57,7 @@ func (g *Governor) endpointFailures(ctx context.Context, tenant string, rules as
 		failures[e.ID] = e.Failing
 	}
 	var all []asyncflow.AlertReading
-	for name, t := range g.store.Catalog.Tenants()[tenant] {
+	for name, t := range g.store.Catalog.TypesOf(tenant) {
 		for _, e := range t.AllEndpoints() {
 			f, circuit := failures[e.ID], endpointCircuit(&e, at)
 			if name == asyncflow.AlertType || circuit == circuitClosed && !rules.Enough(f.Attempts) {

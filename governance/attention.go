@@ -90,7 +90,7 @@ func (a *attention) pick(types map[string]*store.Type, now time.Time, every time
 // later there is news.
 func (s sight) runsOut(now time.Time) bool { return !s.Lease.IsZero() && !now.Before(s.Lease) }
 
-// busy tells whether there is, or was, something that may need governance.
+// busy reports whether there is, or was, something that may need governance.
 func (s sight) busy(t *store.Type, now time.Time) bool {
 	return s.runsOut(now) || !s.Ready.IsZero() || !now.Before(s.again) ||
 		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) ||

@@ -43,7 +43,7 @@ type Attempt struct {
 // AttemptPage says which rows of a journal to read.
 type AttemptPage struct {
 	After   int  // those after this seq
-	Limit   int  // at most so many
+	Limit   int  // at most this many
 	Outputs bool // with outputs that are longer than ShortOutput
 	Bytes   int  // of outputs and errors, about; 0: PageBytes
 }

@@ -138,6 +138,22 @@ func TestASuspensionCountsForALockedTenant(t *testing.T) {
 	})
 }
 
+// A pause that this node can't read again isn't answered as one: it would go on leasing.
+func TestAPauseOfALockedTenantIsNoSuccess(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	release := lockEndpoints(t, b.url, tenant)
+	_, err := b.Pause(t.Context(), tenant, "pipe", "")
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
+
+	release()
+	_, err = b.Pause(t.Context(), tenant, "pipe", "")
+	require.NoError(t, err)
+	known, err := b.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	require.True(t, known.Paused())
+}
+
 func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

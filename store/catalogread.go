@@ -255,7 +255,7 @@ func (c *Catalog) enter(
 }
 
 // leaveOut takes out the tenants that were made without a role while we run, and says so
-// once. Whoever calls it holds mu.
+// once. The caller holds mu.
 func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	for slug, role := range roles {
 		if role != "" || c.store.roles.off {
@@ -378,7 +378,7 @@ func (c *Catalog) take(
 	return next.version != next.wanted
 }
 
-// noteFailure says once that a tenant can't be read. Whoever calls it holds mu.
+// noteFailure says once that a tenant can't be read. The caller holds mu.
 func (c *Catalog) noteFailure(tenant string, err error) {
 	now := time.Now()
 	f, again := c.failed[tenant]

@@ -86,11 +86,9 @@ func configUse(
 		 FROM `+schema+`.schedules)`,
 		asyncflow.AlertType).Scan(&types, &endpoints, &schedules, &bytes)
 	return map[asyncflow.QuotaName]float64{
-		asyncflow.QuotaTaskTypes: float64(types),
-		asyncflow.QuotaEndpoints: float64(endpoints),
-		asyncflow.QuotaSchedules: float64(
-			schedules,
-		),
+		asyncflow.QuotaTaskTypes:          float64(types),
+		asyncflow.QuotaEndpoints:          float64(endpoints),
+		asyncflow.QuotaSchedules:          float64(schedules),
 		asyncflow.QuotaConfigurationBytes: float64(bytes),
 	}, err
 }

@@ -43,7 +43,7 @@ func (s *Store) heldByQuota(ctx context.Context, tenant string) (asyncflow.WaitR
 	if known, ok := s.Catalog.Tenant(tenant); ok {
 		quotas = known.Quotas
 	}
-	all := slices.Collect(maps.Values(s.Catalog.Tenants()[tenant]))
+	all := slices.Collect(maps.Values(s.Catalog.TypesOf(tenant)))
 	why, err := firstFull([]limit{
 		{asyncflow.WaitConcurrency, quotas.Concurrency > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, all, unansweredSQL, longestLease(all))

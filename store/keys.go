@@ -59,7 +59,7 @@ WHERE k.expires_at <= $6 OR k.id < $7`
 // holdersSQL tells which tasks keys stand for.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
-// claimApartSQL takes them one by one, and tells which of them other transactions have.
+// claimApartSQL takes them one by one, and returns which of them other transactions have.
 const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const (

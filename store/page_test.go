@@ -88,7 +88,7 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	require.Equal(t, 9, seen)
 }
 
-// attempted returns a task with n attempts, each with an output of so many bytes.
+// attempted returns a task with n attempts, each with an output of the given size in bytes.
 func (b *bundle) attempted(n, bytes int) asyncflow.TaskID {
 	b.t.Helper()
 	task := newTask(`{}`)

@@ -50,7 +50,7 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 		return t, err
 	}
 	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() { // it couldn't be read again
-		if err := s.Catalog.Refresh(ctx); err != nil {
+		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return t, err
 		}
 	}

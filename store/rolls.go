@@ -193,8 +193,8 @@ func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool
 	return unlessBusy(true, err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
-// IdleRoll notes of a cleared roll since when no task of it has been live, if none is. It
-// tells whether none is.
+// IdleRoll notes of a cleared roll since when no task of it has been live, if none is, and
+// reports whether none is.
 //
 // Every event of a task comes while it is live: so the last one of the roll was before.
 // Journals are not asked, as they have no index on time, and vacuum gives room at their

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -62,7 +63,7 @@ func TestForgottenConnections(t *testing.T) {
 	b.everythingWorks(pipe, leases)
 }
 
-// While the database is silent, whoever asks hears of it in time.
+// While the database is silent, callers hear of it in time.
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -113,7 +114,10 @@ func TestSilentDatabase(t *testing.T) {
 // The processes of Postgres that serve a node stand still, and others don't: a virtual
 // machine that is moved, a disk that hangs. What is durable goes through all the same.
 func TestFrozenBackends(t *testing.T) {
-	b := setup(t)
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Config{}) // one of our own: its processes are stopped by their ids
+	require.NoError(t, prepare(t.Context(), server.URL("postgres")))
+	b := open(t, server.URL("postgres"), "node-1")
 	pipe := b.put(twoStages())
 	leases := b.warm(pipe)
 	rows, err := b.db.Query(t.Context(), `SELECT pid FROM pg_stat_activity

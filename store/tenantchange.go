@@ -81,7 +81,7 @@ func (s *Store) quiesceTenant(ctx context.Context, slug string) {
 		return
 	}
 	var keys []TypeKey
-	for _, t := range s.Catalog.Tenants()[slug] {
+	for _, t := range s.Catalog.TypesOf(slug) {
 		keys = append(keys, t.Key())
 	}
 	s.quiesce(ctx, keys...)

@@ -34,10 +34,9 @@ var errPortTaken = errors.New("the port is taken")
 //
 // Errors a caller may tell apart are Error values: CodeUnavailable without the
 // programs of Postgres, which are fetched if need be, or when the server doesn't come up;
-// CodeConflict when the
-// data directory is in use by another server, or holds a cluster of another
-// major version, which is left as it is; CodeInvalid for a wrong Config and for
-// a directory that the server's user can't enter.
+// CodeConflict when the data directory is in use by another server, or holds a cluster of
+// another major version, which is left as it is; CodeInvalid for a wrong Config and for a
+// directory that the server's user can't enter.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	cfg, err := cfg.validate()
 	if err != nil {

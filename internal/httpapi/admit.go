@@ -173,10 +173,11 @@ func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 	if !ok {
 		ctx, cancel := context.WithTimeout(ctx, requestTime)
 		defer cancel()
-		if err := catalog.Refresh(ctx); err != nil {
+		err := catalog.RefreshTenant(ctx, p.Tenant)
+		if t, ok = catalog.Tenant(p.Tenant); !ok && err != nil {
 			return err
 		}
-		if t, ok = catalog.Tenant(p.Tenant); !ok {
+		if !ok {
 			return asyncflow.Errorf(asyncflow.CodeForbidden, "there is no tenant %q: an operator makes it with asyncflow tenants create", p.Tenant)
 		}
 	}

@@ -65,7 +65,7 @@ func readAuditCursor(cursor string) (store.AuditPlace, error) {
 	micros, err2 := strconv.ParseInt(at, 36, 64)
 	parsed, err3 := uuid.Parse(id)
 	if err != nil || err2 != nil || err3 != nil || micros <= 0 || micros > maxMicros {
-		return store.AuditPlace{}, asyncflow.InvalidField("cursor", "is not a next_cursor of this list")
+		return store.AuditPlace{}, badCursor()
 	}
 	return store.AuditPlace{At: time.UnixMicro(micros).UTC(), ID: parsed.String()}, nil
 }

@@ -91,7 +91,7 @@ func TestListsArePaged(t *testing.T) {
 	}
 }
 
-// journal gives a new task n attempts with outputs of so many bytes, and returns its id.
+// journal gives a new task n attempts with outputs of the given size in bytes, and returns its id.
 func (b *bundle) journal(n, bytes int) string {
 	b.t.Helper()
 	b.pipe()

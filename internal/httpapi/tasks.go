@@ -97,7 +97,7 @@ func readCursor(cursor string) (int64, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	number, err2 := strconv.ParseInt(string(raw), 36, 64)
 	if err != nil || err2 != nil || number <= 0 {
-		return 0, asyncflow.InvalidField("cursor", "is not a next_cursor of this list")
+		return 0, badCursor()
 	}
 	return number, nil
 }

@@ -32,7 +32,7 @@ func (s *Server) ListTenants(ctx context.Context, r ListTenantsRequestObject) (L
 	}
 	after, err := base64.RawURLEncoding.DecodeString(r.Params.Cursor)
 	if err != nil || len(after) > 0 && asyncflow.CheckName(string(after)) != nil {
-		return nil, asyncflow.InvalidField("cursor", "is not a next_cursor of this list")
+		return nil, badCursor()
 	}
 	page, more, err := s.cfg.Store.TenantPage(ctx, string(after), limit)
 	if err != nil {
