@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // PauseState tells whether a task type is paused, or is being ramped up.
@@ -51,7 +53,8 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 	}
 	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() { // it couldn't be read again
 		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
-			return t, err
+			return t, &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: catalogRetry, Err: err,
+				Message: "the task type is paused, but this node can't read that yet and may go on with it; pause it again"}
 		}
 	}
 	s.quiesce(ctx, TypeKey{tenant, name})
