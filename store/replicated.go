@@ -52,3 +52,26 @@ func replicated(conn *pgx.Conn) error {
 	delete(data, notReplicated)
 	return errNotReplicated
 }
+
+// doubt returns the error of a transaction that began leases. When nobody knows whether it was
+// committed, sure has to find that commits are answered before more leases begin.
+func (s *Store) doubt(err error) error {
+	if err != nil && isPassing(err) {
+		s.doubtful.Store(true)
+	}
+	return err
+}
+
+// sure makes sure, after a doubt, that the database answers commits. While a standby is away each
+// try would commit leases of which no node knows: their tasks would lose an attempt each time,
+// and fail in the end though they were never delivered.
+func (s *Store) sure(ctx context.Context, key TypeKey) error {
+	if !s.doubtful.Load() {
+		return nil
+	}
+	err := confirm(ctx, s.hot(key))
+	if err == nil {
+		s.doubtful.Store(false)
+	}
+	return err
+}

@@ -137,3 +137,52 @@ func TestFrozenBackends(t *testing.T) {
 	})
 	b.everythingWorks(pipe, leases)
 }
+
+// Submits whose keys others hold are answered in time, too, when the database goes silent while
+// they are aside, and so are those that come with the same keys meanwhile.
+func TestHeldKeysOfASilentDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	network, through := pgtest.Behind(t, url)
+	b := open(t, through, "node-1")
+	b.put(twoStages())
+	direct := open(t, url, "node-2")
+	tx := direct.holdKeys(5)
+	results := make(chan store.Submitted, 20)
+	var late sync.WaitGroup
+	submit := func(i int) {
+		late.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), store.SubmitPatience)
+			defer cancel()
+			began := time.Now()
+			results <- b.Submit(ctx, tenant, []asyncflow.NewTask{withKey("held-"+strconv.Itoa(i%5), `1`)})[0]
+			assert.Less(t, time.Since(began), store.SubmitPatience+5*time.Second)
+		})
+	}
+	for i := range 10 {
+		submit(i)
+	}
+	eventually(t, "some are aside", func() bool { return b.Aside() > 0 })
+	network.Silence()
+	for i := range 10 {
+		submit(i)
+	}
+	late.Wait()
+	for range 20 {
+		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}, asyncflow.CodeOf((<-results).Err))
+	}
+	network.Heal()
+	eventually(t, "nothing is aside", func() bool { return b.Aside() == 0 })
+	require.NoError(t, tx.Commit(t.Context()))
+	eventually(t, "the keys are answered", func() bool {
+		for i := range 5 {
+			r := b.submitKey("held-" + strconv.Itoa(i))
+			if r.Err != nil {
+				return false
+			}
+			assert.True(t, r.Existing)
+		}
+		return true
+	})
+	b.checkTokens("pipe")
+}
