@@ -22,6 +22,7 @@ const (
 	TakeReadySQL = takeReadySQL
 	HeadSQL      = headSQL
 
+	ConfirmSQL     = confirmSQL
 	TakeLeaseSQL   = takeLeaseSQL
 	ExtendLeaseSQL = extendLeaseSQL
 )

@@ -17,8 +17,10 @@ import (
 //     the commit counts as one whose answer was lost.
 
 // confirmSQL writes a record that nobody reads. The commit of its transaction then waits for
-// the standby as any other, and so for all that was committed before.
-const confirmSQL = `SELECT pg_logical_emit_message(true, 'asyncflow', '')`
+// the standby as any other, and so for all that was committed before. A server that is a standby
+// itself refuses it by the number of the transaction, as it refuses any write: the record alone
+// would be an internal error there.
+const confirmSQL = `SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'asyncflow', '')`
 
 // confirm writes something in a transaction, or in one of its own, whose commit is therefore
 // as durable as that of any change. So is then all that the transaction has seen.

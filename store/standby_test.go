@@ -291,3 +291,16 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
 	require.NoError(t, err)
 }
+
+// What a node asks of a server that is a standby, as one is that another took the place of, counts
+// as a write that is refused: it is 503, and the node looks for the server that takes it.
+func TestConfirmOnAStandby(t *testing.T) {
+	r := setupReplica(t)
+	conn, err := pgx.Connect(t.Context(), r.standby.URL("postgres"))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), store.ConfirmSQL)
+	require.Equal(t, "25006", sqlState(err), "%v", err)
+	_, err = r.admin.Exec(t.Context(), store.ConfirmSQL)
+	require.NoError(t, err)
+}
