@@ -137,6 +137,11 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 	}
 }
 
+// SettleUntil is Settle for a worker that waits until a time.
+func (s *Store) SettleUntil(until time.Time, tenant string, settlement asyncflow.Settlement, done func(Settled)) {
+	s.settleUntil(until, tenant, settlement, done)
+}
+
 // MigrateDownTo takes back the migrations of the schema asyncflow after a version.
 func MigrateDownTo(ctx context.Context, url string, version int64) error {
 	return withProvider(ctx, url, baseSchema, migrations.Asyncflow(), "", func(_ *sql.DB, p *goose.Provider) error {

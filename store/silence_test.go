@@ -186,3 +186,20 @@ func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	})
 	b.checkTokens("pipe")
 }
+
+// A report for which its worker waits no more, as the database took too long with those before,
+// is not kept until it has had its turn: it is refused, and the worker may report again.
+func TestReportsThatWaitedTooLong(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	b.submit(newTask(`1`))
+	lease := b.lease(pipe, 1)[0]
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	settlement := asyncflow.Settlement{Lease: lease, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, lease, o, b.Clock.Now())}
+	settled := make(chan store.Settled, 1)
+	b.SettleUntil(time.Now().Add(-time.Second), tenant, settlement, func(s store.Settled) { settled <- s })
+	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf((<-settled).Err))
+	again := b.settle(pipe, lease, o)
+	require.NoError(t, again.Err)
+	assert.Empty(t, again.Written, "the first report was not written")
+}
