@@ -22,6 +22,7 @@ const (
 	TakeReadySQL = takeReadySQL
 	HeadSQL      = headSQL
 
+	ConfirmSQL     = confirmSQL
 	TakeLeaseSQL   = takeLeaseSQL
 	ExtendLeaseSQL = extendLeaseSQL
 )
@@ -134,6 +135,11 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 			return role, conn.Send(ctx, b)
 		},
 	}
+}
+
+// SettleUntil is Settle for a worker that waits until a time.
+func (s *Store) SettleUntil(until time.Time, tenant string, settlement asyncflow.Settlement, done func(Settled)) {
+	s.settleUntil(until, tenant, settlement, done)
 }
 
 // MigrateDownTo takes back the migrations of the schema asyncflow after a version.

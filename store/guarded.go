@@ -50,10 +50,12 @@ type Guarded struct {
 // LeaseGuarded is Lease for a guarded type. admit is called with what is under way, and
 // returns who decides; it may be called again when the rolls have moved on.
 func (s *Store) LeaseGuarded(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (g Guarded, err error) {
-	err = s.following(ctx, t, func(t *Type) error {
-		g, err = s.tryLeaseGuarded(ctx, t, n, admit)
-		return err
-	})
+	if err = s.sure(ctx, t.Key()); err == nil {
+		err = s.following(ctx, t, func(t *Type) error {
+			g, err = s.tryLeaseGuarded(ctx, t, n, admit)
+			return err
+		})
+	}
 	if err != nil {
 		return Guarded{}, wrap(err, "LeaseGuarded(%q, %q)", t.Tenant, t.Name)
 	}
@@ -122,7 +124,7 @@ func (s *Store) tryLeaseGuarded(ctx context.Context, t *Type, n int, admit func(
 		g.Next, scan.last = now, last
 	}
 	b.Queue("COMMIT")
-	return g, conn.Send(ctx, b)
+	return g, s.doubt(conn.Send(ctx, b))
 }
 
 // guardPause is how long a lease waits for another of its type.

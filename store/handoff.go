@@ -108,7 +108,7 @@ func (s *Store) newHandoff(t *Type, due time.Time, n, room int, take func(*Type,
 // handOff hands off new tasks that are due, as far as there is room. Patiently, it may wait
 // for that.
 func (s *Store) handOff(t *Type, items []*submitItem, patiently bool) *handoff {
-	if s.receiver == nil {
+	if s.receiver == nil || s.doubtful.Load() {
 		return nil
 	}
 	now := s.Clock.Now() // the batch may have been tried before, or waited for keys
@@ -147,7 +147,7 @@ func (item *submitItem) place() place { return place{item.verdict.OrderTime, ite
 // handOn hands off tasks that have ended a stage and go on with the next one at once, as far
 // as there is room.
 func (s *Store) handOn(t *Type, items []settleItem) *handoff {
-	if s.receiver == nil || len(t.Stages) == 1 {
+	if s.receiver == nil || len(t.Stages) == 1 || s.doubtful.Load() {
 		return nil
 	}
 	now := s.Clock.Now()
@@ -216,7 +216,7 @@ func (h *handoff) end(err error) {
 	}
 	until := slices.MinFunc(h.leases, func(a, b asyncflow.Lease) int { return a.Until.Compare(b.Until) }).Until
 	h.s.Wakeups.Announce(h.t.Key(), until) // for governance, which looks then
-	if err != nil {
+	if h.s.doubt(err) != nil {
 		h.leases = nil
 	}
 	h.s.moved(h.t.Key(), len(h.leases))

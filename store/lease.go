@@ -24,10 +24,12 @@ const LeaseMargin = 5 * time.Second
 // It is one transaction in two round trips. When the answer to its COMMIT is
 // lost, the leases run out and are rescued.
 func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
-	err = s.following(ctx, t, func(t *Type) error {
-		leases, next, err = s.tryLease(ctx, t, n)
-		return err
-	})
+	if err = s.sure(ctx, t.Key()); err == nil {
+		err = s.following(ctx, t, func(t *Type) error {
+			leases, next, err = s.tryLease(ctx, t, n)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
@@ -74,7 +76,7 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 		next, scan.last = now, lastOf(leases)
 	}
 	b.Queue("COMMIT")
-	return leases, next, conn.Send(ctx, b)
+	return leases, next, s.doubt(conn.Send(ctx, b))
 }
 
 // queueHeads asks the live ready tables for their heads, from a time on where there is a

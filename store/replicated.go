@@ -17,8 +17,10 @@ import (
 //     the commit counts as one whose answer was lost.
 
 // confirmSQL writes a record that nobody reads. The commit of its transaction then waits for
-// the standby as any other, and so for all that was committed before.
-const confirmSQL = `SELECT pg_logical_emit_message(true, 'asyncflow', '')`
+// the standby as any other, and so for all that was committed before. A server that is a standby
+// itself refuses it by the number of the transaction, as it refuses any write: the record alone
+// would be an internal error there.
+const confirmSQL = `SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'asyncflow', '')`
 
 // confirm writes something in a transaction, or in one of its own, whose commit is therefore
 // as durable as that of any change. So is then all that the transaction has seen.
@@ -51,4 +53,27 @@ func replicated(conn *pgx.Conn) error {
 	}
 	delete(data, notReplicated)
 	return errNotReplicated
+}
+
+// doubt returns the error of a transaction that began leases. When nobody knows whether it was
+// committed, sure has to find that commits are answered before more leases begin.
+func (s *Store) doubt(err error) error {
+	if err != nil && isPassing(err) {
+		s.doubtful.Store(true)
+	}
+	return err
+}
+
+// sure makes sure, after a doubt, that the database answers commits. While a standby is away each
+// try would commit leases of which no node knows: their tasks would lose an attempt each time,
+// and fail in the end though they were never delivered.
+func (s *Store) sure(ctx context.Context, key TypeKey) error {
+	if !s.doubtful.Load() {
+		return nil
+	}
+	err := confirm(ctx, s.hot(key))
+	if err == nil {
+		s.doubtful.Store(false)
+	}
+	return err
 }

@@ -19,6 +19,9 @@ const (
 	// settlePatience bounds the tries to write a batch; after it the leases run
 	// out and are rescued.
 	settlePatience = time.Minute
+	// reportPatience is how long a worker's report may wait for the batches before it. Its worker
+	// is told to report again by then.
+	reportPatience = 30 * time.Second
 )
 
 // Settled is the result of a settlement.
@@ -36,6 +39,8 @@ type settleItem struct {
 	*asyncflow.Settlement
 	done func(*asyncflow.Settlement, Settled)
 	held bool // its task has a slot of this node, which done gives back
+	// until is from when on nobody waits for it, so that it isn't begun any more; zero: never.
+	until time.Time
 }
 
 func (item settleItem) size() int { return len(item.Outcome.Output) }
@@ -44,6 +49,10 @@ func (item settleItem) size() int { return len(item.Outcome.Output) }
 // journal row and what follows from the verdict are written, in one transaction with
 // others. done is called with the result, once; it must not block.
 func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func(Settled)) {
+	s.settleUntil(time.Now().Add(reportPatience), tenant, settlement, done)
+}
+
+func (s *Store) settleUntil(until time.Time, tenant string, settlement asyncflow.Settlement, done func(Settled)) {
 	key := acceptedKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq)
 	accepted := s.accepted.forget(key)
 	s.reports.add(key.TypeKey, settleItem{&settlement, func(_ *asyncflow.Settlement, r Settled) {
@@ -51,7 +60,7 @@ func (s *Store) Settle(tenant string, settlement asyncflow.Settlement, done func
 			s.extends.add(key.TypeKey, accepted.extension())
 		}
 		done(r)
-	}, false})
+	}, false, until})
 }
 
 // SettleAll is Settle for tasks of one type whose attempts have ended on this node: done is
@@ -62,7 +71,7 @@ func (s *Store) SettleAll(tenant string, settlements []asyncflow.Settlement, don
 	}
 	items := make([]settleItem, len(settlements))
 	for i := range settlements {
-		items[i] = settleItem{&settlements[i], done, true}
+		items[i] = settleItem{&settlements[i], done, true, time.Time{}}
 	}
 	s.settles.add(TypeKey{tenant, settlements[0].Lease.ID.Type}, items...)
 }
@@ -70,6 +79,7 @@ func (s *Store) SettleAll(tenant string, settlements []asyncflow.Settlement, don
 func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settleItem) {
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
+	items = refuseLate(items)
 	slices.SortFunc(items, func(a, b settleItem) int { return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number) })
 	for batch, rest := onePerTask(items); len(batch) > 0; batch, rest = onePerTask(rest) {
 		results := make([]Settled, len(batch))
@@ -78,6 +88,21 @@ func (s *Store) writeSettlements(ctx context.Context, key TypeKey, items []settl
 			batch[i].done(batch[i].Settlement, results[i])
 		}
 	}
+}
+
+// refuseLate refuses the reports for which nobody waits any more, and returns the other items.
+// While the database stands still, workers report again and again: without this each report would
+// be kept, with its output, until it has had its turn.
+func refuseLate(items []settleItem) []settleItem {
+	now := time.Now()
+	return slices.DeleteFunc(items, func(item settleItem) bool {
+		late := !item.until.IsZero() && now.After(item.until)
+		if late {
+			item.done(item.Settlement, Settled{Err: &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+				RetryAfter: time.Second, Message: "the database doesn't answer; report again"}})
+		}
+		return late
+	})
 }
 
 // onePerTask divides items, sorted by task, into a batch with one of each task and

@@ -231,3 +231,76 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusCancelled, task.Status, fmt.Sprint(id))
 }
+
+// While the standby is away, tasks lose one attempt at most, though nobody hears of their leases:
+// those whose leases are begun again and again would fail without a delivery.
+func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	kind, err := r.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	for i := range 3 {
+		r.submit(newTask(fmt.Sprint(i)))
+	}
+	require.NoError(t, r.standby.Stop(t.Context()))
+	leased := func() int { return r.count(`SELECT count(*) FROM tenant_acme.lease_pipe`) }
+
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := r.Lease(context.Background(), kind, 1)
+		failed <- err
+	}()
+	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.lease_pipe`)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-failed))
+	_, _, err = r.Lease(t.Context(), kind, 1) // a statement's deadline cuts it
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	eventually(t, "the end of what was cut", func() bool { return r.waiting("%") == 0 })
+	require.Equal(t, 1, leased(), "leases of which nobody knows")
+
+	r.standby = pgtest.Server(t, r.standby.Config())
+	eventually(t, "leases go on", func() bool {
+		leases, _, err := r.Lease(t.Context(), kind, 2)
+		return err == nil && len(leases) == 2
+	})
+}
+
+// While the standby is away for longer than a submit has, its deadlines cut the commits: the
+// answer says so in time, and a repeat with the same key finds the task once the standby has it.
+func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	warm(r.bundle)
+	require.NoError(t, r.standby.Stop(t.Context()))
+	task := newTask(`{"a":1}`)
+	task.Options.Key = "order-7"
+	ctx, cancel := context.WithTimeout(t.Context(), store.SubmitPatience)
+	defer cancel()
+	tasks := []asyncflow.NewTask{task, newTask(`{"a":2}`)}
+	began := time.Now()
+	for _, got := range r.Submit(ctx, tenant, tasks) {
+		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err), "%v", got.Err)
+	}
+	require.Less(t, time.Since(began), store.SubmitPatience+5*time.Second)
+
+	r.standby = pgtest.Server(t, r.standby.Config())
+	var got store.Submitted
+	eventually(t, "an answer", func() bool {
+		got = r.Submit(t.Context(), tenant, tasks[:1])[0]
+		return got.Err == nil
+	})
+	require.True(t, got.Existing)
+	require.Equal(t, 1, r.count(`SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":2}'`), "tried again, and written once")
+	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
+	require.NoError(t, err)
+}
+
+// What a node asks of a server that is a standby, as one is that another took the place of, counts
+// as a write that is refused: it is 503, and the node looks for the server that takes it.
+func TestConfirmOnAStandby(t *testing.T) {
+	r := setupReplica(t)
+	conn, err := pgx.Connect(t.Context(), r.standby.URL("postgres"))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), store.ConfirmSQL)
+	require.Equal(t, "25006", sqlState(err), "%v", err)
+	_, err = r.admin.Exec(t.Context(), store.ConfirmSQL)
+	require.NoError(t, err)
+}

@@ -80,6 +80,7 @@ type Store struct {
 	extends     *gatherer[extendItem]
 	accepted    *accepted
 	leasesOf    *gatherer[leaseOfItem]
+	doubtful    atomic.Bool       // leases may be committed of which nobody knows, see sure
 	unholds     *gatherer[string] // flow keys
 }
 
