@@ -94,7 +94,10 @@ func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act 
 		return err
 	}
 	defer headers.write(c)
-	return c.Next()
+	if err := c.Next(); err != nil {
+		return err
+	}
+	return s.lendAnswer(c, tenantOf(ctx))
 }
 
 // timeOf returns what a call may take.

@@ -19,6 +19,9 @@ func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
 // BodyMemory returns how much memory is lent for the bodies of requests, in bytes.
 func (s *Server) BodyMemory() int { return s.bodies.inUse() }
 
+// AnswerMemory returns how much memory is lent for answers that are not sent yet, in bytes.
+func (s *Server) AnswerMemory() int { return s.answers.inUse() }
+
 // Streams returns how many event streams and waiting calls there are.
 func (s *Server) Streams() int { return s.streams.inUse() }
 

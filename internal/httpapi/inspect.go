@@ -29,7 +29,9 @@ func (s *Server) inspect(c *fasthttp.RequestCtx) {
 	for name, value := range c.Response.Header.All() {
 		a.Header.Add(string(name), string(value))
 	}
-	if !c.Response.IsBodyStream() {
+	if sent, ok := c.Response.BodyStream().(*lentAnswer); ok {
+		a.Body = append([]byte{}, sent.doc...)
+	} else if !c.Response.IsBodyStream() {
 		a.Body = append([]byte{}, c.Response.Body()...)
 	}
 	if o, _ := s.contract.find(a.Method, a.Path); o != nil {

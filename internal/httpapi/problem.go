@@ -36,7 +36,7 @@ var statusOf = map[asyncflow.Code]int{
 
 // problemOf returns what a caller may know of an error.
 func problemOf(err error) Problem {
-	e := knownError(err)
+	e := brief(knownError(err))
 	status := cmp.Or(statusOfWire(err), statusOf[e.Code])
 	p := Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: string(e.Code), Errors: e.Fields}
 	if e.Code == asyncflow.CodeInternal {

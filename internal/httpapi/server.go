@@ -73,6 +73,7 @@ type Server struct {
 	stop     context.CancelFunc
 	streams  *shares                // event streams and calls that wait
 	bodies   *shares                // bytes of requests' bodies
+	answers  *shares                // bytes of answers that nobody has taken yet
 	docs     func() ([]byte, error) // the page of the contract
 
 	throttles throttles
@@ -114,6 +115,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log, contract: c, throttles: throttles{tenants: map[string]*rate.Limiter{}}}
 	s.streams = newShares(cfg.Streams.Max, cfg.Streams.MaxPerTenant, "event streams and waiting calls", 5*time.Second)
 	s.bodies = newShares(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant, "bytes of requests", time.Second)
+	s.answers = newShares(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant, "bytes of answers", time.Second)
 	s.denied = newDeniedCalls(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.docs = sync.OnceValues(func() ([]byte, error) { return docspage.Make(c.doc) })
 	s.stopping, s.stop = context.WithCancel(context.Background())

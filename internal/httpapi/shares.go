@@ -10,7 +10,8 @@ import (
 )
 
 // BodyConfig bounds the memory that a node has for the bodies of requests under way, in
-// bytes. Bodies of up to 8 KiB don't count: they are read into memory of their connection.
+// bytes, and as much again for answers that are not sent yet. Bodies of up to 8 KiB don't
+// count: they are read into memory of their connection; nor do answers of up to 16 KiB.
 // Zero values are the defaults.
 type BodyConfig struct {
 	Max          int // for all tenants together; 0: 128 MiB

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// violations turns the errors of the validator into fields; at is the path of
-// the part that they are about.
+// violations turns the errors of the validator into fields, some more than maxFaults at most;
+// at is the path of the part that they are about.
 func violations(err error, at string) []asyncflow.FieldError {
 	var multi openapi3.MultiError
 	var request *openapi3filter.RequestError
@@ -23,7 +23,9 @@ func violations(err error, at string) []asyncflow.FieldError {
 	case errors.As(err, &multi) && isOuter(err):
 		var all []asyncflow.FieldError
 		for _, e := range multi {
-			all = append(all, violations(e, at)...)
+			if all = append(all, violations(e, at)...); len(all) > maxFaults {
+				break // the answer names no more
+			}
 		}
 		return all
 	case errors.As(err, &request) && request.Parameter != nil:
