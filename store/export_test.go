@@ -138,7 +138,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 }
 
 // SettleUntil is Settle for a worker that waits until a time.
-func (s *Store) SettleUntil(until time.Time, tenant string, settlement asyncflow.Settlement, done func(Settled)) {
+func SettleUntil(s *Store, until time.Time, tenant string, settlement asyncflow.Settlement, done func(Settled)) {
 	s.settleUntil(until, tenant, settlement, done)
 }
 

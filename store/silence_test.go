@@ -201,7 +201,7 @@ func TestReportsThatWaitedTooLong(t *testing.T) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 	settlement := asyncflow.Settlement{Lease: lease, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, lease, o, b.Clock.Now())}
 	settled := make(chan store.Settled, 1)
-	b.SettleUntil(time.Now().Add(-time.Second), tenant, settlement, func(s store.Settled) { settled <- s })
+	store.SettleUntil(b.Store, time.Now().Add(-time.Second), tenant, settlement, func(s store.Settled) { settled <- s })
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf((<-settled).Err))
 	again := b.settle(pipe, lease, o)
 	require.NoError(t, again.Err)
