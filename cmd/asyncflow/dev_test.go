@@ -240,7 +240,7 @@ func TestStartupErrors(t *testing.T) {
 		"bad per address": {nodeEnv(url), []string{"serve", "--max-connections-per-ip=-1"}, exitUsage, []string{"--max-connections-per-ip", "0 to"}},
 		"bad streams":     {nodeEnv(url), []string{"serve", "--max-streams=0"}, exitUsage, []string{"--max-streams", "1 to"}},
 		"bad share":       {nodeEnv(url), []string{"serve", "--max-streams=5", "--max-streams-per-tenant=6"}, exitUsage, []string{"--max-streams-per-tenant", "0 to 5"}},
-		"no body memory":  {nodeEnv(url), []string{"serve", "--max-body-memory=1000"}, exitUsage, []string{"--max-body-memory", "33554432 to"}},
+		"no body memory":  {nodeEnv(url), []string{"serve", "--max-body-memory=1000"}, exitUsage, []string{"--max-body-memory", "67108864 to"}},
 		"bad body share":  {nodeEnv(url), []string{"serve", "--max-body-memory-per-tenant=1"}, exitUsage, []string{"--max-body-memory-per-tenant", "16777216 to 134217728"}},
 		"bad port":        {nodeEnv(url), []string{"serve", "--listen=:99999"}, exitUsage, []string{":99999"}},
 		"bad role":        {nodeEnv(url), []string{"serve", "--roles=api,janitor"}, exitUsage, []string{"janitor", "governance"}},

@@ -14,7 +14,7 @@ type limitFlags struct {
 	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000" help:"The most event streams, and calls that wait for the end of a task, at once."`
 	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0" help:"The most of them for one tenant; 0: a quarter of all."`
 	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728" help:"The most bytes of memory for the bodies of requests under way."`
-	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of it for one tenant; 0: half of it."`
+	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of it for one tenant; 0: a quarter of it."`
 }
 
 // check refuses limits that can't be. maxBody is the largest body of a request, in bytes: one
@@ -30,7 +30,7 @@ func (f limitFlags) check(maxBody int) error {
 		{"--max-connections-per-ip", f.MaxConnectionsPerIP, 0, most},
 		{"--max-streams", f.MaxStreams, 1, most},
 		{"--max-streams-per-tenant", f.MaxStreamsPerTenant, 0, f.MaxStreams},
-		{"--max-body-memory", f.MaxBodyMemory, 2 * maxBody, mostBytes},
+		{"--max-body-memory", f.MaxBodyMemory, 4 * maxBody, mostBytes},
 		{"--max-body-memory-per-tenant", cmp.Or(f.MaxBodyMemoryPerTenant, maxBody), maxBody, f.MaxBodyMemory},
 	} {
 		if n.value < n.from || n.value > n.upTo {

@@ -15,7 +15,7 @@ import (
 // Zero values are the defaults.
 type BodyConfig struct {
 	Max          int // for all tenants together; 0: 128 MiB
-	MaxPerTenant int // for one tenant; 0: half of Max
+	MaxPerTenant int // for one tenant; 0: a quarter of Max
 }
 
 // DefaultMaxBodyMemory is the memory for bodies unless configured, in bytes.
@@ -23,7 +23,7 @@ const DefaultMaxBodyMemory = 128 << 20
 
 func (c BodyConfig) withDefaults() BodyConfig {
 	c.Max = cmp.Or(c.Max, DefaultMaxBodyMemory)
-	c.MaxPerTenant = cmp.Or(c.MaxPerTenant, c.Max/2)
+	c.MaxPerTenant = cmp.Or(c.MaxPerTenant, c.Max/4)
 	return c
 }
 
