@@ -300,3 +300,6 @@ func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
 	c.take(at, clockSample{least, most})
 	return c.offset.Load()
 }
+
+// PoolShare returns how many connections of the base pool a tenant may have.
+func (s *Store) PoolShare() int { return int(s.shares.share) }

@@ -50,7 +50,8 @@ type Store struct {
 	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
 	// a tenant goes through of and hot, under the tenant's role.
 	base    *pgxpool.Pool
-	fate    *distrust // of base
+	fate    *distrust  // of base
+	shares  *poolShare // of base
 	hotPool *hotPool
 	roles   *roles
 
@@ -111,6 +112,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if s.base, err = newPool(ctx, base); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}
+	s.shares = newPoolShare(s.base, cfg.Pool)
 	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
 		return nil, connectError(cfg.URL, err)
 	}

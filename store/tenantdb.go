@@ -23,8 +23,7 @@ type tenantDB struct {
 // of returns the database for a tenant's work, or ("") for what belongs to none.
 func (s *Store) of(tenant string) tenantDB {
 	return tenantDB{func(ctx context.Context) (*pgxpool.Conn, func(), error) {
-		conn, err := s.base.Acquire(ctx)
-		return conn, func() {}, err
+		return s.shares.acquire(ctx, tenant)
 	}, s.roles, tenant}
 }
 

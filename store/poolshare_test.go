@@ -1,0 +1,49 @@
+package store_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A tenant whose reads all wait for a lock leaves connections for the others.
+func TestATenantLeavesConnectionsForOthers(t *testing.T) {
+	b := setup(t)
+	for _, name := range []string{tenant, "other"} {
+		_, _, err := b.PutTaskType(t.Context(), name, twoStages())
+		require.NoError(t, err)
+	}
+	own := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0]
+	require.NoError(t, own.Err)
+	others := b.Submit(t.Context(), "other", []asyncflow.NewTask{newTask(`2`)})[0]
+	require.NoError(t, others.Err)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_`+tenant+`.task_pipe_1 IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+
+	reading, stop := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	for range 100 {
+		readers.Go(func() {
+			for reading.Err() == nil {
+				_, _ = b.Task(reading, tenant, own.ID)
+			}
+		})
+	}
+	eventually(t, "the tenant has its share", func() bool {
+		return b.count(`SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`) >= b.PoolShare()
+	})
+	for range 20 {
+		_, err = b.Task(t.Context(), "other", others.ID)
+		require.NoError(t, err)
+	}
+}
