@@ -41,8 +41,8 @@ const FailureWindow = 5 * time.Minute
 // DefaultFailureAttempts is the least attempts in the window that say something.
 const DefaultFailureAttempts = 20
 
-// EndpointMissingLimit is that of AlertEndpointMissing, which every tenant with alerts has:
-// whoever makes a type has that long to register its endpoints.
+// EndpointMissingLimit is how long tasks of a stage without an endpoint are due before
+// AlertEndpointMissing fires. A new type has that long to get its endpoints.
 const EndpointMissingLimit = time.Minute
 
 // Limits of the operator's alerts.
@@ -91,11 +91,11 @@ func (r AlertRules) Validate() error {
 	return out.err()
 }
 
-// Enough tells whether so many attempts in the window say something.
-func (r AlertRules) Enough(attempts int64) bool {
+// Enough reports whether n attempts in the window are enough to judge by.
+func (r AlertRules) Enough(n int64) bool {
 	least := r.FailureAttempts
 	if least == 0 {
 		least = DefaultFailureAttempts
 	}
-	return attempts >= int64(least)
+	return n >= int64(least)
 }

@@ -14,7 +14,7 @@ const (
 	ScopeSubmit  Scope = "submit"  // submit tasks, and nothing else
 	ScopeRead    Scope = "read"    // read tasks, types and statistics
 	ScopeWork    Scope = "work"    // lease tasks and report on them
-	ScopeOperate Scope = "operate" // change tasks that are there, whoever submitted them; pause and resume
+	ScopeOperate Scope = "operate" // change existing tasks, also those of other submitters; pause and resume
 	ScopeManage  Scope = "manage"  // change what a tenant has configured: types, endpoints, schedules, alerts
 	ScopeAdmin   Scope = "admin"   // see and change what lies above a tenant; of operators only
 )

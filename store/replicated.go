@@ -11,7 +11,7 @@ import (
 // With a synchronous standby, an answer must follow a commit that the standby has. Postgres
 // waits for it in two cases less than one would think, see ADR 26:
 //
-//   - A transaction that wrote nothing doesn't wait. So whoever answers because of rows that an
+//   - A transaction that wrote nothing doesn't wait. So a caller that answers because of rows that an
 //     earlier try has committed calls confirm first.
 //   - A wait that is cancelled ends well, with a warning. So connections listen for it, and
 //     the commit counts as one whose answer was lost.
