@@ -43,7 +43,7 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		case err != nil:
 			return Task{}, err
 		case len(cancelled) > 0 || task.Status == asyncflow.StatusCancelled:
-			s.freed(t, cancelled)
+			s.freed(ctx, t, cancelled)
 			s.watched.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
@@ -185,7 +185,7 @@ func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (
 	c.ID = id
 	take := func(position int, sql string, args ...any) error {
 		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).
-			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.placed, &c.held)
+			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.placed, &c.blocked)
 		c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
 		return err
 	}

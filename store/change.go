@@ -101,9 +101,9 @@ func writeChange(ctx context.Context, tx pgx.Tx, t *Type, c candidate, p asyncfl
 	if p.RunAt.IsZero() {
 		placed = c.placed
 	}
-	if p.RunAt.IsZero() && c.held != "" { // it goes on waiting for that
-		v.Reason = c.held
-		if c.held == asyncflow.WaitEndpoint {
+	if p.RunAt.IsZero() && c.blocked != "" { // it goes on waiting for that
+		v.Reason = c.blocked
+		if c.blocked == asyncflow.WaitEndpoint {
 			v.Kind = asyncflow.Park
 		}
 	}

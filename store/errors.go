@@ -36,6 +36,17 @@ func isDataError(err error) bool {
 // between tenants has held, and another try would be refused too.
 func isRefused(err error) bool { return sqlState(err) == pgerrcode.InsufficientPrivilege }
 
+// IsDataError reports whether Postgres refused the data of a statement, so that the same data
+// would be refused again.
+func IsDataError(err error) bool { return isDataError(err) }
+
+// IsRefused reports whether Postgres refused a statement for want of a right.
+func IsRefused(err error) bool { return isRefused(err) }
+
+// RolledOn reports whether the type's rolls have moved on: a statement met a table that was
+// sealed or dropped.
+func RolledOn(err error) bool { return rolledOn(err) }
+
 // isReadOnly reports whether Postgres takes no writes: it is a standby, or was told to.
 func isReadOnly(err error) bool { return sqlState(err) == pgerrcode.ReadOnlySQLTransaction }
 

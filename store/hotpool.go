@@ -77,7 +77,7 @@ func (p *hotPool) turn(ctx context.Context) error {
 
 // take takes the home of a type from the free seats, or else the best of them.
 func (p *hotPool) take(key TypeKey) *pgxpool.Pool {
-	home := p.seats[maphash.Comparable(p.seed, key)%uint64(len(p.seats))]
+	home := p.seats[p.home(key)]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := slices.Index(p.free, home)
@@ -88,6 +88,14 @@ func (p *hotPool) take(key TypeKey) *pgxpool.Pool {
 	p.free = slices.Delete(p.free, at, at+1)
 	return seat
 }
+
+// home returns the number of a type's home.
+func (p *hotPool) home(key TypeKey) int {
+	return int(maphash.Comparable(p.seed, key) % uint64(len(p.seats)))
+}
+
+// size returns how many connections there are.
+func (p *hotPool) size() int { return len(p.seats) }
 
 // best returns the index of the free seat that was released last, of those whose
 // connection is open if there are some.

@@ -16,7 +16,7 @@ var errElsewhere = errors.New("the task is in none of the ready tables")
 // one more: the type's rolls have moved on, and this node did not know yet.
 func rolledOn(err error) bool {
 	var pg *pgconn.PgError
-	return err == errElsewhere || errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "23503" && pg.ConstraintName == sealed)
+	return errors.Is(err, errElsewhere) || errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "23503" && pg.ConstraintName == sealed)
 }
 
 // followTries is how often something is tried again with newer rolls.

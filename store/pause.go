@@ -43,8 +43,8 @@ func (p PauseState) Room(full int, now time.Time) int {
 }
 
 // Pause has nothing of a task type leased any more, and returns it. One that is paused
-// already keeps its time and reason. When it returns, this node begins no lease and no
-// delivery of the type; others hear of it within about a second.
+// already keeps its time and reason. When it returns, this node begins no lease of the type; other
+// nodes hear of it within about a second.
 func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
@@ -57,7 +57,6 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 				Message: "the task type is paused, but this node can't read that yet and may go on with it; pause it again"}
 		}
 	}
-	s.quiesce(ctx, TypeKey{tenant, name})
 	return t, nil
 }
 

@@ -40,7 +40,6 @@ type TenantPatch struct {
 // time, and its reason unless there is another. A deleted one is CodeConflict. Of one that is
 // suspended this node begins no lease and no delivery any more: see Pause.
 func (s *Store) PatchTenant(ctx context.Context, slug string, p TenantPatch) (t StoredTenant, err error) {
-	defer s.quiesceTenant(ctx, slug)
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		switch {
 		case !old.DeletedAt.IsZero():
@@ -75,18 +74,6 @@ func (s *Store) PatchTenant(ctx context.Context, slug string, p TenantPatch) (t 
 	})
 }
 
-// quiesceTenant waits for the leases under way of a tenant that is suspended by now.
-func (s *Store) quiesceTenant(ctx context.Context, slug string) {
-	if !s.suspended(slug) {
-		return
-	}
-	var keys []TypeKey
-	for _, t := range s.Catalog.TypesOf(slug) {
-		keys = append(keys, t.Key())
-	}
-	s.quiesce(ctx, keys...)
-}
-
 // operatorsOwn says that a tenant can't be suspended or deleted.
 func operatorsOwn(slug string) error {
 	return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s is asyncflow's own: the operator's alerts are its tasks", slug)
@@ -96,7 +83,6 @@ func operatorsOwn(slug string) error {
 // returns it. Of one that is deleted already only the time is changed, if a grace is
 // given.
 func (s *Store) DeleteTenant(ctx context.Context, slug string, grace *time.Duration) (StoredTenant, error) {
-	defer s.quiesceTenant(ctx, slug)
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		now := s.Clock.Now()
 		at := now.Add(asyncflow.DefaultGrace)

@@ -49,14 +49,15 @@ type Ticked struct {
 // TickSchedules submits the tasks of ticks that are due, of some schedules of a tenant,
 // first due first; not of those in except. It is done when there are no schedules. What
 // fails is logged and stays due.
-func (s *Store) TickSchedules(ctx context.Context, tenant string, except []string) (out Ticked, err error) {
+func (s *Store) TickSchedules(ctx context.Context, tenant string, submit Submit, except []string) (
+	out Ticked, err error) {
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		r := round{store: s, tenant: tenant, now: s.Clock.Now()}
 		if err := r.lock(ctx, tx, except); err != nil {
 			return err
 		}
 		r.plan(ctx)
-		r.submit(ctx)
+		r.submit(ctx, submit)
 		if err := r.write(ctx, tx); err != nil {
 			return err
 		}
@@ -183,7 +184,7 @@ func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) 
 }
 
 // submit submits the tasks of all ticks, and notes which of them are there then.
-func (r *round) submit(ctx context.Context) {
+func (r *round) submit(ctx context.Context, submit Submit) {
 	var tasks []asyncflow.NewTask
 	for _, t := range r.turns {
 		if t.err == nil {
@@ -192,7 +193,7 @@ func (r *round) submit(ctx context.Context) {
 			}
 		}
 	}
-	results := r.store.Submit(ctx, r.tenant, tasks)
+	results := submit(ctx, r.tenant, tasks)
 	for _, t := range r.turns {
 		if t.err != nil {
 			continue
