@@ -283,7 +283,7 @@ func TestArchitectureRules(t *testing.T) {
 		{"worker", module + "/callbacks", false},
 		{"internal/signing", module + "/callbacks", false},
 		{"internal/httpapi", "github.com/gofiber/fiber/v2", true},
-		{"internal/httpapi", module + "/dispatcher", false},
+		{"store", module + "/dispatcher", false},
 		{"internal/httpapi", "github.com/jackc/pgx/v5", false},
 		{"client/api", "github.com/gofiber/fiber/v2/middleware/cors", false},
 		{"internal/pgtest", module + "/internal/devpg", true},
