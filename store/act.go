@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Act is a call that has one entry in the audit. A change writes it in the transaction
@@ -102,7 +103,7 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 		return s.endAct(ctx, tx, a, then)
 	})
 	if err == errSame { // an earlier try has changed it, maybe, whose answer was lost
-		err = firstError(confirm(ctx, s.of(tenant)), errSame)
+		err = postgres.FirstError(confirm(ctx, s.of(tenant)), errSame)
 	}
 	if a == nil {
 		return err
@@ -125,7 +126,7 @@ func (s *Store) endAct(ctx context.Context, tx pgx.Tx, a *Act, then func(pgx.Tx)
 	if !above && then == nil {
 		return nil
 	}
-	if err := s.roles.asBase(ctx, tx); err != nil {
+	if err := s.roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
 	if above {

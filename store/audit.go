@@ -12,12 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // auditOf returns the table of a tenant's audit, or (tenant "") of what belongs to none.
 func auditOf(tenant string) string {
 	if tenant == "" {
-		return baseSchema + ".audit"
+		return schema.Base + ".audit"
 	}
 	return quote(schemaOf(tenant)) + ".audit"
 }
@@ -79,7 +81,7 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 			if !s.Catalog.HasTenant(a.Schema) { // it is gone
 				a.Schema = ""
 			}
-			if err := s.roles.asAny(ctx, tx, a.Schema); err != nil {
+			if err := s.roles.AsAny(ctx, tx, a.Schema); err != nil {
 				return err
 			}
 			var there bool
@@ -101,9 +103,9 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 // RecordByHand writes what the command line did straight in the database at url, at this
 // moment. A database without the table has nothing to be written down.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
-	conn, err := connect(ctx, url)
+	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
-		return connectError(url, err)
+		return postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
 	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1

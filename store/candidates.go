@@ -8,12 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
 // takeCandidates takes token rows: of each stage that there is room for those that were
 // held, and what is due in ready. looked is how many of the latter there were, and last
 // their greatest order_time.
-func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan, stages []string, admission Admission) (found []candidate, looked int, last time.Time, err error) {
+func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *lowwater.Scan, stages []string, admission Admission) (found []candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
 	collect := func(rows pgx.Rows) error {
 		c := candidate{}
@@ -35,7 +36,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 			b.Queue(t.tables.at(0, takeHeldSQL), stage, room).Query(collect)
 		}
 	}
-	b.Queue(t.tables.at(from, takeFullReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeFullReadySQL), now, n, lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
 		before := len(found)
 		err := collect(rows)
 		looked = len(found) - before
@@ -47,7 +48,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		return err
 	})
 	err = conn.Send(ctx, b)
-	scan.taken()
+	scan.Taken()
 	slices.SortStableFunc(found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	return found, looked, last, err
 }

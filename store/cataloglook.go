@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // look finds out what has changed of all tenants, or of one, and begins to read it. Reads
@@ -88,7 +90,7 @@ func (c *Catalog) enter(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaveOut(versions, roles)
-	c.store.roles.put(roles, only == "")
+	c.store.roles.Put(roles, only == "")
 	for _, row := range rows {
 		version, ok := versions[row.Slug]
 		old := c.tenants[row.Slug]
@@ -119,7 +121,7 @@ func (c *Catalog) enter(
 // once. The caller holds mu.
 func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	for slug, role := range roles {
-		if role != "" || c.store.roles.off {
+		if role != "" || c.store.roles.Off() {
 			delete(c.roleless, slug)
 			continue
 		}
@@ -127,7 +129,7 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 		delete(roles, slug)
 		if !c.roleless[slug] {
 			c.roleless[slug] = true
-			c.store.log.Error("a tenant is left out", "tenant", slug, "error", noRole(slug))
+			c.store.log.Error("a tenant is left out", "tenant", slug, "error", postgres.ErrNoRole(slug))
 		}
 	}
 }

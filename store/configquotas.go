@@ -17,14 +17,14 @@ import (
 // holdTenant holds the tenant's row until the transaction of the tenant's ends. Take no
 // other row of the tenant after it.
 func (s *Store) holdTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
-	if err := s.roles.asBase(ctx, tx); err != nil {
+	if err := s.roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
 	const hold = `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`
 	if _, err := tx.Exec(ctx, hold, tenant); err != nil {
 		return err
 	}
-	return s.roles.asTenant(ctx, tx, tenant)
+	return s.roles.AsTenant(ctx, tx, tenant)
 }
 
 // growth is what a change adds to a tenant's configuration.

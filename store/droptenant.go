@@ -5,9 +5,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // How a tenant is dropped: first its row says so, and within a second or two no node
@@ -72,8 +74,8 @@ type Dropped struct {
 // schema and frees its name. A table that someone reads for long, such as a backup, is
 // left for later.
 func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
-	ctx = patient(ctx)
-	role, err := s.roles.of(ctx, slug)
+	ctx = postgres.Patient(ctx)
+	role, err := s.roles.Of(ctx, slug)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just ended it
 		return out, nil
 	}
@@ -82,7 +84,7 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
 			return err
 		}
-		if err := s.roles.asBase(ctx, tx); err != nil {
+		if err := s.roles.AsBase(ctx, tx); err != nil {
 			return err
 		}
 		err := tx.QueryRow(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`, slug).Scan()
@@ -91,7 +93,7 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 		} else if err != nil {
 			return err
 		}
-		if err := s.roles.asTenant(ctx, tx, slug); err != nil {
+		if err := s.roles.AsTenant(ctx, tx, slug); err != nil {
 			return err
 		}
 		tables, err := tablesOf(ctx, tx, slug)
@@ -150,7 +152,7 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 	if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE`); err != nil {
 		return err
 	}
-	if err := s.roles.asBase(ctx, tx); err != nil {
+	if err := s.roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
 	b := &pgx.Batch{}
@@ -160,4 +162,18 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 		slug, endPos, now)
 	b.Queue(`DELETE FROM asyncflow.tenants WHERE slug = $1`, slug)
 	return tx.SendBatch(ctx, b).Close()
+}
+
+// DropTenantRole drops the role of a tenant whose schema is gone, and reports whether it did:
+// another database of the cluster, a copy of this one, may still use the role.
+func (s *Store) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
+	tx, err := s.base.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE NONE`})
+	if err == nil {
+		_, err = tx.Exec(ctx, `DROP ROLE IF EXISTS `+quote(role))
+		err = postgres.FirstError(err, tx.Commit(ctx))
+	}
+	if sqlState(err) == pgerrcode.DependentObjectsStillExist {
+		return false, nil
+	}
+	return err == nil, wrap(err, "DropTenantRole(%q)", role)
 }

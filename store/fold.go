@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // How long tallies are kept apart: rows of a minute, then of an hour, are added up
@@ -45,7 +47,7 @@ FROM gone GROUP BY type, start`
 // day after 30 days. No sum changes. It returns how many rows it took: foldBatch at
 // most.
 func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	table := quote(schemaOf(tenant)) + ".tallies"
 	fill := func(sql string) string { return strings.ReplaceAll(sql, "{tallies}", table) }
 	var taken int

@@ -17,7 +17,7 @@ func (s *Store) forgetTypes(tenant string) {
 	s.extends.forget(gone)
 	s.leasesOf.forget(gone)
 	s.unholds.forget(gone)
-	s.marks.forget(gone)
+	s.marks.Forget(gone)
 	s.numbers.forget(gone)
 	s.churn.Range(func(key, _ any) bool {
 		if gone(key.(TypeKey)) {
@@ -34,17 +34,6 @@ func (g *gatherer[T]) forget(gone func(TypeKey) bool) {
 	for key, q := range g.queues {
 		if len(q.items) == 0 && q.writing == 0 && !q.timer && !q.awaits && gone(key) {
 			delete(g.queues, key)
-		}
-	}
-}
-
-// forget drops the marks of types that are gone.
-func (m *marks) forget(gone func(TypeKey) bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key := range m.types {
-		if gone(key) {
-			delete(m.types, key)
 		}
 	}
 }

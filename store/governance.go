@@ -3,12 +3,13 @@ package store
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Overview tells governance what a task type needs: the zero time where there is
@@ -92,8 +93,4 @@ func (s *Store) exclusively(ctx context.Context, tenant, job string, do func(tx 
 }
 
 // JobLock returns the key of the advisory lock of a job.
-func JobLock(job string) int64 {
-	h := fnv.New64a()
-	h.Write([]byte("asyncflow " + job))
-	return int64(h.Sum64())
-}
+func JobLock(job string) int64 { return postgres.LockKey(job) }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_health" }
@@ -23,7 +24,7 @@ func (s *Store) SetHealth(ctx context.Context, tenant, endpoint string, from, to
 		var since time.Time
 		err = tx.QueryRow(ctx, `SELECT since FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, endpoint).Scan(&since)
 		if err != nil && err != pgx.ErrNoRows || !since.Equal(from.Since) {
-			return firstError(err, errSame)
+			return postgres.FirstError(err, errSame)
 		}
 		set = true
 		_, err = tx.Exec(ctx, `INSERT INTO `+healthOf(tenant)+` (endpoint, state, since, until, pause, reason) VALUES ($1::uuid, $2, $3, $4, $5, $6)

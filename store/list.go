@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Filter says which tasks of a type to list.
@@ -43,7 +44,7 @@ const sinceSlack = time.Minute
 // Tasks lists up to Limit tasks of a type, newest first, without their contexts and
 // results, however long the search for them.
 func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	var all []Task
 	for limit := f.Limit; ; {
 		page, err := s.TaskPage(ctx, tenant, f)
@@ -82,7 +83,7 @@ func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 }
 
 func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
 		return Page{}, err
@@ -139,7 +140,7 @@ func (s *Store) look(ctx context.Context, t *Type, c criteria, before int64, win
 	least := rangeOf(t, before)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-	queueSettings(b, hotSettings)
+	queueSettings(b, postgres.HotSettings)
 	b.Queue(t.tables.at(position, c.listSQL()), append([]any{least, before, window, limit}, c.args(t)...)...).Query(func(rows pgx.Rows) (err error) {
 		v.tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // CountTasks returns how many tasks an operation would concern if it began now.
@@ -61,7 +62,7 @@ func (s *Store) prepareOperation(ctx context.Context, tenant string, n NewOperat
 
 // countOperation counts what it concerns, in many short statements.
 func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	t, first, err := s.firstLive(ctx, t)
 	if err != nil {
 		return err

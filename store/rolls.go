@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // A roll goes through six steps, each a short transaction that a crash leaves either
@@ -159,7 +160,7 @@ func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error
 		err := tx.QueryRow(ctx, t.tables.at(at.begin, `SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
 			FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`), t.Name, at.begin).Scan(&done)
 		if err != nil || !done {
-			return firstError(err, errSame)
+			return postgres.FirstError(err, errSame)
 		}
 		drained = true
 		b := &pgx.Batch{}
@@ -170,19 +171,10 @@ func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error
 	return drained && err == nil, wrap(err, "DrainRoll(%q, %q)", t.Tenant, t.Name)
 }
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ClearRoll drops the ready table of a drained roll. It tells whether it could have the
 // lock.
 func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
@@ -213,7 +205,7 @@ func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool,
 		}
 		live, err := t.hasLive(ctx, tx, at, position)
 		if err != nil || live {
-			return firstError(err, errSame)
+			return postgres.FirstError(err, errSame)
 		}
 		idle = true
 		_, err = tx.Exec(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET idle_since = $3
@@ -226,7 +218,7 @@ func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool,
 // DropRoll drops the oldest roll of a type with all its finished tasks, if it has been idle
 // since a time or longer.
 func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped bool, err error) {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, _ time.Time) error {
 		if at.first != t.First || at.first >= at.begin {
 			return errSame
@@ -236,11 +228,11 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 		}
 		idle, err := t.idleSince(ctx, tx, at.first)
 		if err != nil || idle.IsZero() || idle.After(since) {
-			return firstError(err, errSame)
+			return postgres.FirstError(err, errSame)
 		}
 		live, err := t.hasLive(ctx, tx, at, at.first)
 		if err != nil || live {
-			return firstError(err, errSame)
+			return postgres.FirstError(err, errSame)
 		}
 		dropped = true
 		b := &pgx.Batch{}

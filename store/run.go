@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 const (
@@ -42,7 +44,7 @@ func (s *Store) every(ctx context.Context, period time.Duration, name string, do
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
-		doCtx, cancel := context.WithTimeout(ctx, max(period, connectTimeout))
+		doCtx, cancel := context.WithTimeout(ctx, max(period, postgres.ConnectTimeout))
 		if err := do(doCtx); err != nil && ctx.Err() == nil {
 			s.log.Warn("can't refresh, trying again", "what", name, "error", err)
 		}

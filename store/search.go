@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // findings are the tasks that one window of a search has shown.
@@ -59,14 +60,14 @@ ORDER BY t.id`), append([]any{after, end, window}, c.args(t)...)...)
 // hot statements: the small tables are never analysed. What it can't lock it tries
 // again later.
 var searchSettings = func() map[string]string {
-	all := maps.Clone(hotSettings)
+	all := maps.Clone(postgres.HotSettings)
 	all["lock_timeout"] = "2000"
 	return all
 }()
 
 // searching runs do in a transaction with the settings of a search.
 func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		queueSettings(b, searchSettings)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // rateWindow is how far back rates look. The tallies of that time are not folded.
@@ -59,7 +61,7 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 }
 
 func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
-	ctx = patient(ctx)
+	ctx = postgres.Patient(ctx)
 	types := s.Catalog.TypesOf(tenant)
 	if taskType != "" {
 		t, err := s.Catalog.Fresh(ctx, tenant, taskType)

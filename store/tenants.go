@@ -9,15 +9,9 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
-
-// baseSchema is the schema of what belongs to no tenant.
-const baseSchema = "asyncflow"
-
-// schemaOf returns the schema of a tenant.
-func schemaOf(tenant string) string { return "tenant_" + tenant }
-
-func quote(identifier string) string { return pgx.Identifier{identifier}.Sanitize() }
 
 // StoredTenant is a tenant as its row has it.
 type StoredTenant struct {
@@ -131,41 +125,41 @@ func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, n
 	if noRoles {
 		return createPlain(ctx, url, slug, own)
 	}
-	f, err := openFence(ctx, url)
+	f, err := schema.OpenRoleFence(ctx, url)
 	if err != nil {
-		return t, false, connectOr(err, url)
+		return t, false, postgres.ConnectErrorOr(err, url)
 	}
-	defer f.close(ctx)
-	if err := checkName(ctx, f.conn, slug); err != nil {
+	defer f.Close(ctx)
+	if err := checkName(ctx, f.Conn(), slug); err != nil {
 		return t, false, err
 	}
-	if err := f.base(ctx); err != nil {
+	if err := f.GrantBase(ctx); err != nil {
 		return t, false, err
 	}
-	if _, err := f.conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil && sqlState(err) != "23505" {
+	if _, err := f.Conn().Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil && sqlState(err) != "23505" {
 		return t, false, wrap(err, "CreateTenant(%q)", slug)
 	}
-	if _, err := f.migrate(ctx, url, slug); err != nil {
+	if _, err := f.Migrate(ctx, url, slug); err != nil {
 		return t, false, err
 	}
-	if t, created, err = enterTenant(ctx, f.conn, slug, f.roleOf(slug), own); err != nil || created {
+	if t, created, err = enterTenant(ctx, f.Conn(), slug, f.RoleOf(slug), own); err != nil || created {
 		return t, created, err
 	}
-	return t, false, f.enter(ctx, slug)
+	return t, false, f.Enter(ctx, slug)
 }
 
 // createPlain is createTenant without a role.
 func createPlain(ctx context.Context, url, slug string, own asyncflow.Quotas) (t StoredTenant, created bool, err error) {
-	conn, err := connect(ctx, url)
+	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
-		return t, false, connectError(url, err)
+		return t, false, postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
 	if err := checkName(ctx, conn, slug); err != nil {
 		return t, false, err
 	}
-	if _, err := migrateSchema(ctx, url, schemaOf(slug), migrations.Tenant(), ""); err != nil {
-		return t, false, connectOr(err, url)
+	if _, err := schema.MigrateOne(ctx, url, schemaOf(slug), migrations.Tenant(), ""); err != nil {
+		return t, false, postgres.ConnectErrorOr(err, url)
 	}
 	return enterTenant(ctx, conn, slug, "", own)
 }
@@ -176,7 +170,7 @@ func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
 	t, err := readTenant(ctx, conn, slug, "")
 	switch state := sqlState(err); {
 	case state == "42P01" || state == "42703":
-		return noSchema()
+		return schema.ErrMissing()
 	case err == nil && !t.DeletedAt.IsZero():
 		return stillThere(t)
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
@@ -195,10 +189,6 @@ func enterTenant(ctx context.Context, conn *pgx.Conn, slug, role string, own asy
 		return err
 	})
 	return t, created, wrap(err, "CreateTenant(%q)", slug)
-}
-
-func noSchema() error {
-	return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database has no asyncflow schema yet, or an old one: run asyncflow migrate up")
 }
 
 // stillThere says that the name of a deleted tenant isn't free.
@@ -224,7 +214,7 @@ func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncfl
 		FROM (SELECT 1) one LEFT JOIN asyncflow.retired_tenants r ON r.slug = $1
 		ON CONFLICT (slug) DO NOTHING
 		RETURNING (SELECT end_pos FROM asyncflow.retired_tenants WHERE slug = $1)`,
-		slug, latestVersion(migrations.Tenant()), string(quotas), role).Scan(&endPos)
+		slug, schema.LatestTenant(), string(quotas), role).Scan(&endPos)
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
@@ -243,22 +233,8 @@ func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncfl
 // has used.
 const everyType = "*"
 
-// notDropping leaves out tenants that are being dropped, also where a database is older
-// than that column.
-const notDropping = `to_jsonb(t) ->> 'dropping_at' IS NULL`
-
 // Tenants returns the tenants of the database at url by name; none where the
-// base schema is missing. Those that are being dropped are left out.
+// base schema is missing. It leaves out those that are being dropped.
 func Tenants(ctx context.Context, url string) ([]string, error) {
-	conn, err := connect(ctx, url)
-	if err != nil {
-		return nil, connectError(url, err)
-	}
-	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, `SELECT slug FROM asyncflow.tenants t WHERE `+notDropping+` ORDER BY slug`) // CollectRows tells of its error
-	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if sqlState(err) == "42P01" {
-		return nil, nil
-	}
-	return tenants, wrap(err, "Tenants")
+	return schema.Tenants(ctx, url)
 }

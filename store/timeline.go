@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // A database may go back: a standby that lagged is promoted, a backup is restored. What was
@@ -31,7 +32,7 @@ func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
 		err := tx.QueryRow(ctx, `SELECT history = `+t.tables.qualify("history")+`(tableoid) FROM `+t.tables.qualify("rolls")+`
 			WHERE type = $1 AND position = $2`, t.Name, at.end).Scan(&same)
 		if err != nil || same {
-			return firstError(err, errSame)
+			return postgres.FirstError(err, errSame)
 		}
 		opened = at.end + 1
 		return t.tables.openNext(ctx, tx, at, now)

@@ -51,7 +51,7 @@ func (s *Store) Vacuum(ctx context.Context) (int, error) {
 // VacuumType vacuums the small tables of a type, however many rows were moved.
 func (s *Store) VacuumType(ctx context.Context, t *Type) error {
 	small := strings.Join(t.tables.tokenTables(t.tables.live), ", ")
-	err := s.of(t.Tenant).outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+small)
+	err := s.of(t.Tenant).Outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+small)
 	if rolledOn(err) { // it will be done by the next run
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 const (
@@ -72,7 +74,7 @@ func (w *Wakeups) Announce(key TypeKey, at time.Time) {
 	if at.IsZero() {
 		return
 	}
-	w.store.marks.lower(key, at)
+	w.store.marks.Lower(key, at)
 	w.local(key, at)
 	if !w.store.cfg.Notify {
 		return
@@ -130,9 +132,7 @@ func (w *Wakeups) listen(ctx context.Context) error {
 }
 
 func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
-	cfg := w.store.base.Config().ConnConfig
-	cfg.DialFunc = new(distrust).dial // silence is no sign here
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := postgres.ConnectToListen(ctx, w.store.base.Config().ConnConfig)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	if err := w.store.Catalog.follow(ctx); err != nil {
 		return err
 	}
-	w.store.marks.reset()
+	w.store.marks.Reset()
 	w.lost()
 	w.listening.Store(true)
 	defer w.listening.Store(false)
@@ -167,7 +167,7 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	case err == nil:
 		return w.store.Catalog.follow(ctx)
 	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
-		pingCtx, cancel := context.WithTimeout(ctx, connectTimeout)
+		pingCtx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
 		defer cancel()
 		return conn.Ping(pingCtx)
 	default:
@@ -183,7 +183,7 @@ func (w *Wakeups) received(payload string) {
 	}
 	if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
 		key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
-		w.store.marks.lower(key, at)
+		w.store.marks.Lower(key, at)
 		w.local(key, at)
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package lowwater
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ready is a ready table as a node's leases see it, which know of it by a lowWater.
+// ready is a ready table, and the mark by which a node's leases look at it.
 type ready struct {
 	t     *rapid.T
 	mark  lowWater
@@ -23,7 +23,7 @@ type ready struct {
 type readyRow struct {
 	order   time.Duration
 	visible time.Duration // since when a lease can take it
-	told    bool          // the node has been told of it
+	told    bool          // it was announced to the node
 	locked  bool          // by a lease of another node
 }
 
@@ -42,10 +42,12 @@ func (r *ready) pass(most time.Duration) {
 	r.now += time.Duration(rapid.Int64Range(1, int64(most)).Draw(r.t, "pass"))
 }
 
-// insert makes a row visible: one of a new task, of one with a head start, of a rescue,
-// or of one that was submitted long before its commit.
+// insert makes a row visible: that of a new task, of a task with a head start, of a rescued
+// task, or of a task that was submitted long before its commit.
 func (r *ready) insert() {
-	before := rapid.SampledFrom([]time.Duration{0, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, time.Hour}).Draw(r.t, "before")
+	before := rapid.SampledFrom([]time.Duration{
+		0, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, time.Hour,
+	}).Draw(r.t, "before")
 	row := &readyRow{order: r.now - before, visible: r.now}
 	if rapid.Bool().Draw(r.t, "soon") {
 		row.order = r.now + before%time.Minute
@@ -53,7 +55,7 @@ func (r *ready) insert() {
 	r.rows = append(r.rows, row)
 }
 
-// tell brings the news of a row, at any time after it; of some there is none.
+// tell announces a row, at any time after its insert. Some rows are never announced.
 func (r *ready) tell() {
 	var quiet []*readyRow
 	for _, row := range r.rows {
@@ -77,7 +79,9 @@ func (r *ready) begin() {
 	r.scans = append(r.scans, s)
 	s.now, s.at = day(r.now), r.now
 	s.from = r.mark.begin(s.now, s.at)
-	due := slices.DeleteFunc(slices.Clone(r.rows), func(row *readyRow) bool { return row.order > r.now || row.locked })
+	due := slices.DeleteFunc(slices.Clone(r.rows), func(row *readyRow) bool {
+		return row.order > r.now || row.locked
+	})
 	slices.SortFunc(due, func(a, b *readyRow) int { return int(a.order - b.order) })
 	for _, row := range due {
 		if len(s.taken) == s.n {
@@ -88,16 +92,18 @@ func (r *ready) begin() {
 			continue
 		}
 		if row.told {
-			r.t.Fatalf("a row was told of, and the lease looks above it: %v", row)
+			r.t.Fatalf("a row was announced, and the lease looks above it: %v", row)
 		}
 		if row.visible+r.bound <= r.now {
 			r.t.Fatalf("a row is hidden for longer than %s: %v", r.bound, row)
 		}
 	}
-	r.rows = slices.DeleteFunc(r.rows, func(row *readyRow) bool { return slices.Contains(s.taken, row) })
+	r.rows = slices.DeleteFunc(r.rows, func(row *readyRow) bool {
+		return slices.Contains(s.taken, row)
+	})
 }
 
-// end ends it, by a commit, or by a rollback that brings its rows back.
+// end ends a lease: by a commit, or by a rollback that brings its rows back.
 func (r *ready) end() {
 	if len(r.scans) == 0 {
 		return
@@ -127,20 +133,20 @@ func (r *ready) end() {
 	r.mark.end(s.looked)
 }
 
-// lock has another node lease a row, and give it back in a while.
+// lock lets another node lease a row, and give it back after a while.
 func (r *ready) lock() {
 	if len(r.rows) > 0 {
 		row := rapid.SampledFrom(r.rows).Draw(r.t, "row")
-		if row.locked { // given back: nobody tells
+		if row.locked { // given back without an announcement
 			row.told, row.visible = false, r.now
 		}
 		row.locked = !row.locked
 	}
 }
 
-// However rows come in, and whoever tells of them when: what a node was told of is never
-// hidden from its leases, and nothing that is due is for longer than the bound, which is
-// a second or 20 times as long as the last lease that looked at everything.
+// However rows come in and are announced: an announced row is never hidden from the node's
+// leases, and no due row is hidden for longer than the bound. The bound is a second, or 20
+// times as long as the last lease that looked at everything took.
 func TestNothingStaysHidden(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -163,7 +169,7 @@ func TestNothingStaysHidden(t *testing.T) {
 	})
 }
 
-// lease makes one lease that takes all, and returns where it began.
+// lease makes one lease that takes all rows, and returns where it began.
 func lease(w *lowWater, at, took time.Duration) time.Time {
 	from := w.begin(day(at), at)
 	w.end(looked{from: from, now: day(at), at: at, took: took})
@@ -181,9 +187,11 @@ func TestLowWater(t *testing.T) {
 	assert.Zero(t, lease(&w, at, slow))
 	for range 10 {
 		at += 100 * time.Millisecond
-		assert.Equal(t, day(at-100*time.Millisecond-markTrail), lease(&w, at, slow), "it trails the time of the lease before")
+		assert.Equal(t, day(at-100*time.Millisecond-markTrail), lease(&w, at, slow),
+			"the mark trails the time of the lease before")
 	}
-	assert.Equal(t, 200*time.Millisecond, w.next(at), "1.2 s after the last one that looked at everything")
+	assert.Equal(t, 200*time.Millisecond, w.next(at),
+		"1.2 s after the last one that looked at everything")
 	w.lower(day(time.Minute))
 	assert.Equal(t, day(time.Minute), lease(&w, at, slow), "where a row came in")
 	assert.Equal(t, day(at-markTrail), lease(&w, at, slow), "and was taken")
@@ -196,11 +204,12 @@ func TestLowWater(t *testing.T) {
 	w.begin(day(at), at)
 	w.undone()
 	assert.Zero(t, lease(&w, at, slow), "what was taken is back")
-	assert.Equal(t, day(time.Minute-markTrail), w.begin(day(time.Minute), at), "the database's clock was put back")
+	assert.Equal(t, day(time.Minute-markTrail), w.begin(day(time.Minute), at),
+		"the database's clock was set back")
 }
 
-// A lease that was filled has seen no further than the last that it took; and one that
-// found lots of hidden rows goes back to where they are.
+// A full lease has seen no further than the last row that it took. One that found many
+// hidden rows sets the mark back to them.
 func TestLowWaterOfAFullLease(t *testing.T) {
 	t.Parallel()
 	var w lowWater
@@ -218,8 +227,8 @@ func TestLowWaterOfAFullLease(t *testing.T) {
 	assert.Equal(t, day(time.Second), w.mark, fmt.Sprint(w))
 }
 
-// What is told while a lease is under way counts: it may not have seen it.
-func TestNewsDuringALease(t *testing.T) {
+// An announcement while a lease is under way counts: the lease may not have seen the row.
+func TestAnnouncementDuringALease(t *testing.T) {
 	t.Parallel()
 	for name, news := range map[string]func(*lowWater){
 		"lower": func(w *lowWater) { w.lower(day(time.Minute)) },

@@ -1,4 +1,4 @@
-package store
+package postgres
 
 import (
 	"context"
@@ -9,32 +9,34 @@ import (
 )
 
 // How long this side waits for the database. A server that hangs, or a network that forgets
-// a connection, says nothing: without a deadline of our own a statement would wait for ever.
+// a connection, says nothing: without a deadline on this side a statement would wait forever.
 const (
-	// hotStatement bounds a statement or batch that submits, leases or settles, so that there
-	// is time for another try within SubmitPatience;
-	// baseStatement, any other one; patientStatement, those that may read or drop much: the
-	// server gives those up before, by statement_timeout.
-	hotStatement     = 6 * time.Second
-	baseStatement    = 10 * time.Second
+	// hotStatement bounds a statement or batch that submits, leases or settles. It leaves
+	// time for another try within the time that a submit may take (store.SubmitPatience).
+	hotStatement = 6 * time.Second
+	// BaseStatement bounds any other statement.
+	BaseStatement = 10 * time.Second
+	// patientStatement bounds statements that may read or drop much. The server ends them
+	// earlier, by statement_timeout.
 	patientStatement = 35 * time.Second
 
 	// acquireTime bounds the wait for a connection of a pool. It includes pingTime, the wait
-	// for a sign of life of one that was idle.
+	// for a sign of life of a connection that was idle.
 	acquireTime = 5 * time.Second
 	pingTime    = 2 * time.Second
 
-	// connectTimeout bounds the attempt to connect to one host; connectAll, to all of them,
-	// with the look-up of their names.
-	connectTimeout = 5 * time.Second
-	connectAll     = 15 * time.Second
+	// ConnectTimeout bounds the attempt to connect to one host.
+	ConnectTimeout = 5 * time.Second
+	// connectAll bounds the attempts to connect to all hosts, including the look-up of
+	// their names.
+	connectAll = 15 * time.Second
 )
 
 // patientKey marks a context whose statements have patientStatement.
 type patientKey struct{}
 
-// patient returns a context for statements that may take as long as the server lets them.
-func patient(ctx context.Context) context.Context {
+// Patient returns a context for statements that may take as long as the server lets them.
+func Patient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, patientKey{}, true)
 }
 
@@ -42,13 +44,13 @@ func patient(ctx context.Context) context.Context {
 type connectingKey struct{}
 
 // deadlines gives everything that goes over the connections of a pool a deadline on this
-// side. pgx asks it before each statement, so that none can be forgotten.
+// side. pgx calls it before each statement, so none can be forgotten.
 type deadlines struct {
 	statement time.Duration
-	pools     *distrust
+	fate      *SharedFate
 }
 
-// timed is the context of one statement. It ends with it.
+// timed is the context of one statement. It ends with the statement.
 type timed struct {
 	context.Context
 	cancel context.CancelFunc
@@ -67,19 +69,21 @@ func (d *deadlines) begin(ctx context.Context) context.Context {
 	return within(ctx, d.statement)
 }
 
-// end ends a context of within. A database that only reads has to be found again: which
-// one takes writes is looked at when a connection is opened.
+// end ends a context of within. When the server turned out to be read-only, it resets the
+// pools: only a new connection looks for the host that takes writes.
 func (d *deadlines) end(ctx context.Context, err error) {
 	if t, ok := ctx.(*timed); ok {
 		t.cancel()
 	}
 	if err != nil && isReadOnly(err) {
-		d.pools.reset()
+		d.fate.Reset()
 	}
 }
 
 // TraceQueryStart gives a statement its deadline.
-func (d *deadlines) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (d *deadlines) TraceQueryStart(
+	ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData,
+) context.Context {
 	return d.begin(ctx)
 }
 
@@ -89,11 +93,13 @@ func (d *deadlines) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 }
 
 // TraceBatchStart gives a batch its deadline.
-func (d *deadlines) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (d *deadlines) TraceBatchStart(
+	ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData,
+) context.Context {
 	return d.begin(ctx)
 }
 
-// TraceBatchQuery is told of each statement of a batch.
+// TraceBatchQuery does nothing: the batch has the deadline, not its statements.
 func (d *deadlines) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 // TraceBatchEnd ends a batch.
@@ -102,21 +108,27 @@ func (d *deadlines) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 }
 
 // TraceConnectStart gives the opening of a connection its deadline.
-func (d *deadlines) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
+func (d *deadlines) TraceConnectStart(
+	ctx context.Context, _ pgx.TraceConnectStartData,
+) context.Context {
 	return within(context.WithValue(ctx, connectingKey{}, true), connectAll)
 }
 
-// TraceConnectEnd ends it.
+// TraceConnectEnd ends the opening of a connection.
 func (d *deadlines) TraceConnectEnd(ctx context.Context, _ pgx.TraceConnectEndData) {
 	d.end(ctx, nil)
 }
 
 // TraceAcquireStart gives the wait for a connection its deadline.
-func (d *deadlines) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+func (d *deadlines) TraceAcquireStart(
+	ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData,
+) context.Context {
 	return within(ctx, acquireTime)
 }
 
-// TraceAcquireEnd ends it.
-func (d *deadlines) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
+// TraceAcquireEnd ends the wait for a connection.
+func (d *deadlines) TraceAcquireEnd(
+	ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData,
+) {
 	d.end(ctx, nil)
 }
