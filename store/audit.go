@@ -3,13 +3,11 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -22,11 +20,6 @@ func auditOf(tenant string) string {
 		return schema.Base + ".audit"
 	}
 	return quote(schemaOf(tenant)) + ".audit"
-}
-
-// execer is a pool, a connection or a transaction.
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 const auditColumns = `id, at, origin, tenant, subject, token_id, issuer, scopes, action, object_type, object, address, proxy,
@@ -117,78 +110,6 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 		return nil
 	}
 	return wrap(err, "RecordByHand(%s)", e.Action)
-}
-
-// AuditFilter says which entries to list; what is empty doesn't count.
-type AuditFilter struct {
-	Tenant       string    // "": what belongs to no tenant
-	Since, Until time.Time // at or after the one, before the other
-	Action       string
-	Subject      string
-	Outcome      asyncflow.AuditOutcome
-	Before       AuditPlace // the end of the page before
-	Limit        int
-}
-
-// AuditPlace is where an entry stands in the order of lists.
-type AuditPlace struct {
-	At time.Time
-	ID string // a UUID
-}
-
-// Audit lists entries, newest first.
-func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
-	where, args := f.conditions()
-	rows, err := s.of(f.Tenant).Query(ctx, `SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
-		coalesce(issuer, ''), coalesce(scopes, ''), action, coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
-		coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome, coalesce(status, 0), coalesce(code, ''),
-		detail, claimed, calls, last_at
-		FROM `+auditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`, append([]any{f.Limit}, args...)...)
-	if err != nil {
-		return nil, wrap(err, "Audit(%q)", f.Tenant)
-	}
-	all, err := pgx.CollectRows(rows, scanAudit)
-	return all, wrap(err, "Audit(%q)", f.Tenant)
-}
-
-// conditions returns the WHERE of a filter, with parameters from $2 on.
-func (f AuditFilter) conditions() (where string, args []any) {
-	var all []string
-	add := func(wanted bool, condition string, values ...any) {
-		if !wanted {
-			return
-		}
-		for _, v := range values {
-			args = append(args, v)
-			condition = strings.Replace(condition, "?", "$"+strconv.Itoa(len(args)+1), 1)
-		}
-		all = append(all, condition)
-	}
-	add(!f.Since.IsZero(), "at >= ?", f.Since)
-	add(!f.Until.IsZero(), "at < ?", f.Until)
-	add(f.Before.ID != "", "(at, id) < (?, ?::uuid)", f.Before.At, f.Before.ID)
-	add(f.Action != "", "action = ?", f.Action)
-	add(f.Subject != "", "subject = ?", f.Subject)
-	add(f.Outcome != "", "outcome = ?", string(f.Outcome))
-	if len(all) == 0 {
-		return "", nil
-	}
-	return " WHERE " + strings.Join(all, " AND "), args
-}
-
-func scanAudit(row pgx.CollectableRow) (e asyncflow.AuditEntry, err error) {
-	var detail, claimed []byte
-	var last *time.Time
-	err = row.Scan(&e.ID, &e.At, &e.Origin, &e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action, &e.ObjectType, &e.Object,
-		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Outcome, &e.Status, &e.Code, &detail, &claimed, &e.Calls, &last)
-	e.LastAt = orZero(last)
-	if err == nil && detail != nil {
-		err = json.Unmarshal(detail, &e.Detail)
-	}
-	if err == nil && claimed != nil {
-		err = json.Unmarshal(claimed, &e.Claimed)
-	}
-	return e, err
 }
 
 // forgetAuditSQL deletes a batch. The rules of the table keep the last day, whatever the

@@ -4,98 +4,9 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/asyncflow/asyncflow"
 )
-
-// Type is a task type as this node knows it: an immutable snapshot.
-type Type struct {
-	Tenant string
-	StoredType
-	First, Begin, End int // positions of the oldest, the oldest live, and the open roll
-
-	endpoints map[string][]asyncflow.Endpoint // by stage
-	tables    *tables
-	suspended bool // its tenant is
-}
-
-// Suspended tells whether nothing is to be leased as the tenant is suspended or deleted.
-func (t *Type) Suspended() bool { return t.suspended }
-
-// Paused tells whether nothing is to be leased: the type is paused, or its tenant is
-// suspended.
-func (t *Type) Paused() bool { return t.suspended || t.PauseState.Paused() }
-
-// Room is that of PauseState; none, while the tenant is suspended.
-func (t *Type) Room(full int, now time.Time) int {
-	if t.suspended {
-		return 0
-	}
-	return t.PauseState.Room(full, now)
-}
-
-// Endpoints returns the endpoints of a stage, also those that get no deliveries.
-func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
-
-// Serves tells whether a stage has an endpoint that gets deliveries.
-func (t *Type) Serves(stage string) bool { return asyncflow.Serves(t.endpoints[stage]) }
-
-// AllEndpoints returns the endpoints of all stages.
-func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
-	for _, endpoints := range t.endpoints {
-		all = append(all, endpoints...)
-	}
-	return all
-}
-
-// ServesSeveral tells whether more than one of the type's endpoints gets deliveries.
-func (t *Type) ServesSeveral() bool {
-	n := 0
-	for _, endpoints := range t.endpoints {
-		for i := range endpoints {
-			if endpoints[i].Serves() {
-				n++
-			}
-		}
-	}
-	return n > 1
-}
-
-// OtherEndpoint tells whether the type has another endpoint than one that gets deliveries.
-func (t *Type) OtherEndpoint(id string) bool {
-	for _, endpoints := range t.endpoints {
-		for _, e := range endpoints {
-			if e.ID != id && e.Serves() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// gathering returns how long a task of a stage may wait on its node for others to go with
-// it.
-func (t *Type) gathering(stage string) (longest time.Duration) {
-	for i := range t.endpoints[stage] {
-		longest = max(longest, t.endpoints[stage][i].Batch.MaxWait.Std())
-	}
-	return longest
-}
-
-// EndpointURL returns the URL of an endpoint by its id, "" when there is none.
-func (t *Type) EndpointURL(id string) string {
-	for _, endpoints := range t.endpoints {
-		for _, e := range endpoints {
-			if e.ID == id {
-				return e.URL
-			}
-		}
-	}
-	return ""
-}
 
 // Catalog holds what every node knows of all tenants' configuration. It is
 // about a second old at most; a change made through this node is in it when the
@@ -251,9 +162,3 @@ func (c *Catalog) Stale() int {
 	defer c.mu.RUnlock()
 	return len(c.failed)
 }
-
-// TypeKey names a task type among all tenants.
-type TypeKey struct{ Tenant, Type string }
-
-// Key returns the type's key.
-func (t *Type) Key() TypeKey { return TypeKey{t.Tenant, t.Name} }

@@ -37,11 +37,6 @@ func (s *Store) LookVacuum(ctx context.Context, t *Type) (int, error) {
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, tables)
 }
 
-func countRows(ctx context.Context, db querier, sql string, args ...any) (n int, err error) {
-	err = db.QueryRow(ctx, sql, args...).Scan(&n)
-	return n, wrap(err, "countRows")
-}
-
 // LookKeys counts a tenant's idempotency keys whose windows are over, by type.
 func (s *Store) LookKeys(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.idempotency_keys WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Overview tells governance what a task type needs: the zero time where there is
@@ -67,30 +65,5 @@ func (s *Store) overviews(ctx context.Context, tenant string, types map[string]*
 	})
 }
 
-func orZero(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
-}
-
 // GovernBatch is the most rows that one transaction of governance moves.
 const GovernBatch = 1000
-
-// exclusively runs do in a transaction of a tenant that holds the lock of a job, so that no
-// two nodes do the same at once; a node that is stopped holds it for 5 s at most.
-// When another node holds it, do is not called. now is the database's time.
-func (s *Store) exclusively(ctx context.Context, tenant, job string, do func(tx pgx.Tx, now time.Time) error) error {
-	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
-		var ours bool
-		var now time.Time
-		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`, JobLock(job)).Scan(&ours, &now)
-		if err != nil || !ours {
-			return err
-		}
-		return do(tx, now)
-	})
-}
-
-// JobLock returns the key of the advisory lock of a job.
-func JobLock(job string) int64 { return postgres.LockKey(job) }

@@ -10,6 +10,18 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// Filter says which tasks of a type to list.
+type Filter struct {
+	Type   string
+	Status asyncflow.Status // "": any
+	Stage  string           // in which it stands, or ended; "": any
+	Error  string           // a part of its last error, whatever its capitals; "": any
+	Since  time.Time        // submitted at or after; zero: any time
+	Until  time.Time        // submitted before; zero: any time
+	Before int64            // only tasks of lesser numbers: the page after; 0: the first page
+	Limit  int
+}
+
 // criteria are what tasks of a type are chosen by.
 type criteria struct {
 	statuses    []string // nil: any

@@ -237,3 +237,72 @@ func TestSinceEndsASearch(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, page)
 }
+
+func TestList(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	for i := range 10 {
+		task := newTask(fmt.Sprint(i))
+		if i == 9 {
+			task.Delay = asyncflow.Duration(time.Hour)
+		}
+		b.submit(task)
+	}
+	for i, l := range b.lease(pipe, 5) {
+		switch i {
+		case 0:
+			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "bad"})
+		case 1, 2:
+			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+		}
+	}
+	for _, l := range b.lease(pipe, 6) { // 5..8 are in stage first, two in stage second
+		if l.Stage == "second" {
+			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+		} else {
+			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
+		}
+	}
+	counts := map[asyncflow.Status]int{"": 10, asyncflow.StatusFailed: 1, asyncflow.StatusSucceeded: 2, asyncflow.StatusRunning: 2, asyncflow.StatusPending: 4, asyncflow.StatusWaiting: 1}
+	for status, want := range counts {
+		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: status, Limit: 100})
+		require.NoError(t, err, status)
+		assert.Len(t, list, want, "status %q", status)
+		for _, task := range list {
+			one, err := b.Task(t.Context(), tenant, task.ID)
+			require.NoError(t, err)
+			assert.Equal(t, one.Status, task.Status)
+		}
+	}
+	var pages []string
+	f := store.Filter{Type: "pipe", Limit: 4}
+	for {
+		page, err := b.Tasks(t.Context(), tenant, f)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, task := range page {
+			pages = append(pages, task.ID.String())
+		}
+		f.Before = page[len(page)-1].ID.Number
+	}
+	assert.Len(t, pages, 10)
+	assert.IsDecreasing(t, numbers(t, pages), "newest first, each once")
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Since: b.Clock.Now().Add(time.Minute), Limit: 10})
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	list, err = b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Until: b.Clock.Now().Add(time.Minute), Limit: 100})
+	require.NoError(t, err)
+	assert.Len(t, list, 10)
+}
+
+func numbers(t *testing.T, ids []string) []int64 {
+	out := make([]int64, len(ids))
+	for i, s := range ids {
+		id, err := asyncflow.ParseTaskID(s)
+		require.NoError(t, err)
+		out[i] = id.Number
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// change runs do in a transaction that also marks the tenant's configuration as
+// changed and writes the act of the context, reads the configuration again here, and
+// tells the other nodes.
+func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return s.changeBy(ctx, tenant, tenant, do)
+}
+
+// changeBase is change for what stands in the schema asyncflow.
+func (s *Store) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return s.changeBy(ctx, "", tenant, do)
+}
+
+// nextVersion is the next version of a tenant's configuration. As it is a time, a database that
+// has gone back never comes to a version again that a node knows already, but with another content.
+const nextVersion = `greatest(version + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
+
+// changeBy is change in a transaction of a tenant's, or of nobody's.
+func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
+	err := s.actingThen(ctx, whose, do, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
+			return err
+		}
+		if !s.cfg.Notify {
+			return nil
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_notify($1, $2)`, configChannel, tenant)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil { // the change is made, and is seen a second later
+		s.log.Warn("can't refresh the catalog", "error", err)
+	}
+	return nil
+}
