@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,7 +83,7 @@ func (s *Store) ObserveAlerts(ctx context.Context, tenant string, readings []asy
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})
-	if err == pgx.ErrNoRows { // the alerts were deleted meanwhile
+	if errors.Is(err, pgx.ErrNoRows) { // the alerts were deleted meanwhile
 		return nil
 	}
 	return wrap(err, "ObserveAlerts(%q)", tenant)

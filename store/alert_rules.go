@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -67,7 +69,7 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 		}
 		return s.checkDuplicate(ctx, tx, tenant, a.Endpoint)
 	})
-	if state := sqlState(err); state == "42P07" || state == "23505" { // another has just done the same
+	if state := sqlState(err); state == pgerrcode.DuplicateTable || state == pgerrcode.UniqueViolation { // another has just done the same
 		return s.PutAlerts(ctx, tenant, a)
 	}
 	if err != nil {
@@ -96,7 +98,7 @@ func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	row := s.of(tenant).QueryRow(ctx, `SELECT `+endpointColumns(tenant)+`, a.rules, a.updated_at
 		FROM `+endpointsAndHealth(tenant)+`JOIN `+alertsOf(tenant)+` a ON a.endpoint = e.id`)
 	var err error
-	if a.Endpoint, err = scanEndpointAnd(row, &rules, &a.UpdatedAt); err == pgx.ErrNoRows {
+	if a.Endpoint, err = scanEndpointAnd(row, &rules, &a.UpdatedAt); errors.Is(err, pgx.ErrNoRows) {
 		return a, noAlerts()
 	}
 	if err == nil {
@@ -133,7 +135,7 @@ func (s *Store) TakeAlertTurn(ctx context.Context, tenant string) (rules asyncfl
 	var raw []byte
 	err = s.of(tenant).QueryRow(ctx, `UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
 		now, now.Add(-alertTurn)).Scan(&raw)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return rules, false, nil
 	}
 	if err == nil {

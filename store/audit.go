@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -59,7 +60,7 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 		a.At = s.Clock.Now()
 	}
 	err := insertAudit(ctx, s.of(a.Schema), a.Schema, a.AuditEntry)
-	if sqlState(err) == "23505" { // the change was made after all, though its answer was lost
+	if sqlState(err) == pgerrcode.UniqueViolation { // the change was made after all, though its answer was lost
 		err = nil
 	}
 	a.written = err == nil
@@ -106,7 +107,7 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 		return wrap(err, "RecordByHand(%s)", e.Action)
 	}
 	err = insertAudit(ctx, conn, "", e)
-	if state := sqlState(err); state == "42P01" || state == "3F000" {
+	if state := sqlState(err); state == pgerrcode.UndefinedTable || state == pgerrcode.InvalidSchemaName {
 		return nil
 	}
 	return wrap(err, "RecordByHand(%s)", e.Action)

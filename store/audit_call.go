@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/google/uuid"
@@ -102,7 +103,7 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 		}
 		return s.endAct(ctx, tx, a, then)
 	})
-	if err == errSame { // an earlier try has changed it, maybe, whose answer was lost
+	if errors.Is(err, errSame) { // an earlier try has changed it, maybe, whose answer was lost
 		err = postgres.FirstError(confirm(ctx, s.of(tenant)), errSame)
 	}
 	if a == nil {

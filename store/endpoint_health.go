@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +24,7 @@ func (s *Store) SetHealth(ctx context.Context, tenant, endpoint string, from, to
 		}
 		var since time.Time
 		err = tx.QueryRow(ctx, `SELECT since FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, endpoint).Scan(&since)
-		if err != nil && err != pgx.ErrNoRows || !since.Equal(from.Since) {
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) || !since.Equal(from.Since) {
 			return postgres.FirstError(err, errSame)
 		}
 		set = true
@@ -32,7 +33,7 @@ func (s *Store) SetHealth(ctx context.Context, tenant, endpoint string, from, to
 			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), orNull(to.Until), to.Pause, to.Reason)
 		return err
 	})
-	if err == pgx.ErrNoRows || err == errSame { // it was deleted, or another node was first
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errSame) { // it was deleted, or another node was first
 		return false, nil
 	}
 	return set && err == nil, wrap(err, "SetHealth(%q, %q)", tenant, endpoint)
@@ -57,7 +58,7 @@ func (s *Store) EnableEndpoint(ctx context.Context, tenant, id string) (e asyncf
 		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, id)
 		return err
 	})
-	if err == errSame {
+	if errors.Is(err, errSame) {
 		err = nil
 	}
 	return e, was, wrap(err, "EnableEndpoint(%q, %q)", tenant, id)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -85,7 +86,7 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) n (id, attempts, failures) JOIN `+schema+`.endpoints e USING (id) ORDER BY 1
 			ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts, failures = m.failures + excluded.failures`,
 			ids, attempts, failures, s.Clock.Now())
-		if state := sqlState(err); state == "23503" || state == "3F000" || state == "42P01" { // the endpoint, or its tenant, was deleted
+		if state := sqlState(err); state == pgerrcode.ForeignKeyViolation || state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable { // the endpoint, or its tenant, was deleted
 			continue
 		}
 		errs = append(errs, wrap(err, "write the minutes of tenant %q", tenant))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -110,7 +111,7 @@ func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endp
 		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)
 	}
 	e, err := pgx.CollectExactlyOneRow(rows, scanEndpoint)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return e, unknownEndpoint(id)
 	}
 	return e, wrap(err, "Endpoint(%q, %q)", tenant, id)

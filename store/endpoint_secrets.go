@@ -54,7 +54,7 @@ func (s *Store) Reseal(ctx context.Context, tenant, after string, sealedBy []byt
 		}
 		return nil
 	})
-	if err == errSame {
+	if errors.Is(err, errSame) {
 		return "", 0, nil
 	}
 	if err != nil {

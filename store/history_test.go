@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
@@ -151,7 +152,7 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 	_, err = b.bySQL(app, `'pipe', '1'`)
 	var refused *pgconn.PgError
 	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, "40001", refused.Code)
+	assert.Equal(t, pgerrcode.SerializationFailure, refused.Code)
 	assert.Contains(t, refused.Message, "has failed over")
 
 	var wg sync.WaitGroup

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -100,7 +101,7 @@ func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation
 		}
 		return err
 	})
-	if err != nil && err != errSame {
+	if err != nil && !errors.Is(err, errSame) {
 		return Operation{}, wrap(err, "StopOperation(%q, %q)", tenant, id)
 	}
 	return s.Operation(ctx, tenant, id)

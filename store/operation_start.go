@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -25,7 +26,7 @@ func (s *Store) StartOperation(ctx context.Context, tenant string, n NewOperatio
 	if err == nil {
 		err = s.insertOperation(ctx, tenant, o)
 	}
-	if sqlState(err) == "23503" {
+	if sqlState(err) == pgerrcode.ForeignKeyViolation {
 		err = unknownType(n.Filter.Type)
 	}
 	if err != nil {
@@ -101,7 +102,7 @@ func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, e
 
 func (s *Store) currentPositions(ctx context.Context, t *Type) (positions, error) {
 	at, err := readPositions(ctx, s.of(t.Tenant), t.Tenant, t.Name)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = unknownType(t.Name)
 	}
 	return at, err

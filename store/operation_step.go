@@ -70,7 +70,7 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 		return st.write(ctx, tx)
 	})
 	switch {
-	case err == pgx.ErrNoRows:
+	case errors.Is(err, pgx.ErrNoRows):
 		return Step{}, nil
 	case err != nil && (strings.HasPrefix(sqlState(err), "22") || asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
 		return Step{}, s.failOperation(ctx, due, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
@@ -212,18 +213,18 @@ func TestSecondFence(t *testing.T) {
 	before := dump()
 	b.swapRoles()
 	n := newCalls(b, "other", other, l).each(func(name string, err error) {
-		assert.Equal(t, "42501", sqlState(err), "%s: %v", name, err)
+		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %v", name, err)
 	})
 	assert.Greater(t, n, 60, "methods were called")
 	keyed := newTask(`1`)
 	keyed.Options.Key = "k"
-	assert.Equal(t, "42501", sqlState(b.Submit(t.Context(), "other", []asyncflow.NewTask{keyed})[0].Err))
+	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(b.Submit(t.Context(), "other", []asyncflow.NewTask{keyed})[0].Err))
 	assert.Error(t, b.swappedOpen(), "a node doesn't start like that")
 	assert.Equal(t, before, dump(), "nothing was changed")
 
 	b.swapRoles()
 	newCalls(b, "other", other, l).each(func(name string, err error) {
-		assert.NotEqual(t, "42501", sqlState(err), "%s: with its own role: %v", name, err)
+		assert.NotEqual(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: with its own role: %v", name, err)
 	})
 }
 
@@ -250,7 +251,7 @@ func TestRolesMayLittle(t *testing.T) {
 	refused := func(role, sql string) {
 		t.Helper()
 		_, err := b.as(role, sql)
-		assert.Equal(t, "42501", sqlState(err), "%s: %s: %v", role, sql, err)
+		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %s: %v", role, sql, err)
 	}
 	for _, sql := range []string{
 		`SELECT FROM tenant_other.task_types`, `SELECT FROM tenant_other.task_pipe_1`, `DELETE FROM tenant_other.ready_pipe_1`, `SELECT expires_at FROM tenant_other.idempotency_keys`,
@@ -303,7 +304,7 @@ func TestForgottenRole(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	_, err := b.Base().Exec(t.Context(), `SELECT context FROM tenant_acme.task_pipe_1`)
-	assert.Equal(t, "42501", sqlState(err))
+	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err))
 	var role string
 	require.NoError(t, b.Base().QueryRow(t.Context(), `SELECT current_user::text`).Scan(&role))
 	assert.Equal(t, b.BaseRole(), role)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -27,9 +28,9 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 		require.NoError(t, err)
 	}
 	troubles := map[string]string{ // SQLSTATEs by what is run in the middle
-		`SELECT 1 / 0`: "22012",
-		`SELECT pg_terminate_backend(pg_backend_pid())`: "57P01",
-		`SELECT FROM nowhere`:                           "42P01",
+		`SELECT 1 / 0`: pgerrcode.DivisionByZero,
+		`SELECT pg_terminate_backend(pg_backend_pid())`: pgerrcode.AdminShutdown,
+		`SELECT FROM nowhere`:                           pgerrcode.UndefinedTable,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -73,7 +74,7 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 func TestRoleOutsideOfATransaction(t *testing.T) {
 	b := setup(t)
 	require.NoError(t, b.Outside(t.Context(), tenant, `CREATE TABLE tenant_acme.made AS SELECT current_user::text AS by`))
-	require.Equal(t, "42501", sqlState(b.Outside(t.Context(), "other", `DROP TABLE tenant_acme.made`)))
+	require.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(b.Outside(t.Context(), "other", `DROP TABLE tenant_acme.made`)))
 	role, err := b.RoleOf(t.Context(), tenant)
 	require.NoError(t, err)
 	var by string

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,7 +92,7 @@ func (s *Store) changeRolls(ctx context.Context, t *Type, do func(tx pgx.Tx, at 
 		}
 		return do(tx, at, s.Clock.Now())
 	})
-	if err == errSame {
+	if errors.Is(err, errSame) {
 		return nil
 	}
 	return err

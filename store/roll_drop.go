@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string)
 	var held int
 	err := tx.QueryRow(ctx, `SELECT position FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2 FOR `+how,
 		t.Name, position).Scan(&held)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d of %s is not kept any more", position, t.Name)
 	}
 	return err

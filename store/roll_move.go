@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -16,7 +17,7 @@ var errElsewhere = errors.New("the task is in none of the ready tables")
 // one more: the type's rolls have moved on, and this node did not know yet.
 func rolledOn(err error) bool {
 	var pg *pgconn.PgError
-	return err == errElsewhere || errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "23503" && pg.ConstraintName == sealed)
+	return errors.Is(err, errElsewhere) || errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == sealed)
 }
 
 // followTries is how often something is tried again with newer rolls.
@@ -50,7 +51,7 @@ func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) er
 func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 	var end int
 	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(&end); err != pgx.ErrNoRows { // else it is looked for again, and missed
+		if err := row.Scan(&end); !errors.Is(err, pgx.ErrNoRows) { // else it is looked for again, and missed
 			return err
 		}
 		return nil
@@ -67,7 +68,7 @@ func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 // for a token row by themselves must not miss the newest ready table.
 func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
 	at, err := readPositions(ctx, tx, t.Tenant, t.Name)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return t, unknownType(t.Name)
 	}
 	return t.withPositions(at), err

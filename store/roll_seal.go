@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -35,7 +36,7 @@ const sealed = "sealed"
 // unlessBusy returns what a step has come to: a lock that it could not have in time is no
 // error, it is tried again later.
 func unlessBusy(done bool, err error, op string, args ...any) (bool, error) {
-	if sqlState(err) == "55P03" {
+	if sqlState(err) == pgerrcode.LockNotAvailable {
 		return false, nil
 	}
 	return done && err == nil, wrap(err, op, args...)

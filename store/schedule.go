@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -137,7 +138,7 @@ func readSchedule(ctx context.Context, q querier, tenant, name, lock string) (St
 		return StoredSchedule{}, wrap(err, "readSchedule(%q, %q)", tenant, name)
 	}
 	stored, err := pgx.CollectExactlyOneRow(rows, scanSchedule)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = unknownSchedule(name)
 	}
 	return stored, wrap(err, "readSchedule(%q, %q)", tenant, name)

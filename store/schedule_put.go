@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -42,10 +44,10 @@ func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncfl
 		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
-	if sqlState(err) == "23505" { // another has just created it: change that one
+	if sqlState(err) == pgerrcode.UniqueViolation { // another has just created it: change that one
 		return s.putSchedule(ctx, tenant, schedule, dry)
 	}
-	if err == errDry {
+	if errors.Is(err, errDry) {
 		err = nil
 	}
 	return stored, created, wrap(err, "PutSchedule(%q, %q)", tenant, schedule.Name)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
@@ -300,7 +301,7 @@ func TestConfirmOnAStandby(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), store.ConfirmSQL)
-	require.Equal(t, "25006", sqlState(err), "%v", err)
+	require.Equal(t, pgerrcode.ReadOnlySQLTransaction, sqlState(err), "%v", err)
 	_, err = r.admin.Exec(t.Context(), store.ConfirmSQL)
 	require.NoError(t, err)
 }

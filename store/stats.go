@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -52,7 +54,7 @@ type Rates struct {
 // on that would cost each task more than this costs each scrape.
 func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	all, err := s.stats(ctx, tenant, taskType)
-	if sqlState(err) == "42P01" { // a type was deleted, or a roll dropped, a moment ago
+	if sqlState(err) == pgerrcode.UndefinedTable { // a type was deleted, or a roll dropped, a moment ago
 		if err = s.Catalog.RefreshTenant(ctx, tenant); err == nil {
 			all, err = s.stats(ctx, tenant, taskType)
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -34,9 +35,9 @@ func (s *Store) permitSubmit(ctx context.Context, tenant, role, verb, prepositio
 		return nil
 	})
 	switch sqlState(err) {
-	case "42704":
+	case pgerrcode.UndefinedObject:
 		return asyncflow.InvalidField("role", "is %s, which is no role of this Postgres: make it with CREATE ROLE", quote(role))
-	case "3F000": // without roles of tenants
+	case pgerrcode.InvalidSchemaName: // without roles of tenants
 		return unknownTenant(tenant)
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +38,7 @@ func TestSQLKeys(t *testing.T) {
 	assert.Equal(t, r[2].ID, id)
 	_, err = b.bySQL(app, `'pipe', '[2]', key => 'node'`)
 	require.ErrorContains(t, err, "key stands for task "+id.String()+", which has another context")
-	assert.Equal(t, "23505", sqlState(err))
+	assert.Equal(t, pgerrcode.UniqueViolation, sqlState(err))
 	id, err = b.bySQL(app, `'pipe', '{"a": 1}', key => 'sql'`)
 	require.NoError(t, err)
 	assert.Equal(t, bySQL, id)
@@ -137,7 +138,7 @@ func TestSQLKeyBehindASnapshot(t *testing.T) {
 	require.NoError(t, err)
 	b.Submit(t.Context(), tenant, []asyncflow.NewTask{withKey("k", `1`)})
 	_, err = b.bySQL(app, `'pipe', '1', key => 'k'`)
-	assert.Equal(t, "40001", sqlState(err))
+	assert.Equal(t, pgerrcode.SerializationFailure, sqlState(err))
 	_, err = app.Exec(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	_, err = b.bySQL(app, `'pipe', '1', key => 'k', key_window => '30 min'`)

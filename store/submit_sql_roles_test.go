@@ -3,6 +3,7 @@ package store_test
 import (
 	"testing"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -46,12 +47,12 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 		`GRANT EXECUTE ON FUNCTION tenant_acme.submit_depth TO CURRENT_USER`,
 		`ALTER FUNCTION tenant_acme.submit_task SECURITY INVOKER`) {
 		_, err := app.Exec(t.Context(), sql)
-		assert.Equal(t, "42501", sqlState(err), "%s: %v", sql, err)
+		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %v", sql, err)
 	}
 	_, err = b.db.Exec(t.Context(), `REVOKE EXECUTE ON FUNCTION tenant_acme.submit_task FROM `+appRole(t, b))
 	require.NoError(t, err)
 	_, err = b.bySQL(app, `'pipe', '1'`)
-	assert.Equal(t, "42501", sqlState(err), "nobody has it who wasn't given it")
+	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "nobody has it who wasn't given it")
 }
 
 // What a caller has in its own schemas and settings changes nothing.
@@ -79,7 +80,7 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusPending, b.task(id).Status)
 	_, err = b.bySQL(app, `'pipe', '1', priority => -1`)
-	assert.Equal(t, "22023", sqlState(err))
+	assert.Equal(t, pgerrcode.InvalidParameterValue, sqlState(err))
 }
 
 // A tenant of before gets the function by the migration, and loses it with the way back;
@@ -92,7 +93,7 @@ func TestMigrateToSQLSubmit(t *testing.T) {
 	before := b.submit(newTask(`"before"`))[0].ID
 	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, 10))
 	_, err = b.bySQL(b.db, `'pipe', '1'`)
-	require.Equal(t, "42883", sqlState(err), "%v", err)
+	require.Equal(t, pgerrcode.UndefinedFunction, sqlState(err), "%v", err)
 	_, err = store.Migrate(t.Context(), b.url)
 	require.NoError(t, err)
 	id, err := b.bySQL(b.app(), `'pipe', '1'`)
@@ -134,14 +135,14 @@ func TestGrantSubmit(t *testing.T) {
 	}
 	var role string
 	require.NoError(t, app.QueryRow(t.Context(), `SELECT current_user::text`).Scan(&role))
-	require.Equal(t, "42501", submit())
+	require.Equal(t, pgerrcode.InsufficientPrivilege, submit())
 	for range 2 {
 		require.NoError(t, b.GrantSubmit(t.Context(), tenant, role))
 		require.Empty(t, submit())
 	}
 	for range 2 {
 		require.NoError(t, b.RevokeSubmit(t.Context(), tenant, role))
-		require.Equal(t, "42501", submit())
+		require.Equal(t, pgerrcode.InsufficientPrivilege, submit())
 	}
 	for role, says := range map[string]string{"public": "every role", "no-body": `role is "no-body", which is no role`, "": "is required"} {
 		err = b.GrantSubmit(t.Context(), tenant, role)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -109,11 +110,11 @@ func TestSQLSubmitToADeletedType(t *testing.T) {
 	begin(t, app, "REPEATABLE READ")
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 	_, err := b.bySQL(app, `'pipe', '1'`)
-	assert.Equal(t, "40001", sqlState(err), "%v", err)
+	assert.Equal(t, pgerrcode.SerializationFailure, sqlState(err), "%v", err)
 	_, err = app.Exec(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	_, err = b.bySQL(app, `'pipe', '1'`)
-	assert.Equal(t, "42704", sqlState(err), "%v", err)
+	assert.Equal(t, pgerrcode.UndefinedObject, sqlState(err), "%v", err)
 	assert.ErrorContains(t, err, "there is no task type pipe")
 	b.put(twoStages())
 	id, err := b.bySQL(app, `'pipe', '1'`)

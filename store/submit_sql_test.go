@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,7 @@ func (b *bundle) app() *pgx.Conn {
 	}
 	b.t.Cleanup(func() {
 		_, err := b.db.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role)
-		if sqlState(err) != "42704" { // dropped with another connection
+		if sqlState(err) != pgerrcode.UndefinedObject { // dropped with another connection
 			assert.NoError(b.t, err)
 		}
 	})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,7 +36,7 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 				return err
 			})
 		})
-		if err != nil && err != errSame {
+		if err != nil && !errors.Is(err, errSame) {
 			return Task{}, wrap(err, "Cancel(%q, %s)", tenant, id)
 		}
 		task, err := s.Task(ctx, tenant, id)
@@ -191,7 +192,7 @@ func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (
 	}
 	err = take(0, `DELETE FROM {wait} WHERE id = $1
 		RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), reason`, id.Number)
-	if err != pgx.ErrNoRows {
+	if !errors.Is(err, pgx.ErrNoRows) {
 		return c, err
 	}
 	var order time.Time // ready has no index by id; the last journal row or the task tells its place
@@ -205,7 +206,7 @@ func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (
 	for p := t.Begin; p <= t.End; p++ {
 		err = take(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2
 			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order, id.Number)
-		if err != pgx.ErrNoRows {
+		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
 	}

@@ -67,9 +67,9 @@ func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p a
 		return writeChange(ctx, tx, t, c, p, placed.at, now, ts)
 	})
 	switch {
-	case err == pgx.ErrNoRows: // it has just moved on, or is final
+	case errors.Is(err, pgx.ErrNoRows): // it has just moved on, or is final
 		return false, nil
-	case err == errSame:
+	case errors.Is(err, errSame):
 		return true, nil
 	}
 	if err == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, p
 		})
 		return s.of(t.Tenant).Send(ctx, b)
 	})
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return task, nil, false, unknownTask(id)
 	}
 	if err == nil {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,7 +91,7 @@ func readTenant(ctx context.Context, q querier, slug, lock string) (StoredTenant
 		return StoredTenant{}, err
 	}
 	t, err := pgx.CollectExactlyOneRow(rows, scanTenant)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = unknownTenant(slug)
 	}
 	return t, err

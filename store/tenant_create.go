@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -51,7 +53,7 @@ func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, n
 	if err := f.GrantBase(ctx); err != nil {
 		return t, false, err
 	}
-	if _, err := f.Conn().Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil && sqlState(err) != "23505" {
+	if _, err := f.Conn().Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil && sqlState(err) != pgerrcode.UniqueViolation {
 		return t, false, wrap(err, "CreateTenant(%q)", slug)
 	}
 	if _, err := f.Migrate(ctx, url, slug); err != nil {
@@ -84,7 +86,7 @@ func createPlain(ctx context.Context, url, slug string, own asyncflow.Quotas) (t
 func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
 	t, err := readTenant(ctx, conn, slug, "")
 	switch state := sqlState(err); {
-	case state == "42P01" || state == "42703":
+	case state == pgerrcode.UndefinedTable || state == pgerrcode.UndefinedColumn:
 		return schema.ErrMissing()
 	case err == nil && !t.DeletedAt.IsZero():
 		return stillThere(t)
@@ -131,7 +133,7 @@ func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncfl
 		RETURNING (SELECT end_pos FROM asyncflow.retired_tenants WHERE slug = $1)`,
 		slug, schema.LatestTenant(), string(quotas), role).Scan(&endPos)
 	switch {
-	case err == pgx.ErrNoRows:
+	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
 	case err == nil:
 		err = numberTenant(ctx, tx, slug)

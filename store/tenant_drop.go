@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, er
 		now := s.Clock.Now()
 		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
 			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL) RETURNING dropping_at`, slug, now).Scan(&since)
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		return err
@@ -88,7 +89,7 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 			return err
 		}
 		err := tx.QueryRow(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`, slug).Scan()
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
@@ -108,7 +109,7 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`) // a foreign key of one that stays for now
 		return err
 	})
-	if sqlState(err) == "55P03" {
+	if sqlState(err) == pgerrcode.LockNotAvailable {
 		s.log.Debug("a table of a tenant that is being dropped is in use; later", "tenant", slug)
 		return Dropped{}, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -42,10 +43,10 @@ func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.Task
 		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
-	if sqlState(err) == "42P07" || sqlState(err) == "23505" { // another has just created it: change that one
+	if sqlState(err) == pgerrcode.DuplicateTable || sqlState(err) == pgerrcode.UniqueViolation { // another has just created it: change that one
 		return s.putTaskType(ctx, tenant, t, dry)
 	}
-	if err == errDry {
+	if errors.Is(err, errDry) {
 		err = nil
 	}
 	return stored, created, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)

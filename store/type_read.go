@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,7 +58,7 @@ func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (St
 		return StoredType{}, wrap(err, "readTaskType(%q, %q)", tenant, name)
 	}
 	t, err := pgx.CollectExactlyOneRow(rows, scanTaskType)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return StoredType{}, unknownType(name)
 	}
 	return t, wrap(err, "readTaskType(%q, %q)", tenant, name)

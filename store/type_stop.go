@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -47,7 +48,7 @@ func (t *tables) liveStage(ctx context.Context, tx pgx.Tx, at positions, stages 
 		selects = append(selects, `(SELECT stage FROM `+table+` WHERE $1::text[] IS NULL OR stage = ANY ($1) LIMIT 1)`)
 	}
 	err = tx.QueryRow(ctx, strings.Join(selects, " UNION ALL ")+" LIMIT 1", stages).Scan(&stage)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}
 	return stage, err
