@@ -25,7 +25,8 @@ func episodesOf(tenant string) string { return quote(schemaOf(tenant)) + ".alert
 // alertType is the task type of alerts, as it is made. Its owner may change it.
 func alertType() asyncflow.TaskType {
 	return asyncflow.TaskType{Name: asyncflow.AlertType,
-		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage, Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
+		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage,
+			Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
 }
 
 // PutAlerts makes or changes a tenant's alerts: their endpoint, of which ID, URL, Secrets
@@ -46,17 +47,24 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 			sql  string
 			args []any
 		}{
-			{`DELETE FROM ` + healthOf(tenant) + ` h USING ` + schema + `.endpoints e WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
+			{`DELETE FROM ` + healthOf(tenant) + ` h USING ` + schema + `.endpoints e
+				WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
 				[]any{a.Endpoint.ID, a.Endpoint.URL}},
-			{`DELETE FROM ` + schema + `.endpoints WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts) AND id <> $1::uuid`, []any{a.Endpoint.ID}},
-			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at, updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
+			{`DELETE FROM ` + schema + `.endpoints
+				WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts)
+				  AND id <> $1::uuid`, []any{a.Endpoint.ID}},
+			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
+				  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
 				ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
 				  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
 				  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
 				  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
-				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL, a.Endpoint.Challenged, now}},
-			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at) VALUES ($1::uuid, $2::text::json, $3)
-				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules, updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
+				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
+					a.Endpoint.Challenged, now}},
+			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
+				VALUES ($1::uuid, $2::text::json, $3)
+				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules,
+				  updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
 		} {
 			if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
 				return err
@@ -69,7 +77,9 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 		}
 		return s.checkDuplicate(ctx, tx, tenant, a.Endpoint)
 	})
-	if state := sqlState(err); state == pgerrcode.DuplicateTable || state == pgerrcode.UniqueViolation { // another has just done the same
+	// another has just done the same
+	if state := sqlState(err); state == pgerrcode.DuplicateTable ||
+		state == pgerrcode.UniqueViolation {
 		return s.PutAlerts(ctx, tenant, a)
 	}
 	if err != nil {
@@ -86,7 +96,9 @@ func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time)
 		_, _, err = writeTaskType(ctx, tx, tenant, alertType(), now)
 		return err
 	case err == nil && t.StageIndex(asyncflow.AlertStage) < 0:
-		return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has no stage %q any more: alerts need it", asyncflow.AlertType, asyncflow.AlertStage)
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task type %s has no stage %q any more: alerts need it", asyncflow.AlertType,
+			asyncflow.AlertStage)
 	}
 	return err
 }
@@ -115,7 +127,9 @@ func noAlerts() error {
 // when it has none. The task type stays.
 func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id IN (SELECT endpoint FROM `+alertsOf(tenant)+`)`)
+		tag, err := tx.Exec(ctx,
+			`DELETE FROM `+quote(schemaOf(tenant))+`.endpoints
+				WHERE id IN (SELECT endpoint FROM `+alertsOf(tenant)+`)`)
 		if err == nil && tag.RowsAffected() == 0 {
 			return noAlerts()
 		}
@@ -130,10 +144,14 @@ const alertTurn = 10 * time.Second
 // TakeAlertTurn returns a tenant's rules if it is time to hold them against what there
 // is. Then it is no other node's turn for a while: a node that dies is followed by
 // another after that.
-func (s *Store) TakeAlertTurn(ctx context.Context, tenant string) (rules asyncflow.AlertRules, ours bool, err error) {
+func (s *Store) TakeAlertTurn(
+	ctx context.Context,
+	tenant string,
+) (rules asyncflow.AlertRules, ours bool, err error) {
 	now := s.Clock.Now()
 	var raw []byte
-	err = s.of(tenant).QueryRow(ctx, `UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
+	err = s.of(tenant).QueryRow(ctx,
+		`UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
 		now, now.Add(-alertTurn)).Scan(&raw)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return rules, false, nil
@@ -149,7 +167,11 @@ type Failing struct{ Attempts, Failures int64 }
 
 // Failures counts the attempts of a tenant's types since a time, to a minute. It adds up
 // tallies.
-func (s *Store) Failures(ctx context.Context, tenant string, since time.Time) (map[string]Failing, error) {
+func (s *Store) Failures(
+	ctx context.Context,
+	tenant string,
+	since time.Time,
+) (map[string]Failing, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT type, sum(attempts)::bigint, sum(failures)::bigint
 		FROM `+quote(schemaOf(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
 	if err != nil {
@@ -167,6 +189,8 @@ func (s *Store) Failures(ctx context.Context, tenant string, since time.Time) (m
 
 // RollOpened returns when the open roll of a type was opened.
 func (s *Store) RollOpened(ctx context.Context, t *Type) (at time.Time, err error) {
-	err = s.of(t.Tenant).QueryRow(ctx, `SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, t.End).Scan(&at)
+	err = s.of(t.Tenant).QueryRow(ctx,
+		`SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name,
+		t.End).Scan(&at)
 	return at, wrap(err, "RollOpened(%q, %q)", t.Tenant, t.Name)
 }

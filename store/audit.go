@@ -43,10 +43,14 @@ func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.Audit
 		}
 	}
 	_, err = q.Exec(ctx, `INSERT INTO `+auditOf(tenant)+` (`+auditColumns+`)
-		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int, $18, $19::text::json, $20::text::json, $21, $22)`,
-		e.ID, e.At, string(e.Origin), orNull(e.Tenant), orNull(e.Subject), orNull(e.TokenID), orNull(e.Issuer), orNull(e.Scopes),
-		e.Action, orNull(e.ObjectType), orNull(e.Object), orNull(e.Address), orNull(e.Proxy), orNull(e.RequestID), orNull(e.UserAgent),
-		string(e.Outcome), orNull(e.Status), orNull(e.Code), orNull(string(detail)), orNull(string(claimed)), e.Calls, orNull(e.LastAt))
+		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
+		    $18, $19::text::json, $20::text::json, $21, $22)`,
+		e.ID, e.At, string(e.Origin), orNull(e.Tenant), orNull(e.Subject), orNull(e.TokenID),
+		orNull(e.Issuer), orNull(e.Scopes),
+		e.Action, orNull(e.ObjectType), orNull(e.Object), orNull(e.Address), orNull(e.Proxy),
+		orNull(e.RequestID), orNull(e.UserAgent),
+		string(e.Outcome), orNull(e.Status), orNull(e.Code), orNull(string(detail)),
+		orNull(string(claimed)), e.Calls, orNull(e.LastAt))
 	return err
 }
 
@@ -60,7 +64,8 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 		a.At = s.Clock.Now()
 	}
 	err := insertAudit(ctx, s.of(a.Schema), a.Schema, a.AuditEntry)
-	if sqlState(err) == pgerrcode.UniqueViolation { // the change was made after all, though its answer was lost
+	// the change was made after all, though its answer was lost
+	if sqlState(err) == pgerrcode.UniqueViolation {
 		err = nil
 	}
 	a.written = err == nil
@@ -79,7 +84,9 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 				return err
 			}
 			var there bool
-			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+auditOf(a.Schema)+` WHERE id = $1::uuid)`, a.ID).Scan(&there); err != nil {
+			if err := tx.QueryRow(ctx,
+				`SELECT EXISTS (SELECT FROM `+auditOf(a.Schema)+` WHERE id = $1::uuid)`,
+				a.ID).Scan(&there); err != nil {
 				return err
 			}
 			if there {
@@ -107,7 +114,8 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 		return wrap(err, "RecordByHand(%s)", e.Action)
 	}
 	err = insertAudit(ctx, conn, "", e)
-	if state := sqlState(err); state == pgerrcode.UndefinedTable || state == pgerrcode.InvalidSchemaName {
+	if state := sqlState(err); state == pgerrcode.UndefinedTable ||
+		state == pgerrcode.InvalidSchemaName {
 		return nil
 	}
 	return wrap(err, "RecordByHand(%s)", e.Action)
@@ -115,18 +123,29 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 
 // forgetAuditSQL deletes a batch. The rules of the table keep the last day, whatever the
 // time is.
-const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1 ORDER BY at, id LIMIT $2)`
+const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
+	  ORDER BY at, id LIMIT $2)`
 
 // ForgetAudit deletes a batch of a tenant's entries (of those that belong to none) that
 // are older than a time, and returns how many there were. It is the only statement that
 // takes anything from the audit, and runs under the base role: a tenant's may not.
-func (s *Store) ForgetAudit(ctx context.Context, tenant string, retention time.Duration) (int, error) {
-	tag, err := s.base.Exec(ctx, `DELETE FROM `+auditOf(tenant)+strings.ReplaceAll(forgetAuditSQL, "{audit}", auditOf(tenant)),
+func (s *Store) ForgetAudit(
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
+) (int, error) {
+	tag, err := s.base.Exec(ctx,
+		`DELETE FROM `+auditOf(tenant)+strings.ReplaceAll(forgetAuditSQL, "{audit}", auditOf(tenant)),
 		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), GovernBatch)
 	return int(tag.RowsAffected()), wrap(err, "ForgetAudit(%q)", tenant)
 }
 
 // LookForgetAudit counts them.
-func (s *Store) LookForgetAudit(ctx context.Context, tenant string, retention time.Duration) (int, error) {
-	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+auditOf(tenant)+` WHERE at < $1`, s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
+func (s *Store) LookForgetAudit(
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
+) (int, error) {
+	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+auditOf(tenant)+` WHERE at < $1`,
+		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
 }

@@ -36,7 +36,9 @@ func NewAct(schema string, e asyncflow.AuditEntry) *Act {
 type actKey struct{}
 
 // WithAct has the changes that are made with the context write the act.
-func WithAct(ctx context.Context, a *Act) context.Context { return context.WithValue(ctx, actKey{}, a) }
+func WithAct(ctx context.Context, a *Act) context.Context {
+	return context.WithValue(ctx, actKey{}, a)
+}
 
 // ActOf returns the act of a context; nil, which takes every note and keeps none, if it
 // has none.

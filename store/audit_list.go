@@ -32,11 +32,15 @@ type AuditPlace struct {
 // Audit lists entries, newest first.
 func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
 	where, args := f.conditions()
-	rows, err := s.of(f.Tenant).Query(ctx, `SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
-		coalesce(issuer, ''), coalesce(scopes, ''), action, coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
-		coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome, coalesce(status, 0), coalesce(code, ''),
+	rows, err := s.of(f.Tenant).Query(ctx,
+		`SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
+		coalesce(issuer, ''), coalesce(scopes, ''), action, coalesce(object_type, ''),
+		  coalesce(object, ''), coalesce(address, ''),
+		coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome,
+		  coalesce(status, 0), coalesce(code, ''),
 		detail, claimed, calls, last_at
-		FROM `+auditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`, append([]any{f.Limit}, args...)...)
+		FROM `+auditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC
+		  LIMIT $1`, append([]any{f.Limit}, args...)...)
 	if err != nil {
 		return nil, wrap(err, "Audit(%q)", f.Tenant)
 	}
@@ -72,8 +76,10 @@ func (f AuditFilter) conditions() (where string, args []any) {
 func scanAudit(row pgx.CollectableRow) (e asyncflow.AuditEntry, err error) {
 	var detail, claimed []byte
 	var last *time.Time
-	err = row.Scan(&e.ID, &e.At, &e.Origin, &e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action, &e.ObjectType, &e.Object,
-		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Outcome, &e.Status, &e.Code, &detail, &claimed, &e.Calls, &last)
+	err = row.Scan(&e.ID, &e.At, &e.Origin, &e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes,
+		&e.Action, &e.ObjectType, &e.Object,
+		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Outcome, &e.Status, &e.Code, &detail,
+		&claimed, &e.Calls, &last)
 	e.LastAt = orZero(last)
 	if err == nil && detail != nil {
 		err = json.Unmarshal(detail, &e.Detail)

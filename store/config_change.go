@@ -20,12 +20,14 @@ func (s *Store) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) e
 
 // nextVersion is the next version of a tenant's configuration. As it is a time, a database that
 // has gone back never comes to a version again that a node knows already, but with another content.
-const nextVersion = `greatest(version + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
+const nextVersion = `greatest(version + 1, (extract(epoch
+	  FROM clock_timestamp()) * 1000000)::bigint)`
 
 // changeBy is change in a transaction of a tenant's, or of nobody's.
 func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
 	err := s.actingThen(ctx, whose, do, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
+		if _, err := tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
 			return err
 		}
 		if !s.cfg.Notify {
@@ -37,7 +39,8 @@ func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.
 	if err != nil {
 		return err
 	}
-	if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil { // the change is made, and is seen a second later
+	// the change is made, and is seen a second later
+	if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
 		s.log.Warn("can't refresh the catalog", "error", err)
 	}
 	return nil

@@ -19,7 +19,8 @@ import (
 func BenchmarkTenants(b *testing.B) {
 	for _, tenants := range []int{1, 50} {
 		for _, off := range []bool{false, true} {
-			b.Run(fmt.Sprintf("tenants=%d/roles=%t", tenants, !off), func(b *testing.B) { benchTenants(b, tenants, off) })
+			b.Run(fmt.Sprintf("tenants=%d/roles=%t", tenants, !off),
+				func(b *testing.B) { benchTenants(b, tenants, off) })
 		}
 	}
 }
@@ -45,8 +46,11 @@ func benchTenants(b *testing.B, tenants int, off bool) {
 		ids[i] = s.Submit(ctx, name, []asyncflow.NewTask{newTask(`1`)})[0].ID
 	}
 	for name, do := range map[string]func(i int) error{
-		"get":    func(i int) error { _, err := s.Task(ctx, names[i], ids[i]); return err },
-		"submit": func(i int) error { return s.Submit(ctx, names[i], []asyncflow.NewTask{newTask(`1`)})[0].Err },
+		"get": func(i int) error { _, err := s.Task(ctx, names[i], ids[i]); return err },
+		"submit": func(i int) error {
+			return s.Submit(ctx, names[i],
+				[]asyncflow.NewTask{newTask(`1`)})[0].Err
+		},
 		"lease": func(i int) error {
 			t, err := s.Catalog.Type(names[i], "pipe")
 			if err == nil {
@@ -76,17 +80,20 @@ func BenchmarkTakeRole(b *testing.B) {
 		b.Run(fmt.Sprintf("tenants=%d", tenants), func(b *testing.B) {
 			url, user, admin := login(b, "CREATEROLE")
 			_, err := admin.Exec(b.Context(), fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP
-				EXECUTE format('CREATE ROLE %[2]s_%%s; GRANT %[2]s_%%s TO %[2]s', i, i); END LOOP; END $$`, tenants, user))
+				EXECUTE format('CREATE ROLE %[2]s_%%s; GRANT %[2]s_%%s TO %[2]s', i,
+				    i); END LOOP; END $$`, tenants, user))
 			require.NoError(b, err)
 			b.Cleanup(func() {
-				_, err := admin.Exec(context.Background(), fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP EXECUTE format('DROP ROLE %s_%%s', i); END LOOP; END $$`, tenants, user))
+				_, err := admin.Exec(context.Background(),
+					fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP EXECUTE format('DROP ROLE %s_%%s', i); END LOOP; END $$`, tenants, user))
 				require.NoError(b, err)
 			})
 			pool, err := pgxpool.New(b.Context(), url)
 			require.NoError(b, err)
 			defer pool.Close()
 			take := func(i int) {
-				_, err := pool.Exec(b.Context(), `SELECT set_config('role', $1, true)`, fmt.Sprintf("%s_%d", user, i%tenants+1))
+				_, err := pool.Exec(b.Context(), `SELECT set_config('role', $1, true)`,
+					fmt.Sprintf("%s_%d", user, i%tenants+1))
 				require.NoError(b, err)
 			}
 			b.Run("first", func(b *testing.B) {

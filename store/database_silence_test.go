@@ -100,7 +100,8 @@ func TestSilentDatabase(t *testing.T) {
 			for range 2 { // over a connection that was open, and over a new one
 				began := time.Now()
 				code := asyncflow.CodeOf(call())
-				assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}, code, name)
+				assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}, code,
+					name)
 				assert.Less(t, time.Since(began), 25*time.Second, name)
 			}
 		})
@@ -115,7 +116,8 @@ func TestSilentDatabase(t *testing.T) {
 // machine that is moved, a disk that hangs. What is durable goes through all the same.
 func TestFrozenBackends(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Server(t, devpg.Config{}) // one of our own: its processes are stopped by their ids
+	// one of our own: its processes are stopped by their ids
+	server := pgtest.Server(t, devpg.Config{})
 	require.NoError(t, prepare(t.Context(), server.URL("postgres")))
 	b := open(t, server.URL("postgres"), "node-1")
 	pipe := b.put(twoStages())
@@ -173,7 +175,8 @@ func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	}
 	late.Wait()
 	for range 20 {
-		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}, asyncflow.CodeOf((<-results).Err))
+		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain},
+			asyncflow.CodeOf((<-results).Err))
 	}
 	network.Heal()
 	eventually(t, "nothing is aside", func() bool { return b.Aside() == 0 })
@@ -199,9 +202,11 @@ func TestReportsThatWaitedTooLong(t *testing.T) {
 	b.submit(newTask(`1`))
 	lease := b.lease(pipe, 1)[0]
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	settlement := asyncflow.Settlement{Lease: lease, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, lease, o, b.Clock.Now())}
+	settlement := asyncflow.Settlement{Lease: lease, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, lease, o, b.Clock.Now())}
 	settled := make(chan store.Settled, 1)
-	store.SettleUntil(b.Store, time.Now().Add(-time.Second), tenant, settlement, func(s store.Settled) { settled <- s })
+	store.SettleUntil(b.Store, time.Now().Add(-time.Second), tenant, settlement,
+		func(s store.Settled) { settled <- s })
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf((<-settled).Err))
 	again := b.settle(pipe, lease, o)
 	require.NoError(t, again.Err)

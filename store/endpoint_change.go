@@ -8,13 +8,19 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-func endpointsOf(tenant string) string       { return quote(schemaOf(tenant)) + ".endpoints" }
-func endpointSecretsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_secrets" }
+func endpointsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoints" }
+func endpointSecretsOf(tenant string) string {
+	return quote(schemaOf(tenant)) + ".endpoint_secrets"
+}
 
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown
 // type or stage is CodeNotFound, another endpoint of the stage with the same URL is
 // CodeConflict unless it allows that.
-func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
+func (s *Store) CreateEndpoint(
+	ctx context.Context,
+	tenant string,
+	e asyncflow.Endpoint,
+) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
@@ -23,13 +29,17 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 			return err
 		}
 		if t.StageIndex(e.Stage) < 0 {
-			return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "task type " + e.Type + " has no stage " + e.Stage,
-				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
+			return &asyncflow.Error{Code: asyncflow.CodeNotFound,
+				Message: "task type " + e.Type + " has no stage " + e.Stage,
+				Fields:  []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged, max_in_flight, rate,
+		_, err = tx.Exec(ctx,
+			`INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged, max_in_flight, rate,
 			batch_max_tasks, batch_max_wait, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0), nullif($11, '0'::interval), $12, $12)`,
-			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight, e.Limits.Rate.String(),
+			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0),
+			    nullif($11, '0'::interval), $12, $12)`,
+			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight,
+			e.Limits.Rate.String(),
 			e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.CreatedAt)
 		if err != nil {
 			return err
@@ -49,13 +59,17 @@ func (s *Store) CreateEndpoint(ctx context.Context, tenant string, e asyncflow.E
 // writeSecrets makes an endpoint's secrets what they are in e. Whoever calls it holds
 // the endpoint's row.
 func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
-	if _, err := tx.Exec(ctx, `DELETE FROM `+endpointSecretsOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID); err != nil {
+	if _, err := tx.Exec(ctx, `DELETE FROM `+endpointSecretsOf(tenant)+` WHERE endpoint = $1::uuid`,
+		e.ID); err != nil {
 		return err
 	}
 	for _, secret := range e.Secrets {
-		_, err := tx.Exec(ctx, `INSERT INTO `+endpointSecretsOf(tenant)+` (id, endpoint, kind, sealed, public_key, created_at, expires_at)
+		_, err := tx.Exec(ctx,
+			`INSERT INTO `+endpointSecretsOf(tenant)+` (id, endpoint, kind, sealed, public_key, created_at,
+				  expires_at)
 			VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7)`,
-			secret.ID, e.ID, secret.Kind, secret.Sealed, secret.PublicKey, secret.CreatedAt, orNull(secret.ExpiresAt))
+			secret.ID, e.ID, secret.Kind, secret.Sealed, secret.PublicKey, secret.CreatedAt,
+			orNull(secret.ExpiresAt))
 		if err != nil {
 			return err
 		}
@@ -67,7 +81,11 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // type and stage stay. An error of change is returned as it is, and nothing is altered.
 // With another URL, that of another endpoint of the stage is CodeConflict unless it allows
 // that.
-func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error) (e asyncflow.Endpoint, err error) {
+func (s *Store) ChangeEndpoint(
+	ctx context.Context,
+	tenant, id string,
+	change func(*asyncflow.Endpoint) error,
+) (e asyncflow.Endpoint, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {
@@ -96,8 +114,14 @@ func (s *Store) ChangeEndpoint(ctx context.Context, tenant, id string, change fu
 
 // holdEndpoints locks endpoints and returns them as they are then: a statement that
 // waited for the lock would read their secrets as they were before.
-func holdEndpoints(ctx context.Context, tx pgx.Tx, tenant, where string, args ...any) ([]asyncflow.Endpoint, error) {
-	rows, err := tx.Query(ctx, `SELECT id::text FROM `+endpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`, args...)
+func holdEndpoints(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, where string,
+	args ...any,
+) ([]asyncflow.Endpoint, error) {
+	rows, err := tx.Query(ctx,
+		`SELECT id::text FROM `+endpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +129,8 @@ func holdEndpoints(ctx context.Context, tx pgx.Tx, tenant, where string, args ..
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	if rows, err = tx.Query(ctx, selectEndpoints(tenant)+`WHERE id = ANY ($1::uuid[]) ORDER BY id`, ids); err != nil {
+	if rows, err = tx.Query(ctx, selectEndpoints(tenant)+`WHERE id = ANY ($1::uuid[]) ORDER BY id`,
+		ids); err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, scanEndpoint)
@@ -114,10 +139,14 @@ func holdEndpoints(ctx context.Context, tx pgx.Tx, tenant, where string, args ..
 // writeEndpoint writes what may change of an endpoint. Its health is taken back to none,
 // if it is none; else SetHealth writes it.
 func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
-	_, err := tx.Exec(ctx, `UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5, verified_at = $6,
+	_, err := tx.Exec(ctx,
+		`UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
+			verified_at = $6,
 		verification_error = $7, updated_at = $8, max_in_flight = nullif($9, 0), rate = nullif($10, ''),
-		batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval) WHERE id = $1::uuid`,
-		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(),
+		batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval)
+		  WHERE id = $1::uuid`,
+		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError,
+		e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(),
 		e.Batch.MaxTasks, e.Batch.MaxWait.Std())
 	if err == nil && e.Health == (asyncflow.Health{}) {
 		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID)

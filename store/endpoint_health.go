@@ -15,25 +15,37 @@ func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoin
 
 // SetHealth writes the health of an endpoint for all nodes, if it is still what this
 // node takes it for. It tells whether it was.
-func (s *Store) SetHealth(ctx context.Context, tenant, endpoint string, from, to asyncflow.Health) (set bool, err error) {
+func (s *Store) SetHealth(
+	ctx context.Context,
+	tenant, endpoint string,
+	from, to asyncflow.Health,
+) (set bool, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		var exists bool
-		err := tx.QueryRow(ctx, `SELECT true FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid FOR UPDATE`, endpoint).Scan(&exists)
+		err := tx.QueryRow(ctx,
+			`SELECT true FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid FOR UPDATE`,
+			endpoint).Scan(&exists)
 		if err != nil {
 			return err
 		}
 		var since time.Time
-		err = tx.QueryRow(ctx, `SELECT since FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, endpoint).Scan(&since)
+		err = tx.QueryRow(ctx, `SELECT since FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`,
+			endpoint).Scan(&since)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) || !since.Equal(from.Since) {
 			return postgres.FirstError(err, errSame)
 		}
 		set = true
-		_, err = tx.Exec(ctx, `INSERT INTO `+healthOf(tenant)+` (endpoint, state, since, until, pause, reason) VALUES ($1::uuid, $2, $3, $4, $5, $6)
-			ON CONFLICT (endpoint) DO UPDATE SET state = $2, since = $3, until = $4, pause = $5, reason = $6`,
-			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), orNull(to.Until), to.Pause, to.Reason)
+		_, err = tx.Exec(ctx,
+			`INSERT INTO `+healthOf(tenant)+` (endpoint, state, since, until, pause, reason)
+				VALUES ($1::uuid, $2, $3, $4, $5, $6)
+			ON CONFLICT (endpoint) DO UPDATE SET state = $2, since = $3, until = $4, pause = $5,
+			  reason = $6`,
+			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), orNull(to.Until), to.Pause,
+			to.Reason)
 		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errSame) { // it was deleted, or another node was first
+	// it was deleted, or another node was first
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errSame) {
 		return false, nil
 	}
 	return set && err == nil, wrap(err, "SetHealth(%q, %q)", tenant, endpoint)
@@ -41,7 +53,10 @@ func (s *Store) SetHealth(ctx context.Context, tenant, endpoint string, from, to
 
 // EnableEndpoint takes an endpoint that gets nothing for well, and returns it with the
 // state that it was in. To one that is closed it does nothing.
-func (s *Store) EnableEndpoint(ctx context.Context, tenant, id string) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
+func (s *Store) EnableEndpoint(
+	ctx context.Context,
+	tenant, id string,
+) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {

@@ -81,12 +81,17 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 			attempts[i], failures[i] = counts[id].Attempts, counts[id].Failures
 		}
 		schema := quote(schemaOf(tenant))
-		_, err := s.of(tenant).Exec(ctx, `INSERT INTO `+schema+`.endpoint_minutes AS m (endpoint, at, attempts, failures)
+		_, err := s.of(tenant).Exec(ctx,
+			`INSERT INTO `+schema+`.endpoint_minutes AS m (endpoint, at, attempts, failures)
 			SELECT e.id, date_trunc('minute', $4::timestamptz), n.attempts, n.failures
-			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) n (id, attempts, failures) JOIN `+schema+`.endpoints e USING (id) ORDER BY 1
-			ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts, failures = m.failures + excluded.failures`,
+			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) n (id, attempts, failures)
+			JOIN `+schema+`.endpoints e USING (id) ORDER BY 1
+			ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts,
+			  failures = m.failures + excluded.failures`,
 			ids, attempts, failures, s.Clock.Now())
-		if state := sqlState(err); state == pgerrcode.ForeignKeyViolation || state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable { // the endpoint, or its tenant, was deleted
+		// the endpoint, or its tenant, was deleted
+		if state := sqlState(err); state == pgerrcode.ForeignKeyViolation ||
+			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {
 			continue
 		}
 		errs = append(errs, wrap(err, "write the minutes of tenant %q", tenant))
@@ -102,10 +107,16 @@ type EndpointFailing struct {
 
 // EndpointFailures adds up the attempts at a tenant's endpoints since a time, to a
 // minute.
-func (s *Store) EndpointFailures(ctx context.Context, tenant string, since time.Time) ([]EndpointFailing, error) {
+func (s *Store) EndpointFailures(
+	ctx context.Context,
+	tenant string,
+	since time.Time,
+) ([]EndpointFailing, error) {
 	schema := quote(schemaOf(tenant))
-	rows, err := s.of(tenant).Query(ctx, `SELECT e.id::text, e.type, e.stage, sum(m.attempts)::bigint, sum(m.failures)::bigint
-		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint WHERE m.at > $1 GROUP BY e.id`, since)
+	rows, err := s.of(tenant).Query(ctx,
+		`SELECT e.id::text, e.type, e.stage, sum(m.attempts)::bigint, sum(m.failures)::bigint
+		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint
+		WHERE m.at > $1 GROUP BY e.id`, since)
 	if err != nil {
 		return nil, wrap(err, "EndpointFailures(%q)", tenant)
 	}
@@ -119,11 +130,15 @@ func (s *Store) EndpointFailures(ctx context.Context, tenant string, since time.
 // ForgetMinutes deletes a tenant's minutes that are over for an hour, and returns how
 // many there were.
 func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`, s.Clock.Now().Add(-MinutesKept))
+	tag, err := s.of(tenant).Exec(ctx,
+		`DELETE FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,
+		s.Clock.Now().Add(-MinutesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetMinutes(%q)", tenant)
 }
 
 // LookForgetMinutes counts them.
 func (s *Store) LookForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`, s.Clock.Now().Add(-MinutesKept))
+	return countRows(ctx, s.of(tenant),
+		`SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,
+		s.Clock.Now().Add(-MinutesKept))
 }

@@ -13,11 +13,15 @@ import (
 
 // endpointColumns are what scanEndpoint reads, of endpoints as e and their health as h.
 func endpointColumns(tenant string) string {
-	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at, e.verification_error, e.created_at, e.updated_at,
-		coalesce(e.max_in_flight, 0), coalesce(e.rate, ''), coalesce(e.batch_max_tasks, 0), coalesce(e.batch_max_wait, '0'),
+	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at,
+		e.verification_error, e.created_at, e.updated_at,
+		coalesce(e.max_in_flight, 0), coalesce(e.rate, ''), coalesce(e.batch_max_tasks, 0),
+		  coalesce(e.batch_max_wait, '0'),
 		coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, ''),
-		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind, 'Sealed', encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
-			'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at) ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
+		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind, 'Sealed',
+		    encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
+			'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at)
+			  ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
 		 FROM ` + endpointSecretsOf(tenant) + ` s WHERE s.endpoint = e.id)`
 }
 
@@ -31,16 +35,20 @@ func selectEndpoints(tenant string) string {
 	return `SELECT ` + endpointColumns(tenant) + ` FROM ` + endpointsAndHealth(tenant)
 }
 
-func scanEndpoint(row pgx.CollectableRow) (asyncflow.Endpoint, error) { return scanEndpointAnd(row) }
+func scanEndpoint(row pgx.CollectableRow) (asyncflow.Endpoint, error) {
+	return scanEndpointAnd(row)
+}
 
 // scanEndpointAnd scans an endpoint and what was selected after it.
 func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error) {
 	var verified, since, until *time.Time
 	var rate string
 	var secrets []byte
-	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound, &e.Challenged, &verified, &e.VerificationError,
+	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound,
+		&e.Challenged, &verified, &e.VerificationError,
 		&e.CreatedAt, &e.UpdatedAt, &e.Limits.MaxInFlight, &rate,
-		&e.Batch.MaxTasks, (*time.Duration)(&e.Batch.MaxWait), &e.Health.State, &since, &until, &e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
+		&e.Batch.MaxTasks, (*time.Duration)(&e.Batch.MaxWait), &e.Health.State, &since, &until,
+		&e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
 	if err == nil && secrets != nil {
 		err = json.Unmarshal(secrets, &e.Secrets)
 	}
@@ -53,7 +61,10 @@ func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
-func (s *Store) Endpoints(ctx context.Context, tenant, taskType string) ([]asyncflow.Endpoint, error) {
+func (s *Store) Endpoints(
+	ctx context.Context,
+	tenant, taskType string,
+) ([]asyncflow.Endpoint, error) {
 	all, err := readEndpoints(ctx, s.of(tenant), tenant, taskType)
 	return all, wrap(err, "Endpoints(%q)", tenant)
 }

@@ -11,9 +11,15 @@ import (
 
 // Seals counts what is sealed of a tenant's endpoints, and how much of it was sealed by
 // another key than the one that sealedBy names.
-func (s *Store) Seals(ctx context.Context, tenant string, sealedBy []byte) (all, others int, err error) {
-	err = s.of(tenant).QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1) FROM
-		(SELECT sealed FROM `+endpointSecretsOf(tenant)+` UNION ALL SELECT outbound FROM `+endpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
+func (s *Store) Seals(
+	ctx context.Context,
+	tenant string,
+	sealedBy []byte,
+) (all, others int, err error) {
+	err = s.of(tenant).QueryRow(ctx,
+		`SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1) FROM
+		(SELECT sealed FROM `+endpointSecretsOf(tenant)+` UNION ALL SELECT outbound
+		    FROM `+endpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
 		sealedBy, len(sealedBy)).Scan(&all, &others)
 	return all, others, wrap(err, "Seals(%q)", tenant)
 }
@@ -25,7 +31,12 @@ const resealBatch = 100
 // another key than the one that sealedBy names; begin with after "". It returns the last
 // one's id, "" when there were none, and how many it was done for. The errors of again
 // are returned together; they leave their endpoint as it is, and no other.
-func (s *Store) Reseal(ctx context.Context, tenant, after string, sealedBy []byte, again func(*asyncflow.Endpoint) error) (last string, done int, err error) {
+func (s *Store) Reseal(
+	ctx context.Context,
+	tenant, after string,
+	sealedBy []byte,
+	again func(*asyncflow.Endpoint) error,
+) (last string, done int, err error) {
 	var failed []error
 	if after == "" {
 		after = "00000000-0000-0000-0000-000000000000"
@@ -33,7 +44,8 @@ func (s *Store) Reseal(ctx context.Context, tenant, after string, sealedBy []byt
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := holdEndpoints(ctx, tx, tenant, `id IN (SELECT id FROM `+endpointsOf(tenant)+` e
 			WHERE id > $1::uuid AND (substr(outbound, 1, $3) <> $2
-			  OR EXISTS (SELECT FROM `+endpointSecretsOf(tenant)+` s WHERE s.endpoint = e.id AND substr(s.sealed, 1, $3) <> $2))
+			  OR EXISTS (SELECT FROM `+endpointSecretsOf(tenant)+` s
+			      WHERE s.endpoint = e.id AND substr(s.sealed, 1, $3) <> $2))
 			ORDER BY id LIMIT $4)`, after, sealedBy, len(sealedBy), resealBatch)
 		if err == nil && len(all) == 0 {
 			err = errSame
@@ -66,11 +78,13 @@ func (s *Store) Reseal(ctx context.Context, tenant, after string, sealedBy []byt
 // ForgetSecrets deletes a tenant's signing secrets that sign no more, and returns how
 // many there were.
 func (s *Store) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
+	tag, err := s.of(tenant).Exec(ctx,
+		`DELETE FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
 	return int(tag.RowsAffected()), wrap(err, "ForgetSecrets(%q)", tenant)
 }
 
 // LookForgetSecrets counts them.
 func (s *Store) LookForgetSecrets(ctx context.Context, tenant string) (int, error) {
-	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
+	return countRows(ctx, s.of(tenant),
+		`SELECT count(*) FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
 }

@@ -17,8 +17,9 @@ import (
 // first, whose numbers begin far from those of the history that was lost, see ADR 27.
 
 // errOtherHistory is the error of taking numbers from a roll of another history.
-var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
-	Message: "the database was restored or has failed over: new tables are being made; try again"}
+var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+	RetryAfter: time.Second,
+	Message:    "the database was restored or has failed over: new tables are being made; try again"}
 
 // historyTries is how often the history may change while numbers are taken.
 const historyTries = 2
@@ -29,7 +30,8 @@ func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
 	opened := 0
 	err := s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
 		var same bool
-		err := tx.QueryRow(ctx, `SELECT history = `+t.tables.qualify("history")+`(tableoid) FROM `+t.tables.qualify("rolls")+`
+		err := tx.QueryRow(ctx,
+			`SELECT history = `+t.tables.qualify("history")+`(tableoid) FROM `+t.tables.qualify("rolls")+`
 			WHERE type = $1 AND position = $2`, t.Name, at.end).Scan(&same)
 		if err != nil || same {
 			return postgres.FirstError(err, errSame)
@@ -48,11 +50,14 @@ func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
 // history before, far from where those of a tenant of the same name began there.
 func numberTenant(ctx context.Context, tx pgx.Tx, slug string) error {
 	schema := quote(schemaOf(slug))
-	_, err := tx.Exec(ctx, `UPDATE asyncflow.numbering n SET history = asyncflow.history(n.tableoid), first_number = `+schema+`.random_number()
+	_, err := tx.Exec(ctx,
+		`UPDATE asyncflow.numbering n SET history = asyncflow.history(n.tableoid),
+			first_number = `+schema+`.random_number()
 		WHERE n.history <> asyncflow.history(n.tableoid)`)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `SELECT `+schema+`.number_from(first_number) FROM asyncflow.numbering WHERE first_number > 1`)
+	_, err = tx.Exec(ctx,
+		`SELECT `+schema+`.number_from(first_number) FROM asyncflow.numbering WHERE first_number > 1`)
 	return err
 }

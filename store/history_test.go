@@ -64,7 +64,8 @@ func TestIdsNeverComeAgain(t *testing.T) {
 			restored := again()
 			b.db.Reset()
 			eventually(t, "the node goes on", func() bool {
-				return b.Submit(context.Background(), tenant, []asyncflow.NewTask{newTask(`"first"`)})[0].Err == nil
+				return b.Submit(context.Background(), tenant,
+					[]asyncflow.NewTask{newTask(`"first"`)})[0].Err == nil
 			})
 			for _, node := range []*bundle{b, open(t, restored.URL("postgres"), "node-2")} {
 				require.NoError(t, node.Catalog.Refresh(t.Context()))
@@ -94,7 +95,9 @@ func (ids ids) of(b *bundle, tenant, when string, types ...string) {
 		}
 		for range 2 {
 			var id string
-			require.NoError(ids.t, b.db.QueryRow(ids.t.Context(), `SELECT `+pgx.Identifier{"tenant_" + tenant, "submit_task"}.Sanitize()+`($1, '1')`, name).Scan(&id))
+			require.NoError(ids.t, b.db.QueryRow(ids.t.Context(),
+				`SELECT `+pgx.Identifier{"tenant_" + tenant, "submit_task"}.Sanitize()+`($1, '1')`,
+				name).Scan(&id))
 			ids.add(tenant, id, when)
 		}
 	}
@@ -145,7 +148,9 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 	far := open(t, b.url, "node-2")
 	app := b.app()
 	b.submit(newTask(`1`))
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.rolls SET history = 'lost'; UPDATE tenant_acme.numbering SET history = 'lost'`)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.rolls SET history = 'lost'; UPDATE tenant_acme.numbering
+			SET history = 'lost'`)
 	require.NoError(t, err)
 	b.ForgetNumbers()
 
@@ -182,7 +187,8 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 // A database that doesn't say what its history is takes tasks nonetheless.
 func TestHistoryThatMayNotBeRead(t *testing.T) {
 	b := setup(t)
-	_, err := b.db.Exec(t.Context(), `REVOKE EXECUTE ON FUNCTION pg_control_system, pg_walfile_name, pg_current_wal_lsn FROM PUBLIC`)
+	_, err := b.db.Exec(t.Context(),
+		`REVOKE EXECUTE ON FUNCTION pg_control_system, pg_walfile_name, pg_current_wal_lsn FROM PUBLIC`)
 	require.NoError(t, err)
 	b.put(twoStages())
 	first := b.submit(newTask(`1`))[0].ID

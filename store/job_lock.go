@@ -12,11 +12,16 @@ import (
 // exclusively runs do in a transaction of a tenant that holds the lock of a job, so that no
 // two nodes do the same at once; a node that is stopped holds it for 5 s at most.
 // When another node holds it, do is not called. now is the database's time.
-func (s *Store) exclusively(ctx context.Context, tenant, job string, do func(tx pgx.Tx, now time.Time) error) error {
+func (s *Store) exclusively(
+	ctx context.Context,
+	tenant, job string,
+	do func(tx pgx.Tx, now time.Time) error,
+) error {
 	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		var ours bool
 		var now time.Time
-		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`, JobLock(job)).Scan(&ours, &now)
+		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1), clock_timestamp()`,
+			JobLock(job)).Scan(&ours, &now)
 		if err != nil || !ours {
 			return err
 		}

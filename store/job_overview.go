@@ -29,7 +29,8 @@ const overviewTypes = 50
 // out.
 func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
 	types := s.Catalog.TypesOf(tenant)
-	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool { return types[name] == nil })
+	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)),
+		func(name string) bool { return types[name] == nil })
 	var all []Overview
 	for names := range slices.Chunk(known, overviewTypes) {
 		part, err := s.overviews(ctx, tenant, types, names)
@@ -41,7 +42,12 @@ func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([
 	return all, nil
 }
 
-func (s *Store) overviews(ctx context.Context, tenant string, types map[string]*Type, names []string) ([]Overview, error) {
+func (s *Store) overviews(
+	ctx context.Context,
+	tenant string,
+	types map[string]*Type,
+	names []string,
+) ([]Overview, error) {
 	selects := make([]string, len(names))
 	for i, name := range names {
 		t := types[name]

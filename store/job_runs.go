@@ -35,8 +35,10 @@ func (s *Store) ScheduleJobs(ctx context.Context, specs map[string]string) error
 		names, texts = append(names, name), append(texts, spec)
 	}
 	_, err := s.base.Exec(ctx, `
-		INSERT INTO asyncflow.jobs AS j (name, spec) SELECT * FROM unnest($1::text[], $2::text[]) AS u (name, spec) ORDER BY name
-		ON CONFLICT (name) DO UPDATE SET spec = excluded.spec WHERE j.spec <> excluded.spec`, names, texts)
+		INSERT INTO asyncflow.jobs AS j (name, spec) SELECT *
+		  FROM unnest($1::text[], $2::text[]) AS u (name, spec) ORDER BY name
+		ON CONFLICT (name) DO UPDATE SET spec = excluded.spec
+		  WHERE j.spec <> excluded.spec`, names, texts)
 	return wrap(err, "ScheduleJobs")
 }
 
@@ -50,12 +52,15 @@ func (s *Store) RecordJob(ctx context.Context, r JobRun, failures int) error {
 		succeeded = &r.Started
 	}
 	_, err := s.base.Exec(ctx, `
-		INSERT INTO asyncflow.jobs AS j (name, spec, node, started_at, duration, rows, error, failures, succeeded_at)
+		INSERT INTO asyncflow.jobs AS j (name, spec, node, started_at, duration, rows, error, failures,
+		    succeeded_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (name) DO UPDATE SET node = $3, started_at = $4, duration = $5, rows = $6, error = $7,
-		  failures = CASE WHEN $7::text IS NULL THEN 0 ELSE j.failures + $8 END, succeeded_at = coalesce($9, j.succeeded_at)
+		  failures = CASE WHEN $7::text IS NULL THEN 0
+		    ELSE j.failures + $8 END, succeeded_at = coalesce($9, j.succeeded_at)
 		WHERE j.started_at IS NULL OR j.started_at <= $10 OR j.error IS NOT NULL AND j.started_at <= $4`,
-		r.Name, r.Spec, s.cfg.Node, r.Started, r.Duration.Seconds(), r.Rows, orNull(r.Error), failures, succeeded, r.supersedes())
+		r.Name, r.Spec, s.cfg.Node, r.Started, r.Duration.Seconds(), r.Rows, orNull(r.Error), failures,
+		succeeded, r.supersedes())
 	return wrap(err, "RecordJob(%q)", r.Name)
 }
 
@@ -69,7 +74,9 @@ func (r JobRun) supersedes() time.Time {
 
 // Jobs returns the last runs by name.
 func (s *Store) Jobs(ctx context.Context) ([]JobRun, error) {
-	rows, err := s.base.Query(ctx, `SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows, coalesce(error, ''), failures, succeeded_at
+	rows, err := s.base.Query(ctx,
+		`SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows,
+			coalesce(error, ''), failures, succeeded_at
 		FROM asyncflow.jobs ORDER BY name`)
 	if err != nil {
 		return nil, wrap(err, "Jobs")
@@ -77,8 +84,10 @@ func (s *Store) Jobs(ctx context.Context) ([]JobRun, error) {
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r JobRun, err error) {
 		var started, succeeded *time.Time
 		var seconds float64
-		err = row.Scan(&r.Name, &r.Spec, &r.Node, &started, &seconds, &r.Rows, &r.Error, &r.Failures, &succeeded)
-		r.Started, r.Succeeded, r.Duration = orZero(started), orZero(succeeded), time.Duration(seconds*float64(time.Second)).Round(time.Microsecond)
+		err = row.Scan(&r.Name, &r.Spec, &r.Node, &started, &seconds, &r.Rows, &r.Error, &r.Failures,
+			&succeeded)
+		r.Started, r.Succeeded, r.Duration = orZero(started), orZero(succeeded),
+			time.Duration(seconds*float64(time.Second)).Round(time.Microsecond)
 		return r, err
 	})
 	return all, wrap(err, "Jobs")

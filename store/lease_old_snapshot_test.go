@@ -21,12 +21,14 @@ func (b *bundle) oldSnapshot() (over func()) {
 	conn, err := pgx.Connect(b.t.Context(), b.url)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	for _, sql := range []string{`BEGIN ISOLATION LEVEL REPEATABLE READ`, `SELECT FROM asyncflow.tenants`} {
+	for _, sql := range []string{`BEGIN ISOLATION LEVEL REPEATABLE READ`,
+		`SELECT FROM asyncflow.tenants`} {
 		_, err = conn.Exec(b.t.Context(), sql)
 		require.NoError(b.t, err)
 	}
 	_, err = b.db.Exec(b.t.Context(), `
-		INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - n * interval '1 ms', n, 1, 'first', 1 FROM generate_series(1, 300000) n;
+		INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - n * interval '1 ms', n, 1, 'first', 1
+		  FROM generate_series(1, 300000) n;
 		DELETE FROM tenant_acme.ready_pipe_1`)
 	require.NoError(b.t, err)
 	return func() {
@@ -42,8 +44,10 @@ func (b *bundle) hide(sequence int) (id, order int64) {
 	b.t.Helper()
 	ready := asyncflow.NewTaskID("pipe", 1, 1000000+int64(sequence)).Number
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `WITH t AS (
-		INSERT INTO tenant_acme.task_pipe_1 (id, created_at, order_time, context) VALUES ($1, now(), now() - interval '10 min', '1') RETURNING *)
-		INSERT INTO tenant_acme.ready_pipe_1 SELECT order_time, id, 1, 'first', 1 FROM t RETURNING (extract(epoch FROM order_time) * 1e6)::bigint`, ready).Scan(&order))
+		INSERT INTO tenant_acme.task_pipe_1 (id, created_at, order_time, context)
+		  VALUES ($1, now(), now() - interval '10 min', '1') RETURNING *)
+		INSERT INTO tenant_acme.ready_pipe_1 SELECT order_time, id, 1, 'first', 1 FROM t
+		  RETURNING (extract(epoch FROM order_time) * 1e6)::bigint`, ready).Scan(&order))
 	return ready, order
 }
 
@@ -81,7 +85,8 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	assert.Equal(t, id, leases[0].ID)
 
 	told, order := b.hide(2)
-	_, err := b.db.Exec(t.Context(), `SELECT pg_notify('asyncflow_wake', $1)`, fmt.Sprintf("node-3 acme pipe %d", order))
+	_, err := b.db.Exec(t.Context(), `SELECT pg_notify('asyncflow_wake', $1)`,
+		fmt.Sprintf("node-3 acme pipe %d", order))
 	require.NoError(t, err)
 	for <-woken != order { // news of the other
 	}

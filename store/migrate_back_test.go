@@ -24,10 +24,13 @@ func (b *bundle) shapeOf(schema string) []string {
 		  || coalesce(p.proconfig::text, '') || p.prosrc, $1, 'SCHEMA') AS what
 		FROM pg_proc p WHERE p.pronamespace = $1::regnamespace
 		UNION ALL
-		SELECT concat_ws(' ', c.relname, a.attname, a.atttypid::regtype, a.attnotnull) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-		WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'S') AND a.attnum > 0 AND NOT a.attisdropped AND c.relname !~ '_pipe'
+		SELECT concat_ws(' ', c.relname, a.attname, a.atttypid::regtype, a.attnotnull)
+		FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+		WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'S') AND a.attnum > 0
+		  AND NOT a.attisdropped AND c.relname !~ '_pipe'
 		UNION ALL
-		SELECT r.relname || replace(pg_get_constraintdef(c.oid), $1, 'SCHEMA') FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
+		SELECT r.relname || replace(pg_get_constraintdef(c.oid), $1, 'SCHEMA')
+		FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
 		WHERE c.connamespace = $1::regnamespace AND r.relname !~ '_pipe'
 		ORDER BY 1`, schema)
 	require.NoError(b.t, err)
@@ -95,7 +98,8 @@ func TestMigrateBackAndForth(t *testing.T) {
 	assert.True(t, r.Existing)
 	assert.Equal(t, ids[2], r.ID)
 	var head int
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.ready_pipe_2 WHERE since IS NOT NULL`).Scan(&head))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.ready_pipe_2 WHERE since IS NOT NULL`).Scan(&head))
 	assert.Equal(t, 1, head, "of a head start by priority; the other one is leased")
 	require.NoError(t, b.settle(pipe, leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone}).Err)
 	_, err = b.Cancel(t.Context(), tenant, cancelled, "")

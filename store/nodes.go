@@ -17,7 +17,8 @@ type Node struct {
 // ListNodes returns the nodes that are there and those that went without a word within
 // the last day, by the time of their start.
 func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
-	rows, err := s.base.Query(ctx, `SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
+	rows, err := s.base.Query(ctx,
+		`SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
 	if err != nil {
 		return nil, wrap(err, "ListNodes")
 	}
@@ -60,7 +61,8 @@ func (s *Store) beat(ctx context.Context) error {
 		return wrap(err, "beat")
 	}
 	var n, apis, dispatchers int32
-	err = s.base.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
+	err = s.base.QueryRow(ctx,
+		`SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
 		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ',')))
 		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n, &apis, &dispatchers)
 	if err != nil {
@@ -83,7 +85,8 @@ func (s *Store) beat(ctx context.Context) error {
 func (s *Store) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`, s.cfg.Node); err != nil {
+	if _, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`,
+		s.cfg.Node); err != nil {
 		s.log.Debug("could not delete this node's row", "error", err)
 	}
 }
@@ -93,12 +96,14 @@ const nodesKept = 24 * time.Hour
 
 // LookForgetNodes counts the nodes that have been silent for a day.
 func (s *Store) LookForgetNodes(ctx context.Context) (int, error) {
-	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
+		s.Clock.Now().Add(-nodesKept))
 }
 
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and
 // returns how many there were.
 func (s *Store) ForgetNodes(ctx context.Context) (int, error) {
-	tag, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+	tag, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`,
+		s.Clock.Now().Add(-nodesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetNodes")
 }

@@ -35,13 +35,14 @@ func TestIDsNeverComeBack(t *testing.T) {
 			assert.NotEmpty(t, list)
 		}
 		settled := 0
-		eventually(t, "both are due: the nodes' offsets to the clock may differ by some microseconds", func() bool {
-			for _, l := range b.lease(pipe, 10) {
-				b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
-				settled++
-			}
-			return settled == 2
-		})
+		eventually(t, "both are due: the nodes' offsets to the clock may differ by some microseconds",
+			func() bool {
+				for _, l := range b.lease(pipe, 10) {
+					b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+					settled++
+				}
+				return settled == 2
+			})
 		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 	}
 	for id := range seen {
@@ -62,11 +63,13 @@ func TestDeleteWhileLeasing(t *testing.T) {
 		id := b.submit(newTask(`1`))[0].ID
 		leased := make(chan []asyncflow.Lease, 1)
 		go func() {
-			leases, _, _ := far.Lease(context.Background(), pipe, 5) // may meet a lock, but must not lose the task
+			// may meet a lock, but must not lose the task
+			leases, _, _ := far.Lease(context.Background(), pipe, 5)
 			leased <- leases
 		}()
 		err = b.DeleteTaskType(t.Context(), tenant, "pipe")
-		require.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable}, asyncflow.CodeOf(err), "%v", err)
+		require.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable},
+			asyncflow.CodeOf(err), "%v", err)
 		leases := <-leased
 		eventually(t, "it is due", func() bool {
 			if len(leases) == 0 {
@@ -98,12 +101,17 @@ func TestNumbersSurviveACrash(t *testing.T) {
 		require.NoError(t, err)
 		var before, now int64
 		next := func(n *int64) { // the numbers that are allotted
-			require.NoError(t, conn.QueryRow(t.Context(), `SELECT next_number FROM tenant_acme.rolls`).Scan(n))
+			require.NoError(t,
+				conn.QueryRow(t.Context(), `SELECT next_number FROM tenant_acme.rolls`).Scan(n))
 		}
 		next(&before)
 		waiting := make(chan []store.Submitted, 1)
-		go func() { waiting <- b.Submit(context.Background(), tenant, []asyncflow.NewTask{newTask(`"waiting"`)}) }()
-		eventually(t, "the number is taken, and the insert waits", func() bool { next(&now); return now > before })
+		go func() {
+			waiting <- b.Submit(context.Background(), tenant,
+				[]asyncflow.NewTask{newTask(`"waiting"`)})
+		}()
+		eventually(t, "the number is taken, and the insert waits",
+			func() bool { next(&now); return now > before })
 		require.NoError(t, pg.Kill())
 		pg = pgtest.Server(t, pg.Config())
 		var other store.Submitted

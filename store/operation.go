@@ -78,7 +78,8 @@ func (o Operation) criteria() criteria {
 // check tells what is wrong with an operation on a type.
 func (n NewOperation) check(t *Type) error {
 	if n.FromStage != "" && t.StageIndex(n.FromStage) < 0 {
-		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage, t.Name)
+		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage,
+			t.Name)
 	}
 	if f := n.Filter; !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
 		return asyncflow.InvalidField("until", "is not after since")

@@ -42,9 +42,12 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	}
 	return s.acting(ctx, tenant, func(tx pgx.Tx) error {
 		ActOf(ctx).noteOperation(o)
-		_, err := tx.Exec(ctx, `INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position, next_at, created_at, finished_at)
+		_, err := tx.Exec(ctx,
+			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position,
+				  next_at, created_at, finished_at)
 			VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
-			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total, o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
+			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total,
+			o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
 		return err
 	})
 }
@@ -52,7 +55,8 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 // OperationsKept is how long operations that have ended are kept.
 const OperationsKept = 30 * 24 * time.Hour
 
-const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done, o.skipped, coalesce(o.error, ''),
+const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done,
+	o.skipped, coalesce(o.error, ''),
   o.created_at, o.finished_at, o.position, o.next_at`
 
 // Place is where a row stands in a list by time; the zero one is before all.
@@ -70,7 +74,8 @@ func (s *Store) OperationPage(
 	limit int,
 ) (page []Operation, more bool, err error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
-		WHERE (o.state = 'running' OR o.created_at > $1) AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
+		WHERE (o.state = 'running' OR o.created_at > $1)
+		  AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
 		s.Clock.Now().Add(-OperationsKept), orNull(after.At), orNull(after.ID), limit+1)
 	if err == nil {
@@ -87,7 +92,8 @@ func (s *Store) OperationPage(
 
 // Operation returns one operation; CodeNotFound when there is none. id is a UUID.
 func (s *Store) Operation(ctx context.Context, tenant, id string) (Operation, error) {
-	return s.oneOperation(ctx, tenant, id, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o WHERE o.id = $1::uuid`, id)
+	return s.oneOperation(ctx, tenant, id,
+		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o WHERE o.id = $1::uuid`, id)
 }
 
 // StopOperation stops an operation and returns it. It waits for a step under way:
@@ -107,7 +113,11 @@ func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation
 	return s.Operation(ctx, tenant, id)
 }
 
-func (s *Store) oneOperation(ctx context.Context, tenant, id, sql string, args ...any) (Operation, error) {
+func (s *Store) oneOperation(
+	ctx context.Context,
+	tenant, id, sql string,
+	args ...any,
+) (Operation, error) {
 	all, err := s.readOperations(ctx, tenant, sql, args...)
 	if err == nil && len(all) == 0 {
 		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no operation %q", id)
@@ -118,12 +128,17 @@ func (s *Store) oneOperation(ctx context.Context, tenant, id, sql string, args .
 	return all[0], nil
 }
 
-func (s *Store) readOperations(ctx context.Context, tenant, sql string, args ...any) ([]Operation, error) {
+func (s *Store) readOperations(
+	ctx context.Context,
+	tenant, sql string,
+	args ...any,
+) ([]Operation, error) {
 	rows, err := s.of(tenant).Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
+	return pgx.CollectRows(rows,
+		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
 }
 
 // scanOperation reads operationColumns, and what follows them into more.
@@ -131,17 +146,21 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	var f operationFilter
 	var options operationOptions
 	var finished *time.Time
-	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total, &o.Done, &o.Skipped, &o.Error,
+	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total,
+		&o.Done, &o.Skipped, &o.Error,
 		&o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
-	o.Filter.Status, o.Filter.Stage, o.Filter.Error, o.Filter.Since, o.Filter.Until = f.Status, f.Stage, f.Error, f.Since, f.Until
-	o.Reason, o.FromStage, o.Pace, o.FinishedAt = options.Reason, options.FromStage, options.Pace, orZero(finished)
+	o.Filter.Status, o.Filter.Stage, o.Filter.Error, o.Filter.Since, o.Filter.Until = f.Status,
+		f.Stage, f.Error, f.Since, f.Until
+	o.Reason, o.FromStage, o.Pace, o.FinishedAt = options.Reason, options.FromStage, options.Pace,
+		orZero(finished)
 	return o, err
 }
 
 // ForgetOperations deletes a tenant's operations that ended 30 days ago or before,
 // and returns how many there were.
 func (s *Store) ForgetOperations(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
+	tag, err := s.of(tenant).Exec(ctx,
+		`DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
 		s.Clock.Now().Add(-OperationsKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetOperations(%q)", tenant)
 }

@@ -21,7 +21,11 @@ func (s *Store) CountTasks(ctx context.Context, tenant string, n NewOperation) (
 
 // StartOperation begins an operation; governance carries it on. One that concerns no
 // task is done at once.
-func (s *Store) StartOperation(ctx context.Context, tenant string, n NewOperation) (Operation, error) {
+func (s *Store) StartOperation(
+	ctx context.Context,
+	tenant string,
+	n NewOperation,
+) (Operation, error) {
 	o, err := s.prepareOperation(ctx, tenant, n)
 	if err == nil {
 		err = s.insertOperation(ctx, tenant, o)
@@ -40,7 +44,11 @@ const countWindow = 20_000
 
 // prepareOperation returns the operation as it begins: with its total, and with its
 // position where there may be something for it.
-func (s *Store) prepareOperation(ctx context.Context, tenant string, n NewOperation) (Operation, error) {
+func (s *Store) prepareOperation(
+	ctx context.Context,
+	tenant string,
+	n NewOperation,
+) (Operation, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, n.Filter.Type)
 	if err != nil {
 		return Operation{}, err
@@ -49,7 +57,8 @@ func (s *Store) prepareOperation(ctx context.Context, tenant string, n NewOperat
 		return Operation{}, err
 	}
 	now := s.Clock.Now()
-	o := Operation{ID: uuid.Must(uuid.NewV7()).String(), NewOperation: n, State: OperationRunning, CreatedAt: now, nextAt: now}
+	o := Operation{ID: uuid.Must(uuid.NewV7()).String(), NewOperation: n, State: OperationRunning,
+		CreatedAt: now, nextAt: now}
 	err = s.countOperation(ctx, t, &o)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -93,7 +102,8 @@ func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, e
 		if first, err = s.leastToken(ctx, t, at); err != nil {
 			break
 		}
-		if at, err = s.currentPositions(ctx, t); err == nil && at == (positions{t.First, t.Begin, t.End}) {
+		if at, err = s.currentPositions(ctx, t); err == nil &&
+			at == (positions{t.First, t.Begin, t.End}) {
 			return t, first, nil
 		}
 	}
@@ -115,7 +125,8 @@ func (s *Store) leastToken(ctx context.Context, t *Type, at positions) (least in
 	for _, table := range t.tables.tokenTables(at) {
 		selects = append(selects, `(SELECT min(id) FROM `+table+`)`)
 	}
-	err = s.of(t.Tenant).QueryRow(ctx, `SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`).Scan(&least)
+	err = s.of(t.Tenant).QueryRow(ctx,
+		`SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`).Scan(&least)
 	return least, err
 }
 

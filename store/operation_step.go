@@ -28,15 +28,21 @@ type DueOperation struct {
 
 // DueOperations returns the running operations of all tenants whose next step is due
 // before a time, first due first.
-func (s *Store) DueOperations(ctx context.Context, before time.Time) (all []DueOperation, err error) {
-	err = s.ofTenants(ctx, `SELECT i, type, id::text, next_at FROM {schema}.operations WHERE state = 'running' AND next_at < $1`, []any{before},
+func (s *Store) DueOperations(
+	ctx context.Context,
+	before time.Time,
+) (all []DueOperation, err error) {
+	err = s.ofTenants(ctx,
+		`SELECT i, type, id::text, next_at FROM {schema}.operations
+			WHERE state = 'running' AND next_at < $1`, []any{before},
 		func(tenant string, row pgx.CollectableRow) error {
 			d := DueOperation{Tenant: tenant}
 			err := row.Scan(nil, &d.Type, &d.ID, &d.At)
 			all = append(all, d)
 			return err
 		})
-	slices.SortFunc(all, func(a, b DueOperation) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all,
+		func(a, b DueOperation) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
 	return all, wrap(err, "DueOperations")
 }
 
@@ -72,7 +78,8 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Step{}, nil
-	case err != nil && (strings.HasPrefix(sqlState(err), "22") || asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
+	case err != nil &&
+		(strings.HasPrefix(sqlState(err), "22") || asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
 		return Step{}, s.failOperation(ctx, due, err)
 	case err != nil:
 		return Step{}, wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
@@ -158,7 +165,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.tables.qualify("operations")+`
-		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7 WHERE id = $1::uuid`,
+		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7
+		  WHERE id = $1::uuid`,
 		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), orNull(o.FinishedAt))
 	return err
 }
@@ -193,8 +201,10 @@ func (s *Store) failOperation(ctx context.Context, due DueOperation, why error) 
 	if known := new(asyncflow.Error); errors.As(why, &known) {
 		text = known.Detail()
 	}
-	s.log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type, "operation", due.ID, "error", why)
-	_, err := s.of(due.Tenant).Exec(ctx, `UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
+	s.log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type, "operation",
+		due.ID, "error", why)
+	_, err := s.of(due.Tenant).Exec(ctx,
+		`UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
 		WHERE id = $1::uuid AND state = 'running'`, due.ID, text, s.Clock.Now())
 	return wrap(err, "failOperation(%q, %s)", due.Tenant, due.ID)
 }

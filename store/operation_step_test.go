@@ -22,7 +22,8 @@ func TestStepIsAtomic(t *testing.T) {
 	_, due := b.start(store.RedriveTasks, store.NewOperation{})
 	assert.Equal(t, 100, b.step(due).Done)
 	before := b.operation(due)
-	_, err := b.db.Exec(t.Context(), `ALTER TABLE tenant_acme.operations ADD CONSTRAINT broken CHECK (done <= 100)`)
+	_, err := b.db.Exec(t.Context(),
+		`ALTER TABLE tenant_acme.operations ADD CONSTRAINT broken CHECK (done <= 100)`)
 	require.NoError(t, err)
 	_, err = b.StepOperation(t.Context(), due)
 	require.Error(t, err)
@@ -31,8 +32,10 @@ func TestStepIsAtomic(t *testing.T) {
 	b.checkTokens("pipe")
 	_, err = b.db.Exec(t.Context(), `ALTER TABLE tenant_acme.operations DROP CONSTRAINT broken`)
 	require.NoError(t, err)
-	assert.Equal(t, []any{store.OperationDone, int64(250), int64(250), int64(0)}, figures(b.finish(due)))
-	assert.Equal(t, 250, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
+	assert.Equal(t, []any{store.OperationDone, int64(250), int64(250), int64(0)},
+		figures(b.finish(due)))
+	assert.Equal(t, 250,
+		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
 	b.checkTokens("pipe")
 }
 
@@ -64,8 +67,10 @@ func TestNodesShareAnOperation(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Equal(t, 1000, did)
-	assert.Equal(t, []any{store.OperationDone, int64(1000), int64(1000), int64(0)}, figures(b.operation(due)))
-	assert.Equal(t, 1000, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
+	assert.Equal(t, []any{store.OperationDone, int64(1000), int64(1000), int64(0)},
+		figures(b.operation(due)))
+	assert.Equal(t, 1000,
+		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
 	b.checkTokens("pipe")
 }
 
@@ -101,7 +106,8 @@ func TestPace(t *testing.T) {
 		"as fast as goes": {0, 100, 0},
 	} {
 		_, due := b.start(store.RedriveTasks, store.NewOperation{Pace: c.pace})
-		_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.operations SET next_at = next_at - interval '1 h' WHERE id = $1`, due.ID)
+		_, err := b.db.Exec(t.Context(),
+			`UPDATE tenant_acme.operations SET next_at = next_at - interval '1 h' WHERE id = $1`, due.ID)
 		require.NoError(t, err)
 		before := b.Clock.Now()
 		step := b.step(due)
@@ -114,7 +120,8 @@ func TestPace(t *testing.T) {
 		require.NoError(t, err)
 		_, back := b.start(store.CancelTasks, store.NewOperation{})
 		b.finish(back)
-		_, back = b.start(store.RedriveTasks, store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusCancelled}})
+		_, back = b.start(store.RedriveTasks,
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusCancelled}})
 		b.finish(back)
 		pipe, err := b.Catalog.Type(tenant, "pipe")
 		require.NoError(t, err)
@@ -131,7 +138,9 @@ func TestStopWaitsForAStep(t *testing.T) {
 	tx, err := b.db.Begin(t.Context()) // holds the step up
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())
-	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.ready_pipe_1 WHERE id = (SELECT min(id) + 50 FROM tenant_acme.ready_pipe_1) FOR UPDATE`)
+	_, err = tx.Exec(t.Context(),
+		`SELECT FROM tenant_acme.ready_pipe_1
+			WHERE id = (SELECT min(id) + 50 FROM tenant_acme.ready_pipe_1) FOR UPDATE`)
 	require.NoError(t, err)
 	stepped, stopped := make(chan store.Step, 1), make(chan store.Operation, 1)
 	go func() {
@@ -141,7 +150,8 @@ func TestStopWaitsForAStep(t *testing.T) {
 	}()
 	waiting := func(n int) func() bool {
 		return func() bool {
-			return b.count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
+			return b.count(`SELECT count(*) FROM pg_stat_activity
+				WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
 		}
 	}
 	eventually(t, "the step waits for the row", waiting(1))

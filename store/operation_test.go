@@ -28,13 +28,18 @@ func (b *bundle) submitMany(n int) {
 }
 
 // settleAll settles leases at once, each with the outcome that is chosen for it.
-func (b *bundle) settleAll(pipe *store.Type, leases []asyncflow.Lease, choose func(int, asyncflow.Lease) asyncflow.Outcome) {
+func (b *bundle) settleAll(
+	pipe *store.Type,
+	leases []asyncflow.Lease,
+	choose func(int, asyncflow.Lease) asyncflow.Outcome,
+) {
 	b.t.Helper()
 	var wg sync.WaitGroup
 	for i, l := range leases {
 		o := choose(i, l)
 		wg.Add(1)
-		b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
+		b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
 			func(r store.Settled) {
 				assert.NoError(b.t, r.Err)
 				assert.False(b.t, r.Stale)
@@ -64,7 +69,10 @@ func (b *bundle) failMany(pipe *store.Type, n int) {
 	}
 }
 
-func (b *bundle) start(kind store.OperationKind, n store.NewOperation) (store.Operation, store.DueOperation) {
+func (b *bundle) start(
+	kind store.OperationKind,
+	n store.NewOperation,
+) (store.Operation, store.DueOperation) {
 	b.t.Helper()
 	n.Kind, n.Filter.Type = kind, "pipe"
 	o, err := b.StartOperation(b.t.Context(), tenant, n)
@@ -83,7 +91,8 @@ func (b *bundle) step(due store.DueOperation) store.Step {
 func (b *bundle) finish(due store.DueOperation) store.Operation {
 	b.t.Helper()
 	for {
-		if step := b.step(due); step.Next.IsZero() { // the clock may have gone back: then it isn't due yet
+		// the clock may have gone back: then it isn't due yet
+		if step := b.step(due); step.Next.IsZero() {
 			if o := b.operation(due); o.State != store.OperationRunning {
 				return o
 			}
@@ -119,16 +128,24 @@ func TestOperationFilters(t *testing.T) {
 		n    store.NewOperation
 		want int64
 	}{
-		"all live":        {store.CancelTasks, store.NewOperation{}, int64(len(all))},
-		"pending":         {store.CancelTasks, store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusPending}}, 4},
-		"live in second":  {store.CancelTasks, store.NewOperation{Filter: store.Filter{Stage: "second"}}, 4},
-		"waiting, error":  {store.CancelTasks, store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusWaiting, Error: "worker"}}, 1},
-		"running":         {store.CancelTasks, store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusRunning}}, 2},
-		"before":          {store.CancelTasks, store.NewOperation{Filter: store.Filter{Until: time.Unix(1, 0)}}, 0},
-		"since":           {store.CancelTasks, store.NewOperation{Filter: store.Filter{Since: b.Clock.Now().Add(-time.Hour)}}, int64(len(all))},
-		"failed":          {store.RedriveTasks, store.NewOperation{}, 2},
-		"failed in first": {store.RedriveTasks, store.NewOperation{Filter: store.Filter{Stage: "first"}}, 1},
-		"cancelled":       {store.RedriveTasks, store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusCancelled}}, 1},
+		"all live": {store.CancelTasks, store.NewOperation{}, int64(len(all))},
+		"pending": {store.CancelTasks,
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusPending}}, 4},
+		"live in second": {store.CancelTasks, store.NewOperation{Filter: store.Filter{Stage: "second"}},
+			4},
+		"waiting, error": {store.CancelTasks,
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusWaiting, Error: "worker"}}, 1},
+		"running": {store.CancelTasks,
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusRunning}}, 2},
+		"before": {store.CancelTasks,
+			store.NewOperation{Filter: store.Filter{Until: time.Unix(1, 0)}}, 0},
+		"since": {store.CancelTasks,
+			store.NewOperation{Filter: store.Filter{Since: b.Clock.Now().Add(-time.Hour)}}, int64(len(all))},
+		"failed": {store.RedriveTasks, store.NewOperation{}, 2},
+		"failed in first": {store.RedriveTasks, store.NewOperation{Filter: store.Filter{Stage: "first"}},
+			1},
+		"cancelled": {store.RedriveTasks,
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusCancelled}}, 1},
 	} {
 		c.n.Kind, c.n.Filter.Type = c.kind, "pipe"
 		n, err := b.CountTasks(t.Context(), tenant, c.n)
@@ -147,14 +164,18 @@ func TestOperationFilters(t *testing.T) {
 	}
 	b.checkTokens("pipe")
 
-	_, due = b.start(store.RedriveTasks, store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed}, FromStage: "second"})
-	assert.Equal(t, []any{store.OperationDone, int64(2), int64(1), int64(1)}, figures(b.finish(due)), "one never came so far")
+	_, due = b.start(store.RedriveTasks,
+		store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed}, FromStage: "second"})
+	assert.Equal(t, []any{store.OperationDone, int64(2), int64(1), int64(1)}, figures(b.finish(due)),
+		"one never came so far")
 	task, err := b.Task(t.Context(), tenant, ids["failed in second"])
 	require.NoError(t, err)
-	assert.Equal(t, []any{asyncflow.StatusPending, "second", 1}, []any{task.Status, task.Stage, task.Attempt})
+	assert.Equal(t, []any{asyncflow.StatusPending, "second", 1},
+		[]any{task.Status, task.Stage, task.Attempt})
 	b.checkTokens("pipe")
 
-	o, _ = b.start(store.CancelTasks, store.NewOperation{Filter: store.Filter{Error: "nothing like this"}})
+	o, _ = b.start(store.CancelTasks,
+		store.NewOperation{Filter: store.Filter{Error: "nothing like this"}})
 	assert.Equal(t, store.OperationDone, o.State, "there is nothing to do")
 	assert.NotZero(t, o.FinishedAt)
 }
@@ -168,9 +189,12 @@ func TestOperationIsRefused(t *testing.T) {
 		field string
 		code  asyncflow.Code
 	}{
-		"no such type":  {store.NewOperation{Filter: store.Filter{Type: "nope"}}, "type", asyncflow.CodeNotFound},
-		"no such stage": {store.NewOperation{FromStage: "third", Filter: store.Filter{Type: "pipe"}}, "from_stage", asyncflow.CodeInvalid},
-		"times":         {store.NewOperation{Filter: store.Filter{Type: "pipe", Since: now, Until: now}}, "until", asyncflow.CodeInvalid},
+		"no such type": {store.NewOperation{Filter: store.Filter{Type: "nope"}}, "type",
+			asyncflow.CodeNotFound},
+		"no such stage": {store.NewOperation{FromStage: "third", Filter: store.Filter{Type: "pipe"}},
+			"from_stage", asyncflow.CodeInvalid},
+		"times": {store.NewOperation{Filter: store.Filter{Type: "pipe", Since: now, Until: now}},
+			"until", asyncflow.CodeInvalid},
 	} {
 		c.n.Kind = store.RedriveTasks
 		_, err := b.StartOperation(t.Context(), tenant, c.n)
@@ -196,12 +220,15 @@ func TestRedrivenOnce(t *testing.T) {
 	leases := b.lease(pipe, 1000)
 	assert.Len(t, leases, 101)
 	b.settleAll(pipe, leases, rejected)
-	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)}, figures(b.finish(due)))
-	assert.Equal(t, 150, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
+	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)},
+		figures(b.finish(due)))
+	assert.Equal(t, 150,
+		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
 	task, err := b.Task(t.Context(), tenant, later)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
-	n, err := b.CountTasks(t.Context(), tenant, store.NewOperation{Kind: store.RedriveTasks, Filter: store.Filter{Type: "pipe"}})
+	n, err := b.CountTasks(t.Context(), tenant,
+		store.NewOperation{Kind: store.RedriveTasks, Filter: store.Filter{Type: "pipe"}})
 	require.NoError(t, err)
 	assert.EqualValues(t, 101, n, "another operation finds them")
 }
@@ -245,7 +272,8 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 					}
 					o := asyncflow.Outcome{Kind: kind}
 					settling.Add(1)
-					b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
+					b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+						Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
 						func(store.Settled) { settling.Done() })
 				}
 				settling.Wait()
@@ -262,8 +290,10 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 	})
 	stop()
 	wg.Wait()
-	assert.Equal(t, []any{store.OperationDone, int64(600), int64(600), int64(0)}, figures(b.operation(due)))
-	assert.Equal(t, 600, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE final = 'cancelled'`))
+	assert.Equal(t, []any{store.OperationDone, int64(600), int64(600), int64(0)},
+		figures(b.operation(due)))
+	assert.Equal(t, 600,
+		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE final = 'cancelled'`))
 	b.checkTokens("pipe")
 }
 
@@ -300,7 +330,8 @@ func TestOperationsListed(t *testing.T) {
 	b.failMany(b.put(twoStages()), 10)
 	var ids []string
 	for range 4 {
-		o, _ := b.start(store.RedriveTasks, store.NewOperation{Pace: 0.5, Filter: store.Filter{Stage: "first", Error: "no", Since: time.Unix(1, 0).UTC()}})
+		o, _ := b.start(store.RedriveTasks, store.NewOperation{Pace: 0.5,
+			Filter: store.Filter{Stage: "first", Error: "no", Since: time.Unix(1, 0).UTC()}})
 		ids = append(ids, o.ID)
 		known, err := b.Operation(t.Context(), tenant, o.ID)
 		require.NoError(t, err)
@@ -310,7 +341,9 @@ func TestOperationsListed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.StopOperation(t.Context(), tenant, ids[1])
 	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.operations SET created_at = created_at - interval '31 d', finished_at = finished_at - interval '31 d'
+	_, err = b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.operations SET created_at = created_at - interval '31 d',
+			finished_at = finished_at - interval '31 d'
 		WHERE id = ANY ($1::uuid[])`, []string{ids[0], ids[2]})
 	require.NoError(t, err)
 	listed := func() (got []string) {
@@ -321,7 +354,8 @@ func TestOperationsListed(t *testing.T) {
 		}
 		return got
 	}
-	assert.Equal(t, []string{ids[3], ids[1], ids[2]}, listed(), "newest first; a running one however old")
+	assert.Equal(t, []string{ids[3], ids[1], ids[2]}, listed(),
+		"newest first; a running one however old")
 	due, err := b.DueOperations(t.Context(), b.Clock.Now().Add(time.Second))
 	require.NoError(t, err)
 	require.Len(t, due, 2)
@@ -349,7 +383,8 @@ func TestManyAreRedriven(t *testing.T) {
 	counted := time.Since(start)
 	o := b.finish(due)
 	took := time.Since(start) - counted
-	t.Logf("counted %d in %v, redrove %.0f a second", n, counted.Round(time.Millisecond), n/took.Seconds())
+	t.Logf("counted %d in %v, redrove %.0f a second", n, counted.Round(time.Millisecond),
+		n/took.Seconds())
 	assert.Equal(t, []any{store.OperationDone, int64(n), int64(n), int64(0)}, figures(o))
 	for left := n; left > 0; {
 		leases := b.lease(pipe, 1000)
@@ -357,6 +392,7 @@ func TestManyAreRedriven(t *testing.T) {
 		b.settleAll(pipe, leases, done)
 		left -= len(leases)
 	}
-	assert.Equal(t, n, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE final = 'succeeded'`))
+	assert.Equal(t, n,
+		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE final = 'succeeded'`))
 	b.checkTokens("pipe")
 }

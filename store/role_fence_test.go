@@ -51,33 +51,47 @@ type calls struct {
 }
 
 // withoutSQL are the methods that run no statement of a tenant.
-var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside", "Accepted",
-	"VacuumType",                                                                                                    // Postgres skips what is another's, with a warning
-	"ForgetAudit",                                                                                                   // it is done under the base role
-	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant", "Tenant", "TenantPage"} // the operator's, of the schema asyncflow
+var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
+	"Accepted",
+	// Postgres skips what is another's, with a warning
+	"VacuumType",
+	// it is done under the base role
+	"ForgetAudit",
+	// the operator's, of the schema asyncflow
+	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant", "Tenant",
+	"TenantPage"}
 
 // special are the arguments after the tenant where their types say too little.
 var special = map[string][]any{
-	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID}, "StopOperation": {anyUUID},
-	"TellEpisode": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
-	"SealRoll":    {0}, "LeaseGuarded": {0}, "SetHealth": {anyUUID},
+	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID},
+	"StopOperation": {anyUUID},
+	"TellEpisode":   {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
+	"SealRoll":      {0}, "LeaseGuarded": {0}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
 	c := &calls{b: b, tenant: tenant, types: map[reflect.Type]any{}}
-	for _, arg := range []any{t, l, l.ID, 1, time.Now(), time.Second, []string{"pipe"}, changed(), store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
-		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`), []asyncflow.NewTask{newTask(`1`)}, [2]asyncflow.NewTask{newTask(`1`), newTask(`2`)},
-		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/", Weight: 1},
+	for _, arg := range []any{t, l, l.ID, 1, time.Now(), time.Second, []string{"pipe"}, changed(),
+		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
+		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`),
+		[]asyncflow.NewTask{newTask(`1`)}, [2]asyncflow.NewTask{newTask(`1`), newTask(`2`)},
+		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/",
+			Weight: 1},
 		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/", Weight: 1}},
-		asyncflow.Patch{Priority: asyncflow.Priority{}, RunAt: time.Now().Add(time.Hour)}, store.Redrive{}, []asyncflow.AlertReading{{Alert: "backlog", Subject: "pipe", Value: 2, Limit: 1}},
+		asyncflow.Patch{Priority: asyncflow.Priority{}, RunAt: time.Now().Add(time.Hour)},
+		store.Redrive{},
+		[]asyncflow.AlertReading{{Alert: "backlog", Subject: "pipe", Value: 2, Limit: 1}},
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, store.Progress{Percent: 1},
-		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)},
+		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`),
+			Every: asyncflow.Duration(time.Minute)},
 		store.DueOperation{Tenant: tenant, Type: "pipe", ID: anyUUID, At: time.Now()},
 		store.AuditFilter{Tenant: tenant, Limit: 1}, denied(tenant), []*store.Act{denied(tenant)},
-		asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
-		[]asyncflow.Settlement{{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}},
+		asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+			Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
+		[]asyncflow.Settlement{{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+			Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}},
 	} {
 		c.types[reflect.TypeOf(arg)] = arg
 	}
@@ -85,7 +99,8 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 }
 
 func denied(tenant string) *store.Act {
-	return store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: time.Now(), Tenant: tenant, Action: "x.y", Outcome: asyncflow.AuditDenied})
+	return store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: time.Now(),
+		Tenant: tenant, Action: "x.y", Outcome: asyncflow.AuditDenied})
 }
 
 func changed() asyncflow.TaskType {
@@ -102,7 +117,8 @@ func ofATenant(m reflect.Method) bool {
 		switch {
 		case in == reflect.TypeFor[*store.Type](), in == reflect.TypeFor[store.DueOperation]():
 			return true
-		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.Act](), in == reflect.TypeFor[[]*store.Act]():
+		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.Act](),
+			in == reflect.TypeFor[[]*store.Act]():
 			return true
 		case i <= 2 && in.Kind() == reflect.String:
 			return true
@@ -145,7 +161,8 @@ func (c *calls) call(m reflect.Method, f reflect.Value) error {
 		case t == reflect.TypeFor[string]() && !tenantGiven:
 			tenantGiven = true
 			in = append(in, reflect.ValueOf(c.tenant))
-		case len(rest) > 0 && reflect.TypeOf(rest[0]).ConvertibleTo(t) && t != reflect.TypeFor[*store.Type]():
+		case len(rest) > 0 && reflect.TypeOf(rest[0]).ConvertibleTo(t) &&
+			t != reflect.TypeFor[*store.Type]():
 			in = append(in, reflect.ValueOf(rest[0]).Convert(t))
 			rest = rest[1:]
 		case ok:
@@ -198,7 +215,8 @@ func TestSecondFence(t *testing.T) {
 		spec.Flow = &asyncflow.Flow{Ordered: true}
 		_, _, err := b.PutTaskType(t.Context(), name, spec)
 		require.NoError(t, err)
-		for _, r := range b.Submit(t.Context(), name, []asyncflow.NewTask{newTask(`1`), newTask(`2`), newTask(`3`)}) {
+		for _, r := range b.Submit(t.Context(), name,
+			[]asyncflow.NewTask{newTask(`1`), newTask(`2`), newTask(`3`)}) {
 			require.NoError(t, r.Err)
 		}
 	}
@@ -206,8 +224,11 @@ func TestSecondFence(t *testing.T) {
 	require.NoError(t, err)
 	l := b.lease(other, 1)[0]
 	dump := func() (text string) {
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT string_agg(table_to_xml(c.oid, true, false, '')::text, '' ORDER BY c.oid)
-			FROM pg_class c WHERE relnamespace IN ('tenant_other'::regnamespace, 'tenant_acme'::regnamespace) AND relkind = 'r'`).Scan(&text))
+		require.NoError(t, b.db.QueryRow(t.Context(),
+			`SELECT string_agg(table_to_xml(c.oid, true, false, '')::text, '' ORDER BY c.oid)
+			FROM pg_class c
+			WHERE relnamespace IN ('tenant_other'::regnamespace, 'tenant_acme'::regnamespace)
+			  AND relkind = 'r'`).Scan(&text))
 		return text
 	}
 	before := dump()
@@ -218,13 +239,15 @@ func TestSecondFence(t *testing.T) {
 	assert.Greater(t, n, 60, "methods were called")
 	keyed := newTask(`1`)
 	keyed.Options.Key = "k"
-	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(b.Submit(t.Context(), "other", []asyncflow.NewTask{keyed})[0].Err))
+	assert.Equal(t, pgerrcode.InsufficientPrivilege,
+		sqlState(b.Submit(t.Context(), "other", []asyncflow.NewTask{keyed})[0].Err))
 	assert.Error(t, b.swappedOpen(), "a node doesn't start like that")
 	assert.Equal(t, before, dump(), "nothing was changed")
 
 	b.swapRoles()
 	newCalls(b, "other", other, l).each(func(name string, err error) {
-		assert.NotEqual(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: with its own role: %v", name, err)
+		assert.NotEqual(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: with its own role: %v",
+			name, err)
 	})
 }
 
@@ -254,34 +277,49 @@ func TestRolesMayLittle(t *testing.T) {
 		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %s: %v", role, sql, err)
 	}
 	for _, sql := range []string{
-		`SELECT FROM tenant_other.task_types`, `SELECT FROM tenant_other.task_pipe_1`, `DELETE FROM tenant_other.ready_pipe_1`, `SELECT expires_at FROM tenant_other.idempotency_keys`,
-		`SELECT FROM asyncflow.tenants`, `UPDATE asyncflow.tenants SET version = version + 1`, `SELECT FROM asyncflow.nodes`, `SELECT FROM asyncflow.fence`,
-		`CREATE TABLE tenant_other.x (i int)`, `CREATE TABLE asyncflow.x (i int)`, `CREATE TABLE public.x (i int)`, `CREATE SCHEMA x`, `CREATE ROLE x`, `SET ROLE ` + other, `SET ROLE ` + b.BaseRole(),
-		`DROP SCHEMA tenant_other CASCADE`, `ALTER TABLE tenant_other.tallies RENAME TO x`, `GRANT USAGE ON SCHEMA tenant_other TO public`,
+		`SELECT FROM tenant_other.task_types`, `SELECT FROM tenant_other.task_pipe_1`,
+		`DELETE FROM tenant_other.ready_pipe_1`, `SELECT expires_at FROM tenant_other.idempotency_keys`,
+		`SELECT FROM asyncflow.tenants`, `UPDATE asyncflow.tenants SET version = version + 1`,
+		`SELECT FROM asyncflow.nodes`, `SELECT FROM asyncflow.fence`,
+		`CREATE TABLE tenant_other.x (i int)`, `CREATE TABLE asyncflow.x (i int)`,
+		`CREATE TABLE public.x (i int)`, `CREATE SCHEMA x`, `CREATE ROLE x`, `SET ROLE ` + other,
+		`SET ROLE ` + b.BaseRole(),
+		`DROP SCHEMA tenant_other CASCADE`, `ALTER TABLE tenant_other.tallies RENAME TO x`,
+		`GRANT USAGE ON SCHEMA tenant_other TO public`,
 		`SELECT 'tenant_other.tallies'::regclass`,
-		`DELETE FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `SELECT FROM tenant_other.audit`, `SELECT FROM asyncflow.audit`,
+		`DELETE FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `SELECT FROM tenant_other.audit`,
+		`SELECT FROM asyncflow.audit`,
 	} {
 		refused(acme, sql)
 	}
 	for _, sql := range []string{
-		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_pipe_1`, `SELECT key FROM tenant_acme.idempotency_keys`, `SELECT filter FROM tenant_acme.operations`,
-		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`, `SELECT outbound FROM tenant_acme.endpoints`, `SELECT sealed FROM tenant_acme.endpoint_secrets`, `CREATE TABLE tenant_acme.x (i int)`,
+		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_pipe_1`,
+		`SELECT key FROM tenant_acme.idempotency_keys`, `SELECT filter FROM tenant_acme.operations`,
+		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`,
+		`SELECT outbound FROM tenant_acme.endpoints`, `SELECT sealed FROM tenant_acme.endpoint_secrets`,
+		`CREATE TABLE tenant_acme.x (i int)`,
 		`SELECT subject FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `TRUNCATE asyncflow.audit`,
-		`INSERT INTO tenant_acme.audit (id, at, origin, action, outcome) VALUES (gen_random_uuid(), now(), 'api', 'a.b', 'done')`,
-		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.migrations`, `CREATE TABLE asyncflow.x (i int)`,
+		`INSERT INTO tenant_acme.audit (id, at, origin, action, outcome)
+			VALUES (gen_random_uuid(), now(), 'api', 'a.b', 'done')`,
+		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.migrations`,
+		`CREATE TABLE asyncflow.x (i int)`,
 	} {
 		refused(b.BaseRole(), sql)
 	}
 	var wrong []string
-	rows, err := b.db.Query(t.Context(), `SELECT a.rolname || ' ' || b.rolname FROM pg_roles a, pg_roles b
-		WHERE a.rolname = ANY ($1) AND (a.rolcanlogin OR a.rolsuper OR a.rolcreaterole OR a.rolcreatedb OR a.oid <> b.oid AND pg_has_role(a.oid, b.oid, 'MEMBER'))`,
+	rows, err := b.db.Query(t.Context(),
+		`SELECT a.rolname || ' ' || b.rolname FROM pg_roles a, pg_roles b
+		WHERE a.rolname = ANY ($1) AND (a.rolcanlogin OR a.rolsuper OR a.rolcreaterole OR a.rolcreatedb
+		    OR a.oid <> b.oid AND pg_has_role(a.oid, b.oid, 'MEMBER'))`,
 		[]string{acme, other, b.BaseRole()})
 	require.NoError(t, err)
 	wrong, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	assert.Empty(t, wrong, "a role may log in, or be another")
 	var strangers []string
-	rows, err = b.db.Query(t.Context(), `SELECT relname FROM pg_class WHERE relnamespace = 'tenant_acme'::regnamespace AND pg_get_userbyid(relowner) <> $1`, acme)
+	rows, err = b.db.Query(t.Context(),
+		`SELECT relname FROM pg_class
+			WHERE relnamespace = 'tenant_acme'::regnamespace AND pg_get_userbyid(relowner) <> $1`, acme)
 	require.NoError(t, err)
 	strangers, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

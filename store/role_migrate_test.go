@@ -46,7 +46,8 @@ func unfenced(t *testing.T) string {
 func (b *bundle) owners() map[string]int {
 	b.t.Helper()
 	rows, err := b.db.Query(b.t.Context(), `
-		SELECT nspname || ' ' || pg_get_userbyid(nspowner), count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+		SELECT nspname || ' ' || pg_get_userbyid(nspowner), count(*)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 		WHERE nspname LIKE 'tenant%' AND relowner = nspowner GROUP BY 1`)
 	require.NoError(b.t, err)
 	all := map[string]int{}
@@ -78,7 +79,8 @@ func TestMigrateToRoles(t *testing.T) {
 	owners := b.owners()
 	assert.Len(t, owners, 2)
 	var tables int
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_class WHERE relnamespace = 'tenant_acme'::regnamespace`).Scan(&tables))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM pg_class WHERE relnamespace = 'tenant_acme'::regnamespace`).Scan(&tables))
 	assert.Equal(t, tables, owners["tenant_acme "+role], "all that was there is the role's")
 	pipe, err := b.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
@@ -143,7 +145,8 @@ func TestOpenNeedsRoles(t *testing.T) {
 	require.NoError(t, open(true), "the database's owner may still do all")
 	_, err = store.CreateTenant(t.Context(), url, "later", store.WithoutRoles(true))
 	require.NoError(t, err)
-	require.ErrorContains(t, open(false), "tenant later has no database role yet: run asyncflow migrate up")
+	require.ErrorContains(t, open(false),
+		"tenant later has no database role yet: run asyncflow migrate up")
 	_, err = store.CreateTenant(t.Context(), url, "later")
 	require.NoError(t, err)
 	require.NoError(t, open(false), "made for a tenant that was there")
@@ -151,7 +154,8 @@ func TestOpenNeedsRoles(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	_, err = conn.Exec(t.Context(), `UPDATE asyncflow.fence SET base_role = 'asyncflow_gone'`) // restored in another cluster
+	// restored in another cluster
+	_, err = conn.Exec(t.Context(), `UPDATE asyncflow.fence SET base_role = 'asyncflow_gone'`)
 	require.NoError(t, err)
 	require.ErrorContains(t, open(false), "asyncflow migrate up")
 	_, err = store.Migrate(t.Context(), url)
@@ -191,22 +195,27 @@ func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) 
 	admin, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	user = fmt.Sprintf("login_%d", rand.Int64())
-	_, err = admin.Exec(t.Context(), fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret' %[2]s; ALTER DATABASE %[3]s OWNER TO %[1]s`,
-		user, attributes, pgx.Identifier{cfg.Database}.Sanitize()))
+	_, err = admin.Exec(t.Context(),
+		fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret' %[2]s; ALTER DATABASE %[3]s OWNER TO %[1]s`,
+			user, attributes, pgx.Identifier{cfg.Database}.Sanitize()))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx := context.Background()
-		_, err := admin.Exec(ctx, fmt.Sprintf(`REASSIGN OWNED BY %[1]s TO CURRENT_USER; DROP OWNED BY %[1]s; DROP ROLE %[1]s`, user))
+		_, err := admin.Exec(ctx,
+			fmt.Sprintf(`REASSIGN OWNED BY %[1]s TO CURRENT_USER; DROP OWNED BY %[1]s; DROP ROLE %[1]s`,
+				user))
 		assert.NoError(t, err)
 		assert.NoError(t, admin.Close(ctx))
 	})
-	return fmt.Sprintf("postgres://%s:secret@%s:%d/%s?sslmode=disable", user, cfg.Host, cfg.Port, cfg.Database), user, admin
+	return fmt.Sprintf("postgres://%s:secret@%s:%d/%s?sslmode=disable", user, cfg.Host, cfg.Port,
+		cfg.Database), user, admin
 }
 
 // use has a store do some of each kind of work as the user of a URL.
 func use(t *testing.T, url string, off bool) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n", Notify: true, NoRoles: off, Log: slog.New(slog.DiscardHandler)})
+	s, err := store.Open(t.Context(),
+		store.Config{URL: url, Node: "n", Notify: true, NoRoles: off, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer s.Close()
 	_, _, err = s.PutTaskType(t.Context(), tenant, twoStages())
@@ -242,7 +251,8 @@ func TestUserThatMakesRoles(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	var n int
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n), "a dump by that user has all")
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n), "a dump by that user has all")
 	require.Equal(t, 1, n)
 }
 

@@ -73,8 +73,10 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 // What can't be in a transaction runs under the role too, and leaves nothing behind.
 func TestRoleOutsideOfATransaction(t *testing.T) {
 	b := setup(t)
-	require.NoError(t, b.Outside(t.Context(), tenant, `CREATE TABLE tenant_acme.made AS SELECT current_user::text AS by`))
-	require.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(b.Outside(t.Context(), "other", `DROP TABLE tenant_acme.made`)))
+	require.NoError(t, b.Outside(t.Context(), tenant,
+		`CREATE TABLE tenant_acme.made AS SELECT current_user::text AS by`))
+	require.Equal(t, pgerrcode.InsufficientPrivilege,
+		sqlState(b.Outside(t.Context(), "other", `DROP TABLE tenant_acme.made`)))
 	role, err := b.RoleOf(t.Context(), tenant)
 	require.NoError(t, err)
 	var by string
@@ -93,7 +95,8 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 	require.NoError(t, b.VacuumType(t.Context(), pipe))
 	eventually(t, "a tenant may vacuum its tables", func() bool {
 		var n int
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'ready_pipe_1'`).Scan(&n))
+		require.NoError(t, b.db.QueryRow(t.Context(),
+			`SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'ready_pipe_1'`).Scan(&n))
 		return n == 1
 	})
 }

@@ -38,16 +38,19 @@ type Roll struct {
 // Rolls returns the rolls of all types of a tenant, by type and position.
 func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT type, position,
-		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, 'task_' || type || '_' || position))) / $2, 0),
+		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
+		      'task_' || type || '_' || position))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
 		  history <> (SELECT `+quote(schemaOf(tenant))+`.history($3::regclass))
-		FROM `+quote(schemaOf(tenant))+`.rolls ORDER BY type, position`, schemaOf(tenant), leastTask, quote(schemaOf(tenant))+".rolls")
+		FROM `+quote(schemaOf(tenant))+`.rolls
+		ORDER BY type, position`, schemaOf(tenant), leastTask, quote(schemaOf(tenant))+".rolls")
 	if err != nil {
 		return nil, wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
 		var sealed, drained, idle *time.Time
-		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped, &idle, &r.Lost)
+		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
+			&idle, &r.Lost)
 		r.SealedAt, r.DrainedAt, r.IdleSince = orZero(sealed), orZero(drained), orZero(idle)
 		return r, err
 	})
@@ -65,13 +68,16 @@ const samplePages = 100
 // pages, times how many such there are.
 func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, error) {
 	var pages int64
-	err := s.of(t.Tenant).QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`, t.tables.task(position)).Scan(&pages)
+	err := s.of(t.Tenant).QueryRow(ctx,
+		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
+		t.tables.task(position)).Scan(&pages)
 	if err != nil || pages == 0 {
 		return 0, wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
 	}
 	percent := min(100, 100*float64(samplePages)/float64(pages))
 	var rows float64
-	err = s.of(t.Tenant).QueryRow(ctx, t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
+	err = s.of(t.Tenant).QueryRow(ctx,
+		t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
 	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
@@ -81,7 +87,11 @@ const lockPatience = `SET LOCAL lock_timeout = '100ms'`
 
 // changeRolls runs do in a transaction that holds the type's row, and tells all nodes
 // of the change unless do returns errSame.
-func (s *Store) changeRolls(ctx context.Context, t *Type, do func(tx pgx.Tx, at positions, now time.Time) error) error {
+func (s *Store) changeRolls(
+	ctx context.Context,
+	t *Type,
+	do func(tx pgx.Tx, at positions, now time.Time) error,
+) error {
 	err := s.change(ctx, t.Tenant, func(tx pgx.Tx) error {
 		if _, err := readTaskType(ctx, tx, t.Tenant, t.Name, "FOR NO KEY UPDATE"); err != nil {
 			return err

@@ -38,7 +38,8 @@ func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool,
 		}
 		idle = true
 		_, err = tx.Exec(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET idle_since = $3
-			WHERE type = $1 AND position = $2 AND ready_dropped AND idle_since IS NULL`, t.Name, position, now)
+			WHERE type = $1 AND position = $2 AND ready_dropped
+			  AND idle_since IS NULL`, t.Name, position, now)
 		return err
 	})
 	return idle && err == nil, wrap(err, "IdleRoll(%q, %q, %d)", t.Tenant, t.Name, position)
@@ -66,8 +67,10 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 		dropped = true
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
-		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET first_pos = first_pos + 1 WHERE name = $1`, t.Name)
-		b.Queue(`DELETE FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, at.first)
+		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET first_pos = first_pos + 1 WHERE name = $1`,
+			t.Name)
+		b.Queue(`DELETE FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name,
+			at.first)
 		b.Queue(`DROP TABLE ` + t.tables.task(at.first) + `, ` + t.tables.journal(at.first))
 		return tx.SendBatch(ctx, b).Close()
 	})
@@ -77,10 +80,12 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 // lockRoll holds a roll's row; CodeNotFound when it was dropped.
 func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string) error {
 	var held int
-	err := tx.QueryRow(ctx, `SELECT position FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2 FOR `+how,
+	err := tx.QueryRow(ctx,
+		`SELECT position FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2 FOR `+how,
 		t.Name, position).Scan(&held)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d of %s is not kept any more", position, t.Name)
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d of %s is not kept any more", position,
+			t.Name)
 	}
 	return err
 }
@@ -99,7 +104,8 @@ func reviveRoll(ctx context.Context, tx pgx.Tx, t *Type, position int) error {
 		if err := lockRoll(ctx, tx, t, position, "SHARE"); err != nil {
 			return err
 		}
-		if idle, err := t.idleSince(ctx, tx, position); err != nil || idle.IsZero() { // else it became idle in between
+		// else it became idle in between
+		if idle, err := t.idleSince(ctx, tx, position); err != nil || idle.IsZero() {
 			return err
 		}
 	}
@@ -108,17 +114,25 @@ func reviveRoll(ctx context.Context, tx pgx.Tx, t *Type, position int) error {
 // idleSince returns since when a roll has been idle; zero: it isn't.
 func (t *Type) idleSince(ctx context.Context, tx pgx.Tx, position int) (time.Time, error) {
 	var idle *time.Time
-	err := tx.QueryRow(ctx, `SELECT idle_since FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name, position).Scan(&idle)
+	err := tx.QueryRow(ctx,
+		`SELECT idle_since FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name,
+		position).Scan(&idle)
 	return orZero(idle), err
 }
 
 // hasLive reports whether a task of a roll is live. It looks at once at all tables in which one
 // may have its token row; at is where they are.
-func (t *Type) hasLive(ctx context.Context, db querier, at positions, position int) (live bool, err error) {
+func (t *Type) hasLive(
+	ctx context.Context,
+	db querier,
+	at positions,
+	position int,
+) (live bool, err error) {
 	first := asyncflow.NewTaskID(t.Name, position, 0).Number
 	next := asyncflow.NewTaskID(t.Name, position+1, 0).Number
 	var tables []string
-	for _, table := range slices.Backward(t.tables.tokenTables(at)) { // those with an index on id first
+	// those with an index on id first
+	for _, table := range slices.Backward(t.tables.tokenTables(at)) {
 		tables = append(tables, fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE id >= $1 AND id < $2)`, table))
 	}
 	err = db.QueryRow(ctx, `SELECT `+strings.Join(tables, " OR "), first, next).Scan(&live)

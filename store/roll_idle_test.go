@@ -38,7 +38,8 @@ func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	later.Delay = asyncflow.Duration(time.Hour)
 	straggler := b.submit(later)[0].ID
 	journal := `INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, final)
-		SELECT (1::bigint << 40) + 500000 + n, 1, now() - interval '1 day', 'first', 1, 'done', 'succeeded' FROM generate_series(1, 20000) n`
+		SELECT (1::bigint << 40) + 500000 + n, 1, now() - interval '1 day', 'first', 1, 'done',
+		  'succeeded' FROM generate_series(1, 20000) n`
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), journal)
@@ -97,7 +98,8 @@ func TestMigrateIdleRolls(t *testing.T) {
 		b.exec(`SET search_path = tenant_acme`)
 		b.exec(up)
 		b.exec(`RESET search_path`)
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT idle_since FROM tenant_acme.rolls WHERE position = 1`).Scan(&idle))
+		require.NoError(t, b.db.QueryRow(t.Context(),
+			`SELECT idle_since FROM tenant_acme.rolls WHERE position = 1`).Scan(&idle))
 		return idle
 	}
 	require.Nil(t, migrate())

@@ -34,7 +34,8 @@ func TestKeysEndWithTheirTasks(t *testing.T) {
 		*bundle
 		key string
 	}{"late": {late, "b"}, "this": {b, "a"}} {
-		r := results.Submit(t.Context(), tenant, []asyncflow.NewTask{withKey(results.key), withKey(results.key)})
+		r := results.Submit(t.Context(), tenant,
+			[]asyncflow.NewTask{withKey(results.key), withKey(results.key)})
 		for i := range r {
 			require.NoError(t, r[i].Err, node)
 			require.Equal(t, 2, r[i].ID.Position(), node)
@@ -43,7 +44,8 @@ func TestKeysEndWithTheirTasks(t *testing.T) {
 		require.Equal(t, asyncflow.StatusPending, b.task(r[0].ID).Status, node)
 	}
 	var id string
-	require.NoError(t, b.app().QueryRow(t.Context(), `SELECT tenant_acme.submit_task('pipe', '1', 'c')`).Scan(&id))
+	require.NoError(t,
+		b.app().QueryRow(t.Context(), `SELECT tenant_acme.submit_task('pipe', '1', 'c')`).Scan(&id))
 	require.NotEqual(t, gone[2].String(), id)
 	require.NotContains(t, gone, b.submit(withKey("c"))[0].ID)
 }

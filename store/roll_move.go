@@ -17,7 +17,9 @@ var errElsewhere = errors.New("the task is in none of the ready tables")
 // one more: the type's rolls have moved on, and this node did not know yet.
 func rolledOn(err error) bool {
 	var pg *pgconn.PgError
-	return errors.Is(err, errElsewhere) || errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == sealed)
+	return errors.Is(err, errElsewhere) || errors.As(err, &pg) &&
+		(pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.ForeignKeyViolation &&
+			pg.ConstraintName == sealed)
 }
 
 // followTries is how often something is tried again with newer rolls.
@@ -50,8 +52,10 @@ func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) er
 // ready table that it doesn't look at.
 func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 	var end int
-	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(&end); !errors.Is(err, pgx.ErrNoRows) { // else it is looked for again, and missed
+	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`,
+		t.Name).QueryRow(func(row pgx.Row) error {
+		// else it is looked for again, and missed
+		if err := row.Scan(&end); !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
 		return nil

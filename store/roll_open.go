@@ -26,7 +26,8 @@ func (t *tables) openNext(ctx context.Context, tx pgx.Tx, at positions, now time
 	if err := t.openRoll(ctx, tx, at.end+1, now); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `UPDATE `+t.qualify("task_types")+` SET end_pos = $2 WHERE name = $1`, t.name, at.end+1)
+	_, err := tx.Exec(ctx, `UPDATE `+t.qualify("task_types")+` SET end_pos = $2 WHERE name = $1`,
+		t.name, at.end+1)
 	return err
 }
 

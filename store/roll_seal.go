@@ -22,9 +22,11 @@ func (s *Store) SealRoll(ctx context.Context, t *Type, position int) (done bool,
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
 		for _, table := range []string{t.tables.task(position), t.tables.ready(position)} {
-			b.Queue(`ALTER TABLE ` + table + ` ADD CONSTRAINT ` + sealed + ` FOREIGN KEY (id) REFERENCES ` + t.tables.qualify("sealed") + ` NOT VALID`)
+			b.Queue(`ALTER TABLE ` + table + ` ADD CONSTRAINT ` + sealed + ` FOREIGN KEY (id)
+				REFERENCES ` + t.tables.qualify("sealed") + ` NOT VALID`)
 		}
-		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET sealed_at = $3 WHERE type = $1 AND position = $2`, t.Name, position, s.Clock.Now())
+		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET sealed_at = $3
+			WHERE type = $1 AND position = $2`, t.Name, position, s.Clock.Now())
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return unlessBusy(true, err, "SealRoll(%q, %q, %d)", t.Tenant, t.Name, position)
@@ -50,15 +52,19 @@ func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error
 			return errSame
 		}
 		var done bool
-		err := tx.QueryRow(ctx, t.tables.at(at.begin, `SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
-			FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`), t.Name, at.begin).Scan(&done)
+		err := tx.QueryRow(ctx,
+			t.tables.at(at.begin, `SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
+			FROM `+t.tables.qualify("rolls")+` WHERE type = $1
+			  AND position = $2`), t.Name, at.begin).Scan(&done)
 		if err != nil || !done {
 			return postgres.FirstError(err, errSame)
 		}
 		drained = true
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET begin_pos = begin_pos + 1 WHERE name = $1`, t.Name)
-		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET drained_at = $3 WHERE type = $1 AND position = $2`, t.Name, at.begin, now)
+		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET begin_pos = begin_pos + 1 WHERE name = $1`,
+			t.Name)
+		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET drained_at = $3
+			WHERE type = $1 AND position = $2`, t.Name, at.begin, now)
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return drained && err == nil, wrap(err, "DrainRoll(%q, %q)", t.Tenant, t.Name)
@@ -72,7 +78,8 @@ func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
 		b.Queue(`DROP TABLE IF EXISTS ` + t.tables.ready(position))
-		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET ready_dropped = true WHERE type = $1 AND position = $2 AND drained_at IS NOT NULL`, t.Name, position)
+		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET ready_dropped = true
+			WHERE type = $1 AND position = $2 AND drained_at IS NOT NULL`, t.Name, position)
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return unlessBusy(true, err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)

@@ -23,11 +23,13 @@ func TestStragglers(t *testing.T) {
 	delayed.Delay = asyncflow.Duration(30 * 24 * time.Hour)
 	month := b.submit(delayed)[0].ID
 	b.submit(newTask(`"retried"`))
-	b.settle(b.known(), b.lease(b.known(), 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500})
+	b.settle(b.known(), b.lease(b.known(), 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500})
 	b.submit(newTask(`"accepted"`))
 	accepted := b.lease(b.known(), 1)[0]
 	extended := make(chan bool, 1)
-	b.Extend(tenant, accepted, b.Clock.Now().Add(6*time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+	b.Extend(tenant, accepted, b.Clock.Now().Add(6*time.Hour),
+		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, <-extended)
 
 	for roll := 2; roll <= 4; roll++ {
@@ -52,17 +54,21 @@ func TestStragglers(t *testing.T) {
 	urgent := newTask(`"urgent"`)
 	urgent.Options.Priority = asyncflow.Priority{3600}
 	b.submit(urgent)
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() - interval '1 min' * CASE WHEN id = $1 THEN 30 ELSE 90 END`, month.Number)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() - interval '1 min' * CASE
+			WHEN id = $1 THEN 30 ELSE 90 END`, month.Number)
 	require.NoError(t, err)
 	n, err := b.Promote(t.Context(), pipe, nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
-	b.settle(pipe, accepted, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}) // its second stage begins now
+	// its second stage begins now
+	b.settle(pipe, accepted, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	var order []string
 	for len(order) < 6 {
 		for _, l := range b.lease(pipe, 1) { // one at a time: each from the older head
 			order = append(order, string(l.Context))
 		}
 	}
-	assert.Equal(t, []string{`"retried"`, `"urgent"`, `"delayed"`, `"backlog 1"`, `"backlog 2"`, `"accepted"`}, order)
+	assert.Equal(t,
+		[]string{`"retried"`, `"urgent"`, `"delayed"`, `"backlog 1"`, `"backlog 2"`, `"accepted"`}, order)
 }

@@ -98,7 +98,8 @@ func TestRollsLife(t *testing.T) {
 
 	// What lives in the old roll goes on in the new one.
 	pipe = b.known()
-	b.settle(pipe, stuck, asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"out"`)})
+	b.settle(pipe, stuck,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"out"`)})
 	_, err = b.Change(t.Context(), tenant, straggler, asyncflow.Patch{RunAt: b.Clock.Now()})
 	require.NoError(t, err)
 	contexts := map[asyncflow.TaskID]string{first: `"out"`, straggler: `"later"`}
@@ -152,7 +153,8 @@ func TestWritersFollowARoll(t *testing.T) {
 	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	lost := b.submit(newTask(`"lost"`))[0].ID
 	lostLease := b.lease(pipe, 1)[0]
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	require.NoError(t, err)
 	settled := b.submit(newTask(`"settled"`))[0].ID
 	settledLease := b.lease(pipe, 1)[0]
@@ -167,7 +169,9 @@ func TestWritersFollowARoll(t *testing.T) {
 	at := func(id asyncflow.TaskID, position int, stage string) {
 		t.Helper()
 		var found int
-		err := b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.ready_pipe_2 WHERE id = $1 AND stage = $2`, id.Number, stage).Scan(&found)
+		err := b.db.QueryRow(t.Context(),
+			`SELECT count(*) FROM tenant_acme.ready_pipe_2 WHERE id = $1 AND stage = $2`, id.Number,
+			stage).Scan(&found)
 		require.NoError(t, err)
 		require.Equal(t, 1, found)
 		require.Equal(t, position, id.Position())
@@ -186,9 +190,11 @@ func TestWritersFollowARoll(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	at(lost, 1, "first")
-	require.False(t, late.settle(old, settledLease, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}).Stale)
+	require.False(t,
+		late.settle(old, settledLease, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}).Stale)
 	at(settled, 1, "second")
-	_, taken, err := late.SettleLate(t.Context(), old, lost, lostLease.Seq, asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+	_, taken, err := late.SettleLate(t.Context(), old, lost, lostLease.Seq,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 		func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
 			return asyncflow.Decide(old.TaskType, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, now)
 		})
@@ -201,7 +207,8 @@ func TestWritersFollowARoll(t *testing.T) {
 	_, err = late.Change(t.Context(), tenant, changed, asyncflow.Patch{RunAt: b.Clock.Now()})
 	require.NoError(t, err)
 	at(changed, 1, "first")
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()`)
+	_, err = b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()`)
 	require.NoError(t, err)
 	n, err = late.Promote(t.Context(), old, nil)
 	require.NoError(t, err)
@@ -237,7 +244,8 @@ func TestUnholdFollowsARoll(t *testing.T) {
 func TestReadersFollowARoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	nodes := []*bundle{behind(t, b), behind(t, b), behind(t, b), behind(t, b), behind(t, b), behind(t, b)}
+	nodes := []*bundle{behind(t, b), behind(t, b), behind(t, b), behind(t, b), behind(t, b),
+		behind(t, b)}
 	old := nodes[0].known()
 	pipe := b.roll()
 	drained, err := b.DrainRoll(t.Context(), pipe)
@@ -270,7 +278,8 @@ func TestUnknownCommitAndSeal(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	late := behind(t, b)
-	err := late.SubmitAcrossARoll(t.Context(), tenant, [2]asyncflow.NewTask{newTask(`"kept"`), newTask(`"moved"`)}, func() { b.roll() })
+	err := late.SubmitAcrossARoll(t.Context(), tenant,
+		[2]asyncflow.NewTask{newTask(`"kept"`), newTask(`"moved"`)}, func() { b.roll() })
 	require.NoError(t, err)
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
@@ -289,11 +298,13 @@ func TestSealAndReaders(t *testing.T) {
 	dump, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = dump.Rollback(t.Context()) }()
-	_, err = dump.Exec(t.Context(), `LOCK TABLE tenant_acme.task_pipe_1, tenant_acme.ready_pipe_1, tenant_acme.sealed IN ACCESS SHARE MODE`)
+	_, err = dump.Exec(t.Context(),
+		`LOCK TABLE tenant_acme.task_pipe_1, tenant_acme.ready_pipe_1, tenant_acme.sealed IN ACCESS SHARE MODE`)
 	require.NoError(t, err)
 	pipe := b.roll()
 	var n int
-	require.NoError(t, dump.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
+	require.NoError(t,
+		dump.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
 	require.Equal(t, 1, n)
 	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	drained, err := b.DrainRoll(t.Context(), pipe)
@@ -316,7 +327,8 @@ func TestSealAndWriters(t *testing.T) {
 	require.NoError(t, err)
 	writer, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = writer.Exec(t.Context(), `INSERT INTO tenant_acme.ready_pipe_1 VALUES (now(), 5, 1, 'first', 1)`)
+	_, err = writer.Exec(t.Context(),
+		`INSERT INTO tenant_acme.ready_pipe_1 VALUES (now(), 5, 1, 'first', 1)`)
 	require.NoError(t, err)
 	done, err := b.SealRoll(t.Context(), b.known(), 1)
 	require.NoError(t, err)
@@ -339,7 +351,8 @@ func TestRepeatableReadAcrossARoll(t *testing.T) {
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	var end int
 	read := func() int {
-		require.NoError(t, tx.QueryRow(t.Context(), `SELECT end_pos FROM tenant_acme.task_types`).Scan(&end))
+		require.NoError(t,
+			tx.QueryRow(t.Context(), `SELECT end_pos FROM tenant_acme.task_types`).Scan(&end))
 		return end
 	}
 	require.Equal(t, 1, read())
@@ -348,7 +361,9 @@ func TestRepeatableReadAcrossARoll(t *testing.T) {
 	insert := func(table string) error {
 		nested, err := tx.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = nested.Exec(t.Context(), `INSERT INTO tenant_acme.`+table+` (id, created_at, order_time, context) VALUES (77, now(), now(), '1')`)
+		_, err = nested.Exec(t.Context(),
+			`INSERT INTO tenant_acme.`+table+` (id, created_at, order_time, context)
+				VALUES (77, now(), now(), '1')`)
 		if err != nil {
 			require.NoError(t, nested.Rollback(t.Context()))
 			return err
@@ -374,7 +389,8 @@ func TestKeysAndRetention(t *testing.T) {
 	task.KeyWindow = 0
 	b.submit(task)
 	var left float64
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT extract(epoch FROM expires_at - now()) FROM tenant_acme.idempotency_keys`).Scan(&left))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT extract(epoch FROM expires_at - now()) FROM tenant_acme.idempotency_keys`).Scan(&left))
 	require.InDelta(t, 3600, left, 30)
 }
 
@@ -388,7 +404,9 @@ func TestTasksIn(t *testing.T) {
 	n, err = b.TasksIn(t.Context(), pipe, 1)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n, "a small table is counted")
-	_, err = b.db.Exec(t.Context(), `INSERT INTO tenant_acme.task_pipe_1 SELECT g, now(), now(), NULL, '"some context of a task"' FROM generate_series(1000, 100999) g`)
+	_, err = b.db.Exec(t.Context(),
+		`INSERT INTO tenant_acme.task_pipe_1 SELECT g, now(), now(), NULL, '"some context of a task"'
+			FROM generate_series(1000, 100999) g`)
 	require.NoError(t, err)
 	n, err = b.TasksIn(t.Context(), pipe, 1)
 	require.NoError(t, err)

@@ -27,7 +27,10 @@ func (s *Store) Run(ctx context.Context) error {
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
 	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
 	if s.cfg.MaxContext > 0 {
-		g.Go(func() error { return s.every(ctx, catalogEvery, "limits of submits by SQL", s.newSubmitLimits().write) })
+		g.Go(func() error {
+			return s.every(ctx, catalogEvery, "limits of submits by SQL",
+				s.newSubmitLimits().write)
+		})
 	}
 	if s.cfg.Notify {
 		g.Go(func() error { return s.Wakeups.send(ctx) })
@@ -40,7 +43,12 @@ func (s *Store) Run(ctx context.Context) error {
 
 // every calls do at once and then once a period. A failure is logged and tried
 // again: the database may be away for a while.
-func (s *Store) every(ctx context.Context, period time.Duration, name string, do func(context.Context) error) error {
+func (s *Store) every(
+	ctx context.Context,
+	period time.Duration,
+	name string,
+	do func(context.Context) error,
+) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {

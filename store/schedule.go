@@ -41,17 +41,25 @@ func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
 // schedulesOf returns the table of a tenant's schedules.
 func schedulesOf(tenant string) string { return quote(schemaOf(tenant)) + ".schedules" }
 
-const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at, coalesce(s.last_id, 0),
+const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at,
+	coalesce(s.last_id, 0),
   s.skipped, s.skipped_at, s.created_at, s.updated_at`
 
 // SchedulePage returns up to limit schedules of a tenant by name, those after a name,
 // without their contexts, and whether there are more.
-func (s *Store) SchedulePage(ctx context.Context, tenant, after string, limit int) (page []StoredSchedule, more bool, err error) {
-	rows, err := s.of(tenant).Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
+func (s *Store) SchedulePage(
+	ctx context.Context,
+	tenant, after string,
+	limit int,
+) (page []StoredSchedule, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx,
+		`SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at,
+			  next_at,
 		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
-		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule, func(s StoredSchedule) int { return docBytes(s.Schedule) })
+		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule,
+			func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	}
 	return page, more, wrap(err, "SchedulePage(%q)", tenant)
 }
@@ -76,9 +84,14 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 
 // PauseSchedule lets the ticks of a schedule pass without tasks, and returns it. No task
 // of a tick is submitted after that. One that is paused already keeps its time.
-func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
+func (s *Store) PauseSchedule(
+	ctx context.Context,
+	tenant, name string,
+) (stored StoredSchedule, err error) {
 	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now()); err != nil {
+		if _, err := tx.Exec(ctx,
+			`UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name,
+			s.Clock.Now()); err != nil {
 			return err
 		}
 		stored, err = readSchedule(ctx, tx, tenant, name, "")
@@ -90,16 +103,22 @@ func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (stored 
 // ResumeSchedule has a paused schedule go on with its next tick, and returns it. The
 // ticks that have passed meanwhile stay without tasks, whatever its catch-up policy. One
 // that is not paused is left as it is.
-func (s *Store) ResumeSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
+func (s *Store) ResumeSchedule(
+	ctx context.Context,
+	tenant, name string,
+) (stored StoredSchedule, err error) {
 	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
-		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil || stored.PausedAt.IsZero() {
+		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
+			stored.PausedAt.IsZero() {
 			return err
 		}
 		if stored.NextAt, err = stored.after(s.Clock.Now()); err != nil {
 			return err
 		}
 		stored.PausedAt = time.Time{}
-		_, err := tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name, orNull(stored.NextAt))
+		_, err := tx.Exec(ctx,
+			`UPDATE `+schedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name,
+			orNull(stored.NextAt))
 		return err
 	})
 	return stored, wrap(err, "ResumeSchedule(%q, %q)", tenant, name)
@@ -132,8 +151,13 @@ func unknownSchedule(name string) error {
 	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no schedule %s", name)
 }
 
-func readSchedule(ctx context.Context, q querier, tenant, name, lock string) (StoredSchedule, error) {
-	rows, err := q.Query(ctx, `SELECT `+scheduleColumns+` FROM `+schedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
+func readSchedule(
+	ctx context.Context,
+	q querier,
+	tenant, name, lock string,
+) (StoredSchedule, error) {
+	rows, err := q.Query(ctx,
+		`SELECT `+scheduleColumns+` FROM `+schedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
 	if err != nil {
 		return StoredSchedule{}, wrap(err, "readSchedule(%q, %q)", tenant, name)
 	}
@@ -149,14 +173,16 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	var version int
 	var spec, context []byte
 	var paused, next, last, skipped *time.Time
-	if err := row.Scan(&name, &version, &spec, &context, &paused, &next, &last, &s.LastID.Number, &s.Skipped, &skipped, &s.CreatedAt, &s.UpdatedAt); err != nil {
+	if err := row.Scan(&name, &version, &spec, &context, &paused, &next, &last, &s.LastID.Number,
+		&s.Skipped, &skipped, &s.CreatedAt, &s.UpdatedAt); err != nil {
 		return s, err
 	}
 	if err := json.Unmarshal(spec, &s.Schedule); err != nil {
 		return s, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	s.Name, s.Version, s.Context = name, version, context
-	s.PausedAt, s.NextAt, s.LastAt, s.SkippedAt = orZero(paused), orZero(next), orZero(last), orZero(skipped)
+	s.PausedAt, s.NextAt, s.LastAt, s.SkippedAt = orZero(paused), orZero(next), orZero(last),
+		orZero(skipped)
 	if s.LastID.Number != 0 {
 		s.LastID.Type = s.Type
 	}

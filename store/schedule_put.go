@@ -17,17 +17,30 @@ import (
 // document again changes nothing. s must be valid but for what only a timetable tells:
 // that is CodeInvalid. With other times its ticks go on from now; what was missed before
 // stays so.
-func (s *Store) PutSchedule(ctx context.Context, tenant string, schedule asyncflow.Schedule) (_ StoredSchedule, created bool, err error) {
+func (s *Store) PutSchedule(
+	ctx context.Context,
+	tenant string,
+	schedule asyncflow.Schedule,
+) (_ StoredSchedule, created bool, err error) {
 	return s.putSchedule(ctx, tenant, schedule, false)
 }
 
 // CheckSchedule is PutSchedule for show: it returns what that would return, and changes
 // nothing.
-func (s *Store) CheckSchedule(ctx context.Context, tenant string, schedule asyncflow.Schedule) (_ StoredSchedule, created bool, err error) {
+func (s *Store) CheckSchedule(
+	ctx context.Context,
+	tenant string,
+	schedule asyncflow.Schedule,
+) (_ StoredSchedule, created bool, err error) {
 	return s.putSchedule(ctx, tenant, schedule, true)
 }
 
-func (s *Store) putSchedule(ctx context.Context, tenant string, schedule asyncflow.Schedule, dry bool) (stored StoredSchedule, created bool, err error) {
+func (s *Store) putSchedule(
+	ctx context.Context,
+	tenant string,
+	schedule asyncflow.Schedule,
+	dry bool,
+) (stored StoredSchedule, created bool, err error) {
 	now := s.Clock.Now()
 	if _, err := timetable.New(schedule, now); err != nil {
 		return stored, false, err
@@ -89,7 +102,13 @@ func writeSchedule(
 	return stored, g, err
 }
 
-func createSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time) error {
+func createSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) error {
 	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.after(now)
 	if err != nil {
 		return err
@@ -98,7 +117,9 @@ func createSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyn
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO `+schedulesOf(tenant)+` (name, type, spec, context, version, next_at, created_at, updated_at)
+	_, err = tx.Exec(ctx,
+		`INSERT INTO `+schedulesOf(tenant)+` (name, type, spec, context, version, next_at, created_at,
+			  updated_at)
 		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), now)
 	return err
@@ -106,13 +127,21 @@ func createSchedule(ctx context.Context, tx pgx.Tx, tenant string, schedule asyn
 
 // updateSchedule makes a new version of a schedule, unless it is the same. Its next tick
 // stays, even if it is overdue, unless the times or the type are others.
-func updateSchedule(ctx context.Context, tx pgx.Tx, tenant string, old StoredSchedule, schedule asyncflow.Schedule, now time.Time) (err error) {
+func updateSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	old StoredSchedule,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) (err error) {
 	next, last := old.NextAt, &old.LastID.Number
 	if old.LastID.Number == 0 || old.Type != schedule.Type {
 		last = nil
 	}
 	if !schedule.SameTimes(old.Schedule) || old.Type != schedule.Type {
-		if next, err = (StoredSchedule{Schedule: schedule, CreatedAt: old.CreatedAt, LastAt: old.LastAt}).after(now); err != nil {
+		if next, err = (StoredSchedule{Schedule: schedule, CreatedAt: old.CreatedAt,
+			LastAt: old.LastAt}).after(now); err != nil {
 			return err
 		}
 	}
@@ -121,7 +150,8 @@ func updateSchedule(ctx context.Context, tx pgx.Tx, tenant string, old StoredSch
 		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+`
-		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1, next_at = $5, last_id = $6, updated_at = $7
+		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1,
+		  next_at = $5, last_id = $6, updated_at = $7
 		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), last, now)
 	return err

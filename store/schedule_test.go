@@ -15,7 +15,8 @@ import (
 // minutely is a schedule of the type pipe with a tick each minute. The last one was some
 // seconds ago, so that the next one comes after the test.
 func (b *bundle) minutely() asyncflow.Schedule {
-	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`), Every: asyncflow.Duration(time.Minute),
+	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`),
+		Every:    asyncflow.Duration(time.Minute),
 		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
 }
 
@@ -38,8 +39,10 @@ func TestPutSchedule(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	s := b.minutely()
-	s.Priority, s.Retry = asyncflow.Priority{60, 0}, &asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
-	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *", time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
+	s.Priority, s.Retry = asyncflow.Priority{60, 0},
+		&asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
+	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *",
+		time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
 	s = s.WithDefaults()
 	would, created, err := b.CheckSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
@@ -70,7 +73,8 @@ func TestPutSchedule(t *testing.T) {
 	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
 	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.Duration(time.Hour), "", time.Time{}
 	changed = b.putSchedule(s)
-	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(), "counted from its creation, not from the change")
+	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(),
+		"counted from its creation, not from the change")
 	s.EndsAt = first.CreatedAt
 	assert.Zero(t, b.putSchedule(s).NextAt, "it is over")
 
@@ -153,7 +157,8 @@ func TestSchedulePaused(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, paused, again)
 	s.Overlap = asyncflow.OverlapSkip
-	assert.Equal(t, paused.PausedAt, b.putSchedule(s).PausedAt, "a change of the document is no resume")
+	assert.Equal(t, paused.PausedAt, b.putSchedule(s).PausedAt,
+		"a change of the document is no resume")
 	b.overdue(s.Name, time.Hour)
 	assert.Zero(t, b.tick())
 	_, err = b.TriggerSchedule(t.Context(), tenant, s.Name)

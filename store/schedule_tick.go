@@ -29,7 +29,10 @@ const (
 // DueSchedules returns the tenants that have schedules with a tick that is due; not
 // those that are suspended, whose ticks stay due.
 func (s *Store) DueSchedules(ctx context.Context) (due []string, err error) {
-	err = s.ofTenants(ctx, `SELECT i WHERE EXISTS (SELECT FROM {schema}.schedules WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
+	err = s.ofTenants(ctx,
+		`SELECT i
+			WHERE EXISTS (SELECT FROM {schema}.schedules
+			  WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
 		func(tenant string, _ pgx.CollectableRow) error {
 			if !s.suspended(tenant) {
 				due = append(due, tenant)
@@ -49,7 +52,11 @@ type Ticked struct {
 // TickSchedules submits the tasks of ticks that are due, of some schedules of a tenant,
 // first due first; not of those in except. It is done when there are no schedules. What
 // fails is logged and stays due.
-func (s *Store) TickSchedules(ctx context.Context, tenant string, except []string) (out Ticked, err error) {
+func (s *Store) TickSchedules(
+	ctx context.Context,
+	tenant string,
+	except []string,
+) (out Ticked, err error) {
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		r := round{store: s, tenant: tenant, now: s.Clock.Now()}
 		if err := r.lock(ctx, tx, except); err != nil {
@@ -90,7 +97,8 @@ type turn struct {
 // deletion of the type waiting instead of in a deadlock.
 func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 	rows, err := tx.Query(ctx, `
-		SELECT `+scheduleColumns+` FROM `+schedulesOf(r.tenant)+` s JOIN `+quote(schemaOf(r.tenant))+`.task_types tt ON tt.name = s.type
+		SELECT `+scheduleColumns+` FROM `+schedulesOf(r.tenant)+` s
+		JOIN `+quote(schemaOf(r.tenant))+`.task_types tt ON tt.name = s.type
 		WHERE s.paused_at IS NULL AND s.next_at <= $1 AND (s.name = ANY ($2)) IS NOT TRUE
 		ORDER BY s.next_at, s.name LIMIT $3
 		FOR UPDATE OF s SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, r.now, except, tickSchedules)
@@ -132,7 +140,8 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 	var missed bool
 	t.run, missed = t.table.Due(t.Schedule, t.NextAt, r.now)
 	if missed {
-		r.store.log.Warn("ticks of a schedule were missed", "tenant", r.tenant, "schedule", t.Name, "first", t.NextAt, "catch_up", t.CatchUp, "tasks", len(t.run))
+		r.store.log.Warn("ticks of a schedule were missed", "tenant", r.tenant, "schedule", t.Name,
+			"first", t.NextAt, "catch_up", t.CatchUp, "tasks", len(t.run))
 	}
 	if len(t.run) == 0 || t.Overlap == asyncflow.OverlapQueue {
 		return nil
@@ -141,7 +150,8 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 	switch {
 	case err != nil:
 		return err
-	case t.Overlap == asyncflow.OverlapReplace: // of several ticks the last one replaces the others too
+	// of several ticks the last one replaces the others too
+	case t.Overlap == asyncflow.OverlapReplace:
 		if n := len(t.run) - 1; n > 0 {
 			t.skipped, t.run = t.run[:n], t.run[n:]
 		}
@@ -159,7 +169,8 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 // replace cancels the task of the tick before. One that has just ended is well too.
 func (r *round) replace(ctx context.Context, t *turn) error {
 	_, err := r.store.Cancel(ctx, r.tenant, t.LastID, "replaced by the next task of schedule "+t.Name)
-	if code := asyncflow.CodeOf(err); err != nil && (code == asyncflow.CodeConflict || code == asyncflow.CodeNotFound) {
+	if code := asyncflow.CodeOf(err); err != nil &&
+		(code == asyncflow.CodeConflict || code == asyncflow.CodeNotFound) {
 		return nil
 	}
 	return err
@@ -171,7 +182,8 @@ func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) 
 		return false, nil
 	}
 	task, err := s.Task(ctx, tenant, id)
-	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // or of a roll that another node has just opened
+	// or of a roll that another node has just opened
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return false, err
 		}
@@ -220,7 +232,11 @@ func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
 
 // taskOf returns the task that a tick has after its submit, or why it has none. One that
 // was there before may be of an earlier version of the schedule, with another context.
-func (r *round) taskOf(ctx context.Context, task asyncflow.NewTask, result Submitted) (id asyncflow.TaskID, err error) {
+func (r *round) taskOf(
+	ctx context.Context,
+	task asyncflow.NewTask,
+	result Submitted,
+) (id asyncflow.TaskID, err error) {
 	switch {
 	case result.Err == nil || result.Existing: // whether it can be read now doesn't matter
 		return result.ID, nil
@@ -228,7 +244,8 @@ func (r *round) taskOf(ctx context.Context, task asyncflow.NewTask, result Submi
 		return id, result.Err
 	}
 	id.Type = task.Type
-	err = r.store.of(r.tenant).QueryRow(ctx, `SELECT id FROM `+quote(schemaOf(r.tenant))+`.idempotency_keys WHERE type = $1 AND key = $2`,
+	err = r.store.of(r.tenant).QueryRow(ctx,
+		`SELECT id FROM `+quote(schemaOf(r.tenant))+`.idempotency_keys WHERE type = $1 AND key = $2`,
 		task.Type, task.Options.Key).Scan(&id.Number)
 	return id, err
 }
@@ -245,16 +262,20 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		if n := len(t.skipped); n > 0 {
 			t.SkippedAt = t.skipped[n-1]
-			r.store.log.Info("ticks of a schedule were skipped: the task before is not final", "tenant", r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
+			r.store.log.Info("ticks of a schedule were skipped: the task before is not final", "tenant",
+				r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
 		}
-		b.Queue(`UPDATE `+schedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4, skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
-			t.Name, orNull(t.rest), orNull(t.LastAt), orNull(t.LastID.Number), len(t.skipped), orNull(t.SkippedAt))
+		b.Queue(`UPDATE `+schedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4,
+			skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
+			t.Name, orNull(t.rest), orNull(t.LastAt), orNull(t.LastID.Number), len(t.skipped),
+			orNull(t.SkippedAt))
 		if t.done > 0 {
 			keys := make([]string, t.done)
 			for i, tick := range t.run[:t.done] {
 				keys[i] = t.TickTask(tick).Options.Key
 			}
-			b.Queue(`UPDATE `+quote(schemaOf(r.tenant))+`.idempotency_keys SET expires_at = least(expires_at, $3) WHERE type = $1 AND key = ANY ($2)`,
+			b.Queue(`UPDATE `+quote(schemaOf(r.tenant))+`.idempotency_keys
+				SET expires_at = least(expires_at, $3) WHERE type = $1 AND key = ANY ($2)`,
 				t.Type, keys, r.now.Add(tickKeyKept))
 		}
 	}
@@ -271,7 +292,8 @@ func (r *round) outcome() Ticked {
 		}
 		out.Failed = append(out.Failed, t.Name)
 		if !errors.Is(t.err, context.Canceled) {
-			r.store.log.Warn("the tasks of a schedule can't be submitted now; they stay due", "tenant", r.tenant, "schedule", t.Name, "error", t.err)
+			r.store.log.Warn("the tasks of a schedule can't be submitted now; they stay due", "tenant",
+				r.tenant, "schedule", t.Name, "error", t.err)
 		}
 	}
 	return out

@@ -53,7 +53,8 @@ func (b *bundle) exec(sql string, args ...any) {
 // keys returns the keys of all tasks, sorted.
 func (b *bundle) keys() (keys []string) {
 	b.t.Helper()
-	rows, err := b.db.Query(b.t.Context(), `SELECT coalesce(options->>'key', '') FROM tenant_acme.task_pipe_1 ORDER BY 1`)
+	rows, err := b.db.Query(b.t.Context(),
+		`SELECT coalesce(options->>'key', '') FROM tenant_acme.task_pipe_1 ORDER BY 1`)
 	require.NoError(b.t, err)
 	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)
@@ -82,14 +83,18 @@ func TestTick(t *testing.T) {
 	assert.Equal(t, 1, b.tick())
 	assert.Zero(t, b.tick())
 	stored := b.schedule(s.Name)
-	assert.Equal(t, []time.Time{last, last.Add(time.Minute)}, []time.Time{stored.LastAt.UTC(), stored.NextAt.UTC()})
+	assert.Equal(t, []time.Time{last, last.Add(time.Minute)},
+		[]time.Time{stored.LastAt.UTC(), stored.NextAt.UTC()})
 	task, err := b.Task(t.Context(), tenant, stored.LastID)
 	require.NoError(t, err)
-	assert.Equal(t, asyncflow.Options{Key: tickKey(s.Name, last), Priority: s.Priority, Retry: s.Retry}, task.Options)
+	assert.Equal(t,
+		asyncflow.Options{Key: tickKey(s.Name, last), Priority: s.Priority, Retry: s.Retry}, task.Options)
 	leases := b.lease(pipe, 10)
 	require.Len(t, leases, 1)
 	assert.Equal(t, `{"a": 1.0}`, string(leases[0].Context))
-	assert.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.idempotency_keys WHERE expires_at < now() + interval '25 h'`), "the key has done its duty")
+	assert.Equal(t, 1,
+		b.count(`SELECT count(*) FROM tenant_acme.idempotency_keys
+			WHERE expires_at < now() + interval '25 h'`), "the key has done its duty")
 }
 
 // A node that dies between submitting a task and moving its schedule on has made no
@@ -106,7 +111,9 @@ func TestTickAfterACrash(t *testing.T) {
 	require.ErrorContains(t, err, "crash")
 	require.Equal(t, []string{tickKey(s.Name, last)}, b.keys(), "the task is there")
 	require.Equal(t, last, b.schedule(s.Name).NextAt.UTC(), "and its schedule knows nothing of it")
-	assert.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.idempotency_keys WHERE expires_at > now() + interval '179 d'`))
+	assert.Equal(t, 1,
+		b.count(`SELECT count(*) FROM tenant_acme.idempotency_keys
+			WHERE expires_at > now() + interval '179 d'`))
 	b.exec(`DROP TRIGGER crash ON tenant_acme.schedules`)
 	assert.Equal(t, 1, b.tick())
 	stored := b.schedule(s.Name)
@@ -127,7 +134,8 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	first := b.Clock.Now().Truncate(time.Second).Add(-seconds * time.Second)
-	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Second), StartsAt: first,
+	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`),
+		Every: asyncflow.Duration(time.Second), StartsAt: first,
 		CatchUp: asyncflow.CatchUpAll, CatchUpLimit: 1000}.WithDefaults()
 	for i := range schedules {
 		s.Name = fmt.Sprint("s", i)
@@ -139,12 +147,15 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	end := time.Now().Add(time.Minute)
 	for n := range 3 {
 		nodes.Go(func() {
-			for life := 0; b.count(`SELECT count(*) FROM tenant_acme.schedules WHERE next_at < now() - interval '2 s'`) > 0 && time.Now().Before(end); life++ {
-				node, err := store.Open(t.Context(), store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2, HotPool: 2})
+			for life := 0; b.count(`SELECT count(*) FROM tenant_acme.schedules
+				WHERE next_at < now() - interval '2 s'`) > 0 && time.Now().Before(end); life++ {
+				node, err := store.Open(t.Context(),
+					store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2, HotPool: 2})
 				if !assert.NoError(t, err) {
 					return
 				}
-				lives := time.Duration(20+50*((3*n+life)%7)+20*life) * time.Millisecond // longer and longer, so that one gets through on a slow machine
+				// longer and longer, so that one gets through on a slow machine
+				lives := time.Duration(20+50*((3*n+life)%7)+20*life) * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), lives)
 				for ctx.Err() == nil {
 					if _, err := node.TickSchedules(ctx, tenant, nil); err != nil {
@@ -183,7 +194,8 @@ func TestTickGivesWay(t *testing.T) {
 	b.put(twoStages())
 	b.putSchedule(b.minutely())
 	b.overdue("minutely", 0)
-	for _, lock := range []string{"schedules WHERE name = 'minutely'", "task_types WHERE name = 'pipe'"} {
+	for _, lock := range []string{"schedules WHERE name = 'minutely'",
+		"task_types WHERE name = 'pipe'"} {
 		tx, err := b.db.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.`+lock+` FOR UPDATE`)
@@ -283,7 +295,8 @@ func TestOverlap(t *testing.T) {
 func TestOverlapWhileCatchingUp(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	for name, wanted := range map[asyncflow.Overlap]int{asyncflow.OverlapSkip: 5, asyncflow.OverlapReplace: 0} {
+	for name, wanted := range map[asyncflow.Overlap]int{asyncflow.OverlapSkip: 5,
+		asyncflow.OverlapReplace: 0} {
 		s := b.minutely()
 		s.Name, s.Overlap, s.CatchUp = string(name), name, asyncflow.CatchUpAll
 		b.putSchedule(s)

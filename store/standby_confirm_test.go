@@ -36,7 +36,8 @@ func setupReplica(t *testing.T) *replica {
 	r.admin, err = pgxpool.New(t.Context(), primary.URL("postgres"))
 	require.NoError(t, err)
 	t.Cleanup(r.admin.Close)
-	for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + pgtest.StandbyName + `'`, `SELECT pg_reload_conf()`} {
+	for _, sql := range []string{`ALTER SYSTEM
+		SET synchronous_standby_names = '` + pgtest.StandbyName + `'`, `SELECT pg_reload_conf()`} {
 		_, err := r.admin.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
@@ -55,7 +56,8 @@ func (r *replica) count(sql string, args ...any) (n int) {
 
 // waiting counts the connections of the node that wait for the standby, in a statement like this.
 func (r *replica) waiting(like string) int {
-	return r.count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query LIKE $1`, like)
+	return r.count(`SELECT count(*) FROM pg_stat_activity
+		WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query LIKE $1`, like)
 }
 
 // cut ends the waits of the node for the standby by a function of Postgres until rows are
@@ -64,7 +66,8 @@ func (r *replica) cut(how, rows string, args ...any) {
 	r.t.Helper()
 	eventually(r.t, rows, func() bool {
 		r.count(`SELECT count(` + how + `(pid)) FROM pg_stat_activity
-			WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query NOT LIKE '%pg_logical_emit_message%'`)
+			WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow'
+			  AND query NOT LIKE '%pg_logical_emit_message%'`)
 		return r.count(rows, args...) > 0
 	})
 }
@@ -96,7 +99,8 @@ var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
 func TestSubmitWaitsForTheStandby(t *testing.T) {
 	for _, how := range cancelled {
 		for _, key := range []string{"", "order-7"} {
-			t.Run(strings.TrimSpace(how+" "+key), func(t *testing.T) { testSubmitWaitsForTheStandby(t, how, key) })
+			t.Run(strings.TrimSpace(how+" "+key),
+				func(t *testing.T) { testSubmitWaitsForTheStandby(t, how, key) })
 		}
 	}
 }
@@ -133,7 +137,8 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 		got = &r.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
 	}
 	if got.Err != nil {
-		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err), "too late for the patience of a submit")
+		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
+			"too late for the patience of a submit")
 		return
 	}
 	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
@@ -148,17 +153,21 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 	task.Options.Key = "order-7"
 	warm(r.bundle)
 	require.NoError(t, r.standby.Stop(t.Context()))
-	_, err := r.admin.Exec(t.Context(), `SELECT tenant_acme.submit_task('pipe', '{"a":1}', key => 'order-7')`) // it doesn't wait
+	// it doesn't wait
+	_, err := r.admin.Exec(t.Context(),
+		`SELECT tenant_acme.submit_task('pipe', '{"a":1}', key => 'order-7')`)
 	require.NoError(t, err)
 
 	repeated := make(chan store.Submitted, 1)
 	go func() { repeated <- r.Submit(context.Background(), tenant, []asyncflow.NewTask{task})[0] }()
-	eventually(t, "the answer, or its wait for the standby", func() bool { return len(repeated) > 0 || r.waiting("commit") > 0 })
+	eventually(t, "the answer, or its wait for the standby",
+		func() bool { return len(repeated) > 0 || r.waiting("commit") > 0 })
 	require.Empty(t, repeated, "acknowledged, and the standby doesn't have it")
 	r.standby = pgtest.Server(t, r.standby.Config())
 	got := <-repeated
 	if got.Err != nil {
-		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err), "too late for the patience of a submit")
+		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
+			"too late for the patience of a submit")
 		return
 	}
 	require.True(t, got.Existing)
@@ -184,10 +193,12 @@ func testSettlementWaitsForTheStandby(t *testing.T, how string) {
 
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
 	settled := make(chan store.Settled, 1)
-	r.Settle(tenant, asyncflow.Settlement{Lease: lease, Outcome: o, Verdict: asyncflow.Decide(kind.TaskType, lease, o, r.Clock.Now())},
+	r.Settle(tenant, asyncflow.Settlement{Lease: lease, Outcome: o,
+		Verdict: asyncflow.Decide(kind.TaskType, lease, o, r.Clock.Now())},
 		func(s store.Settled) { settled <- s })
 	r.cut(how, `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`, id.Number)
-	eventually(t, "the answer, or its wait for the standby", func() bool { return len(settled) > 0 || r.waiting("%") > 0 })
+	eventually(t, "the answer, or its wait for the standby",
+		func() bool { return len(settled) > 0 || r.waiting("%") > 0 })
 	require.Empty(t, settled, "acknowledged, and the standby doesn't have it")
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // however long: nothing comes
@@ -216,7 +227,8 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 		_, err := r.Cancel(ctx, tenant, id, "enough")
 		first <- err
 	}()
-	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`, id.Number)
+	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`,
+		id.Number)
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-first))
 
 	again := make(chan error, 1)
@@ -224,7 +236,8 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 		_, err := r.Cancel(ctx, tenant, id, "enough")
 		again <- err
 	}()
-	eventually(t, "the answer, or its wait for the standby", func() bool { return len(again) > 0 || r.waiting("%pg_logical_emit_message%") > 0 })
+	eventually(t, "the answer, or its wait for the standby",
+		func() bool { return len(again) > 0 || r.waiting("%pg_logical_emit_message%") > 0 })
 	require.Empty(t, again, "acknowledged, and the standby doesn't have it")
 	r.standby = pgtest.Server(t, r.standby.Config())
 	require.NoError(t, <-again)
@@ -288,7 +301,9 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 		return got.Err == nil
 	})
 	require.True(t, got.Existing)
-	require.Equal(t, 1, r.count(`SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":2}'`), "tried again, and written once")
+	require.Equal(t, 1,
+		r.count(`SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":2}'`),
+		"tried again, and written once")
 	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
 	require.NoError(t, err)
 }

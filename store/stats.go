@@ -54,7 +54,8 @@ type Rates struct {
 // on that would cost each task more than this costs each scrape.
 func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	all, err := s.stats(ctx, tenant, taskType)
-	if sqlState(err) == pgerrcode.UndefinedTable { // a type was deleted, or a roll dropped, a moment ago
+	// a type was deleted, or a roll dropped, a moment ago
+	if sqlState(err) == pgerrcode.UndefinedTable {
 		if err = s.Catalog.RefreshTenant(ctx, tenant); err == nil {
 			all, err = s.stats(ctx, tenant, taskType)
 		}

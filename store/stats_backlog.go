@@ -40,7 +40,11 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 			}
 			c.add(Backlog{WaitsFor: why, Tasks: c.due, Oldest: c.since})
 		}
-		slices.SortFunc(c.Backlog, func(a, b Backlog) int { return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.WaitsFor, b.WaitsFor)) })
+		slices.SortFunc(c.Backlog,
+			func(a, b Backlog) int {
+				return cmp.Or(a.Oldest.Compare(b.Oldest),
+					cmp.Compare(a.WaitsFor, b.WaitsFor))
+			})
 		if len(c.Backlog) > 0 {
 			c.OldestDue = c.Backlog[0].Oldest
 		}
@@ -79,7 +83,11 @@ func (c *counted) add(b Backlog) {
 
 // keepsInReady returns why the tasks of a type that are due in ready are not leased; byQuota
 // tells what the tenant's quotas say.
-func (s *Store) keepsInReady(ctx context.Context, t *Type, byQuota func() (asyncflow.WaitReason, error)) (asyncflow.WaitReason, error) {
+func (s *Store) keepsInReady(
+	ctx context.Context,
+	t *Type,
+	byQuota func() (asyncflow.WaitReason, error),
+) (asyncflow.WaitReason, error) {
 	switch {
 	case t.Paused():
 		return asyncflow.WaitPaused, nil

@@ -65,7 +65,9 @@ func TestBacklogOfHeldTasks(t *testing.T) {
 	due(asyncflow.WaitCapacity, 3)
 	require.Empty(t, b.guarded(100, &doorman{rooms: map[string]int{"first": 0}}))
 	due(asyncflow.WaitLimit, 3)
-	require.Equal(t, []store.Backlog{{WaitsFor: asyncflow.WaitLimit, Stage: "first", Tasks: 3, Oldest: first.CreatedAt}}, b.stats("pipe").Backlog)
+	require.Equal(t,
+		[]store.Backlog{{WaitsFor: asyncflow.WaitLimit, Stage: "first", Tasks: 3,
+			Oldest: first.CreatedAt}}, b.stats("pipe").Backlog)
 	n, err := b.Promote(t.Context(), b.known(), []string{"first"})
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
@@ -81,9 +83,12 @@ func TestBacklogOfHeldTasks(t *testing.T) {
 	due(asyncflow.WaitCapacity, 3)
 	l := b.lease(b.known(), 1)[0]
 	require.Equal(t, first.ID, l.ID)
-	b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitUnhealthy))
-	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitCapacity: 2, asyncflow.WaitUnhealthy: 1}, b.backlog())
-	require.WithinDuration(t, first.CreatedAt, b.stats("pipe").OldestDue, time.Millisecond, "it was never sent")
+	b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased},
+		asyncflow.ParkFor(l, asyncflow.WaitUnhealthy))
+	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitCapacity: 2,
+		asyncflow.WaitUnhealthy: 1}, b.backlog())
+	require.WithinDuration(t, first.CreatedAt, b.stats("pipe").OldestDue, time.Millisecond,
+		"it was never sent")
 
 	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000001"))
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitEndpoint: 3}, b.backlog())
@@ -100,8 +105,10 @@ func TestBacklogOfWaitingTasks(t *testing.T) {
 	b.submit(keyed("k", `1`), keyed("k", `2`), keyed("k", `3`), later)
 	require.Len(t, b.admitAll(), 1)
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitFlow: 2}, b.backlog())
-	b.exec(`UPDATE tenant_acme.wait_pipe SET until = now() - interval '1 h', order_time = now() - interval '1 h' WHERE reason = 'delay'`)
-	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitFlow: 2, asyncflow.WaitDelay: 1}, b.backlog())
+	b.exec(`UPDATE tenant_acme.wait_pipe SET until = now() - interval '1 h',
+		order_time = now() - interval '1 h' WHERE reason = 'delay'`)
+	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitFlow: 2, asyncflow.WaitDelay: 1},
+		b.backlog())
 	assert.Greater(t, b.Clock.Now().Sub(b.stats("pipe").OldestDue), 59*time.Minute)
 }
 
@@ -116,7 +123,8 @@ func TestBacklogOfLimits(t *testing.T) {
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitType: 1}, b.backlog())
 	spec.MaxInFlight = 0
 	b.put(spec)
-	_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaConcurrency: 1}})
+	_, err := b.PatchTenant(t.Context(), tenant,
+		store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaConcurrency: 1}})
 	require.NoError(t, err)
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitConcurrency: 1}, b.backlog())
 }
@@ -125,7 +133,8 @@ func TestBacklogOfLimits(t *testing.T) {
 func TestBacklogOfSQLSubmits(t *testing.T) {
 	b := setup(t)
 	b.serving(twoStages())
-	_, err := b.app().Exec(t.Context(), `SELECT tenant_acme.submit_task('pipe', '1', priority => 3600)`)
+	_, err := b.app().Exec(t.Context(),
+		`SELECT tenant_acme.submit_task('pipe', '1', priority => 3600)`)
 	require.NoError(t, err)
 	require.Less(t, b.Clock.Now().Sub(b.stats("pipe").OldestDue), 30*time.Minute)
 }

@@ -35,28 +35,38 @@ type heldTasks struct {
 const countSQL = `
 SELECT %[1]d, (SELECT count(*) FROM {wait}), r.*, (SELECT count(*) FROM {lease}), c.*, (
   SELECT json_agg(h) FROM (
-    SELECT CASE WHEN reason <> 'flow_key' THEN stage END AS stage, reason, count(*) AS tasks, min(coalesce(since, order_time)) AS oldest
+    SELECT CASE WHEN reason <> 'flow_key'
+      THEN stage END AS stage, reason, count(*) AS tasks, min(coalesce(since, order_time)) AS oldest
     FROM {wait} WHERE until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
     UNION ALL
     SELECT NULL, reason, count(*), min(order_time) FROM {wait} WHERE until <= $3 GROUP BY 2) h)
 FROM (
-  SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
+  SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
+    coalesce(sum(cancelled), 0)::bigint,
     coalesce(sum(submitted) FILTER (WHERE at > $2), 0)::float8,
     coalesce(sum(attempts) FILTER (WHERE at > $2), 0)::float8,
     coalesce(sum(failures) FILTER (WHERE at > $2), 0)::float8,
-    coalesce(sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2), 0)::float8
+    coalesce(sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2),
+        0)::float8
   FROM {tallies} WHERE type = ($1::text[])[%[1]d]) c,
-(SELECT count(*), count(*) FILTER (WHERE order_time <= $3), min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3)
+(SELECT count(*), count(*) FILTER (WHERE order_time <= $3),
+    min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3)
   FROM {readies} r) r`
 
 // countTypes counts some types in one statement, and so at one moment.
-func (s *Store) countTypes(ctx context.Context, tenant string, types map[string]*Type, names []string) ([]counted, error) {
+func (s *Store) countTypes(
+	ctx context.Context,
+	tenant string,
+	types map[string]*Type,
+	names []string,
+) ([]counted, error) {
 	selects := make([]string, len(names))
 	for i, name := range names {
 		selects[i] = fmt.Sprintf(types[name].tables.at(0, countSQL), i+1)
 	}
 	now := s.Clock.Now()
-	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1", pgx.QueryExecModeExec, names, now.Add(-rateWindow), now)
+	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1",
+		pgx.QueryExecModeExec, names, now.Add(-rateWindow), now)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +75,8 @@ func (s *Store) countTypes(ctx context.Context, tenant string, types map[string]
 		var since *time.Time
 		var held []byte
 		r := &c.Rates
-		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded, &c.Failed, &c.Cancelled,
+		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded,
+			&c.Failed, &c.Cancelled,
 			&r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &held)
 		if err == nil && held != nil {
 			err = json.Unmarshal(held, &c.held)

@@ -28,7 +28,8 @@ const foldBatch = 20_000
 const foldSQL = `
 WITH span AS (
   SELECT ctid AS t, type, at, date_bin(
-    CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour' ELSE interval '1 minute' END,
+    CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour'
+      ELSE interval '1 minute' END,
     at, timestamptz '2000-01-01 00:00Z') AS start
   FROM {tallies} WHERE at < $1),
 c AS MATERIALIZED (
@@ -62,7 +63,8 @@ func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
 		var start time.Time
 		var n int
 		var c tally
-		_, err = pgx.ForEachRow(rows, []any{&name, &start, &n, &c.submitted, &c.attempts, &c.failures, &c.succeeded, &c.failed, &c.cancelled}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&name, &start, &n, &c.submitted, &c.attempts, &c.failures,
+			&c.succeeded, &c.failed, &c.cancelled}, func() error {
 			taken += n
 			c.insert(b, fill(insertTallySQL), name, start)
 			return nil

@@ -15,8 +15,10 @@ import (
 func (b *bundle) scatter(rows int) {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(), `
-		INSERT INTO tenant_acme.tallies (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
-		SELECT 'type' || n % 3, now() - CASE n % 4 WHEN 0 THEN interval '100 days' WHEN 1 THEN interval '3 hours' ELSE interval '10 min' END * random(),
+		INSERT INTO tenant_acme.tallies (type, at, submitted, attempts, failures, succeeded, failed,
+		    cancelled)
+		SELECT 'type' || n % 3, now() - CASE n % 4 WHEN 0 THEN interval '100 days' WHEN 1
+		  THEN interval '3 hours' ELSE interval '10 min' END * random(),
 		  (random() * 9)::int, (random() * 9)::int, (random() * 9)::int, (random() * 9)::int, (random() * 9)::int - 4, (random() * 9)::int - 4
 		FROM generate_series(1, $1) n`, rows)
 	require.NoError(b.t, err)
@@ -61,7 +63,8 @@ func TestFoldKeepsTheSums(t *testing.T) {
 		b.checkFolded()
 	}
 	var recent int
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.tallies WHERE at > now() - interval '1 min'`).Scan(&recent))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.tallies WHERE at > now() - interval '1 min'`).Scan(&recent))
 	assert.Greater(t, recent, 2000, "what rates look at is left alone")
 }
 
@@ -69,12 +72,16 @@ func TestFoldKeepsTheSums(t *testing.T) {
 func (b *bundle) checkFolded() {
 	b.t.Helper()
 	for _, c := range []struct{ unit, older, younger string }{
-		{"minute", "3 min", "2 h"}, {"hour", "3 h 1 min", "30 days"}, {"day", "31 days 1 min", "1000 days"},
+		{"minute", "3 min", "2 h"}, {"hour", "3 h 1 min", "30 days"},
+		{"day", "31 days 1 min", "1000 days"},
 	} {
 		var rows, wrong, doubled int
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `
-			SELECT count(*), count(*) FILTER (WHERE at <> date_trunc($1, at, 'UTC')), count(*) - count(DISTINCT (type, at))
-			FROM tenant_acme.tallies WHERE at < now() - $2::text::interval AND at > now() - $3::text::interval`, c.unit, c.older, c.younger).Scan(&rows, &wrong, &doubled))
+			SELECT count(*), count(*) FILTER (WHERE at <> date_trunc($1, at, 'UTC')),
+			  count(*) - count(DISTINCT (type, at))
+			FROM tenant_acme.tallies
+			WHERE at < now() - $2::text::interval
+			  AND at > now() - $3::text::interval`, c.unit, c.older, c.younger).Scan(&rows, &wrong, &doubled))
 		assert.Positive(b.t, rows, c.unit)
 		assert.Zero(b.t, wrong, "rows that don't stand at the beginning of their %s", c.unit)
 		assert.Zero(b.t, doubled, "rows of the same %s", c.unit)

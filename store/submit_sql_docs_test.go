@@ -25,7 +25,8 @@ func TestSQLSubmitExamples(t *testing.T) {
 	require.NoError(t, err)
 	b.app() // makes the role
 	b.exec(`ALTER ROLE ` + appRole(t, b) + ` LOGIN PASSWORD 'secret';
-		CREATE TABLE public.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text NOT NULL);
+		CREATE TABLE public.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+		    item text NOT NULL);
 		GRANT SELECT, INSERT ON public.orders TO ` + appRole(t, b))
 	address, err := url.Parse(b.url)
 	require.NoError(t, err)
@@ -40,9 +41,12 @@ func TestSQLSubmitExamples(t *testing.T) {
 		programs       []string // the first one for which the arguments of installed work
 		installed, run []string
 	}{
-		{"sql", "receipt.sql", []string{"psql"}, []string{"--version"}, []string{"-X", "-v", "ON_ERROR_STOP=1", "-f"}},
+		{"sql", "receipt.sql", []string{"psql"}, []string{"--version"},
+			[]string{"-X", "-v", "ON_ERROR_STOP=1", "-f"}},
 		{"go", "main.go", []string{"go"}, []string{"version"}, []string{"run"}},
-		{"python", "receipt.py", []string{"python3", "/usr/bin/python3"}, []string{"-c", "import psycopg"}, nil}, // the distribution's packages are for its own Python
+		// the distribution's packages are for its own Python
+		{"python", "receipt.py", []string{"python3", "/usr/bin/python3"},
+			[]string{"-c", "import psycopg"}, nil},
 		{"js", "receipt.js", []string{"node"}, []string{"-e", "require('pg')"}, nil},
 	} {
 		t.Run(c.language, func(t *testing.T) {

@@ -16,7 +16,8 @@ func (s *Store) GrantSubmit(ctx context.Context, tenant, role string) error {
 
 // RevokeSubmit takes that back.
 func (s *Store) RevokeSubmit(ctx context.Context, tenant, role string) error {
-	return wrap(s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM"), "RevokeSubmit(%q, %q)", tenant, role)
+	return wrap(s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM"), "RevokeSubmit(%q, %q)", tenant,
+		role)
 }
 
 func (s *Store) permitSubmit(ctx context.Context, tenant, role, verb, preposition string) error {
@@ -27,7 +28,8 @@ func (s *Store) permitSubmit(ctx context.Context, tenant, role, verb, prepositio
 		return asyncflow.InvalidField("role", "is public, which is every role there is; it must be one")
 	}
 	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
-		for _, right := range []string{`USAGE ON SCHEMA ` + quote(schemaOf(tenant)), `EXECUTE ON FUNCTION ` + quote(schemaOf(tenant)) + `.submit_task`} {
+		for _, right := range []string{`USAGE ON SCHEMA ` + quote(schemaOf(tenant)),
+			`EXECUTE ON FUNCTION ` + quote(schemaOf(tenant)) + `.submit_task`} {
 			if _, err := tx.Exec(ctx, verb+` `+right+` `+preposition+` `+quote(role)); err != nil {
 				return err
 			}
@@ -36,7 +38,8 @@ func (s *Store) permitSubmit(ctx context.Context, tenant, role, verb, prepositio
 	})
 	switch sqlState(err) {
 	case pgerrcode.UndefinedObject:
-		return asyncflow.InvalidField("role", "is %s, which is no role of this Postgres: make it with CREATE ROLE", quote(role))
+		return asyncflow.InvalidField("role",
+			"is %s, which is no role of this Postgres: make it with CREATE ROLE", quote(role))
 	case pgerrcode.InvalidSchemaName: // without roles of tenants
 		return unknownTenant(tenant)
 	}

@@ -26,7 +26,8 @@ func TestSQLKeys(t *testing.T) {
 	app := b.app()
 	bySQL, err := b.bySQL(app, `'pipe', '{"a": 1}', key => 'sql'`)
 	require.NoError(t, err)
-	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{withKey("sql", `{"a": 1}`), withKey("sql", `{"a":1}`), withKey("node", `[1]`)})
+	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{withKey("sql", `{"a": 1}`),
+		withKey("sql", `{"a":1}`), withKey("node", `[1]`)})
 	require.NoError(t, r[0].Err)
 	assert.Equal(t, bySQL, r[0].ID)
 	assert.True(t, r[0].Existing)
@@ -48,7 +49,9 @@ func TestSQLKeys(t *testing.T) {
 	id, err = b.bySQL(app, `'pipe', '[2]', key => 'node'`)
 	require.NoError(t, err)
 	assert.NotEqual(t, r[2].ID, id, "its window is over")
-	list, err := b.db.Query(t.Context(), `SELECT extract(epoch FROM expires_at - now())::int FROM tenant_acme.idempotency_keys WHERE expires_at > now()`)
+	list, err := b.db.Query(t.Context(),
+		`SELECT extract(epoch FROM expires_at - now())::int FROM tenant_acme.idempotency_keys
+			WHERE expires_at > now()`)
 	require.NoError(t, err)
 	require.True(t, list.Next())
 	var seconds int

@@ -34,7 +34,8 @@ func (s *Store) newSubmitLimits() *submitLimits {
 
 // submitLimitOf returns what this node holds the tasks of a tenant against.
 func (s *Store) submitLimitOf(t *Tenant) submitLimit {
-	l := submitLimit{contextBytes: int64(s.cfg.MaxContext), pendingTasks: t.Quotas.PendingTasks, made: t.CreatedAt}
+	l := submitLimit{contextBytes: int64(s.cfg.MaxContext), pendingTasks: t.Quotas.PendingTasks,
+		made: t.CreatedAt}
 	if t.Quotas.ContextBytes > 0 {
 		l.contextBytes = min(l.contextBytes, t.Quotas.ContextBytes)
 	}
@@ -49,7 +50,8 @@ func (s *Store) submitLimitOf(t *Tenant) submitLimit {
 // last written. One tenant's failure doesn't keep the others from their turn.
 func (w *submitLimits) write(ctx context.Context) error {
 	var errs []error
-	maps.DeleteFunc(w.written, func(slug string, _ submitLimit) bool { return !w.store.Catalog.HasTenant(slug) })
+	maps.DeleteFunc(w.written,
+		func(slug string, _ submitLimit) bool { return !w.store.Catalog.HasTenant(slug) })
 	for slug := range w.store.Catalog.Tenants() {
 		t, ok := w.store.Catalog.Tenant(slug)
 		if !ok {
@@ -61,7 +63,8 @@ func (w *submitLimits) write(ctx context.Context) error {
 		}
 		_, err := w.store.of(slug).Exec(ctx, `UPDATE `+quote(schemaOf(slug))+`.submit_limits
 			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
-			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`, limit.refusal, limit.contextBytes, limit.pendingTasks)
+			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2,
+			    $3)`, limit.refusal, limit.contextBytes, limit.pendingTasks)
 		if err != nil {
 			errs = append(errs, wrap(err, "write the limits of %q", slug))
 			continue

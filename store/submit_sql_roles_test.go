@@ -19,16 +19,21 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	app := b.app()
 	_, err := b.bySQL(app, `'pipe', '1'`)
 	require.NoError(t, err)
-	rows, err := b.db.Query(t.Context(), `SELECT quote_ident(relname) FROM pg_class WHERE relnamespace = 'tenant_acme'::regnamespace AND relkind = 'r'`)
+	rows, err := b.db.Query(t.Context(),
+		`SELECT quote_ident(relname) FROM pg_class
+			WHERE relnamespace = 'tenant_acme'::regnamespace AND relkind = 'r'`)
 	require.NoError(t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Contains(t, tables, "task_pipe_1")
 	var refused []string
 	for _, table := range tables {
-		refused = append(refused, `SELECT FROM tenant_acme.`+table, `DELETE FROM tenant_acme.`+table, `INSERT INTO tenant_acme.`+table+` DEFAULT VALUES`)
+		refused = append(refused, `SELECT FROM tenant_acme.`+table, `DELETE FROM tenant_acme.`+table,
+			`INSERT INTO tenant_acme.`+table+` DEFAULT VALUES`)
 	}
-	rows, err = b.db.Query(t.Context(), `SELECT format('%s(%s)', oid::regproc, (SELECT string_agg(format('NULL::%s', a::regtype), ', ') FROM unnest(proargtypes) a))
+	rows, err = b.db.Query(t.Context(),
+		`SELECT format('%s(%s)', oid::regproc, (SELECT string_agg(format('NULL::%s', a::regtype), ', ')
+			  FROM unnest(proargtypes) a))
 		FROM pg_proc WHERE pronamespace = 'tenant_acme'::regnamespace AND proname <> 'submit_task'`)
 	require.NoError(t, err)
 	helpers, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -49,10 +54,12 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 		_, err := app.Exec(t.Context(), sql)
 		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %v", sql, err)
 	}
-	_, err = b.db.Exec(t.Context(), `REVOKE EXECUTE ON FUNCTION tenant_acme.submit_task FROM `+appRole(t, b))
+	_, err = b.db.Exec(t.Context(),
+		`REVOKE EXECUTE ON FUNCTION tenant_acme.submit_task FROM `+appRole(t, b))
 	require.NoError(t, err)
 	_, err = b.bySQL(app, `'pipe', '1'`)
-	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "nobody has it who wasn't given it")
+	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err),
+		"nobody has it who wasn't given it")
 }
 
 // What a caller has in its own schemas and settings changes nothing.
@@ -69,7 +76,8 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 		`GRANT ALL ON ALL TABLES IN SCHEMA pg_temp TO PUBLIC`,
 		`CREATE TEMP TABLE tallies (type text, at timestamptz, submitted int)`,
 		`CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''infinity''::timestamptz'`,
-		`CREATE FUNCTION pg_temp.submit_check(text, json, text, int, timestamptz, text, interval, bigint, timestamptz) RETURNS void LANGUAGE sql AS ''`,
+		`CREATE FUNCTION pg_temp.submit_check(text, json, text, int, timestamptz, text, interval, bigint,
+			  timestamptz) RETURNS void LANGUAGE sql AS ''`,
 		`SET search_path = pg_temp, pg_catalog, tenant_acme`,
 		`SET DateStyle = 'SQL, DMY'; SET IntervalStyle = 'sql_standard'; SET TimeZone = 'Asia/Kathmandu'`,
 	} {
@@ -116,7 +124,9 @@ func TestMigrateSQLSubmitToRoles(t *testing.T) {
 	role, err := b.RoleOf(t.Context(), tenant)
 	require.NoError(t, err)
 	var others []string
-	rows, err := b.db.Query(t.Context(), `SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'tenant_acme'::regnamespace AND pg_get_userbyid(proowner) <> $1`, role)
+	rows, err := b.db.Query(t.Context(),
+		`SELECT oid::regprocedure::text FROM pg_proc
+			WHERE pronamespace = 'tenant_acme'::regnamespace AND pg_get_userbyid(proowner) <> $1`, role)
 	require.NoError(t, err)
 	others, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -144,7 +154,8 @@ func TestGrantSubmit(t *testing.T) {
 		require.NoError(t, b.RevokeSubmit(t.Context(), tenant, role))
 		require.Equal(t, pgerrcode.InsufficientPrivilege, submit())
 	}
-	for role, says := range map[string]string{"public": "every role", "no-body": `role is "no-body", which is no role`, "": "is required"} {
+	for role, says := range map[string]string{"public": "every role",
+		"no-body": `role is "no-body", which is no role`, "": "is required"} {
 		err = b.GrantSubmit(t.Context(), tenant, role)
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "%v", err)
 		require.ErrorContains(t, err, says)

@@ -61,7 +61,8 @@ func TestSQLSubmitMeetsNoSeal(t *testing.T) {
 		b.rollAndClear()
 		b.rollAndClear() // what the snapshot shows as open is two back
 		var ids []asyncflow.TaskID
-		for _, more := range []string{``, `, key => 'a key in ` + isolation + `'`, `, run_at => clock_timestamp() + interval '1h'`} {
+		for _, more := range []string{``, `, key => 'a key in ` + isolation + `'`,
+			`, run_at => clock_timestamp() + interval '1h'`} {
 			id, err := b.bySQL(app, `'pipe', '1'`+more)
 			require.NoError(t, err, isolation)
 			assert.Equal(t, b.known().End, id.Position(), isolation)
@@ -99,7 +100,8 @@ func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 	third, err := b.bySQL(app, `'pipe', '3'`)
 	require.NoError(t, err)
 	assert.Equal(t, 2, third.Position())
-	assert.ElementsMatch(t, []asyncflow.TaskID{first, second, third}, append(b.failAll(), b.failAll()...))
+	assert.ElementsMatch(t, []asyncflow.TaskID{first, second, third},
+		append(b.failAll(), b.failAll()...))
 }
 
 // A type that was deleted is unknown; one that an old snapshot shows can't be submitted to.
@@ -129,7 +131,8 @@ func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
 	b.put(twoStages())
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	committed, leased := &ledger{ids: map[asyncflow.TaskID]int{}}, &ledger{ids: map[asyncflow.TaskID]int{}}
+	committed, leased := &ledger{ids: map[asyncflow.TaskID]int{}},
+		&ledger{ids: map[asyncflow.TaskID]int{}}
 	var submitting, rest sync.WaitGroup
 	var rolls atomic.Int32
 	for i := range 4 {

@@ -44,7 +44,8 @@ func (b *bundle) app() *pgx.Conn {
 func appRole(t *testing.T, b *bundle) string {
 	t.Helper()
 	var name string
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT quote_ident(current_database() || '_app')`).Scan(&name))
+	require.NoError(t,
+		b.db.QueryRow(t.Context(), `SELECT quote_ident(current_database() || '_app')`).Scan(&name))
 	return name
 }
 
@@ -54,7 +55,8 @@ func (b *bundle) bySQL(q interface {
 }, args string) (asyncflow.TaskID, error) {
 	b.t.Helper()
 	var text string
-	if err := q.QueryRow(b.t.Context(), `SELECT tenant_acme.submit_task(`+args+`)`).Scan(&text); err != nil {
+	if err := q.QueryRow(b.t.Context(),
+		`SELECT tenant_acme.submit_task(`+args+`)`).Scan(&text); err != nil {
 		return asyncflow.TaskID{}, err
 	}
 	id, err := asyncflow.ParseTaskID(text)
@@ -137,13 +139,21 @@ func TestSQLSubmitOptions(t *testing.T) {
 		status  asyncflow.Status
 		order   time.Time
 	}{
-		"the stage's priority": {`'pipe', '1'`, asyncflow.Options{}, asyncflow.StatusPending, now.Add(-30 * time.Second)},
-		"its own":              {`'pipe', '1', priority => 100`, asyncflow.Options{Priority: asyncflow.Priority{100}}, asyncflow.StatusPending, now.Add(-100 * time.Second)},
-		"no head start":        {`'pipe', '1', priority => 0`, asyncflow.Options{Priority: asyncflow.Priority{0}}, asyncflow.StatusPending, now},
-		"soon":                 {`'pipe', '1', priority => 100, run_at => clock_timestamp() + interval '40s'`, asyncflow.Options{Priority: asyncflow.Priority{100}}, asyncflow.StatusPending, now.Add(40 * time.Second)},
-		"later":                {`'pipe', '1', run_at => clock_timestamp() + interval '1h'`, asyncflow.Options{}, asyncflow.StatusWaiting, now.Add(time.Hour)},
-		"in the past":          {`'pipe', '1', run_at => '-infinity'`, asyncflow.Options{}, asyncflow.StatusPending, now.Add(-30 * time.Second)},
-		"keys":                 {`'pipe', '1', key => 'k"ä', flow_key => 'f'`, asyncflow.Options{Key: `k"ä`, FlowKey: "f"}, asyncflow.StatusPending, now.Add(-30 * time.Second)},
+		"the stage's priority": {`'pipe', '1'`, asyncflow.Options{}, asyncflow.StatusPending,
+			now.Add(-30 * time.Second)},
+		"its own": {`'pipe', '1', priority => 100`,
+			asyncflow.Options{Priority: asyncflow.Priority{100}}, asyncflow.StatusPending,
+			now.Add(-100 * time.Second)},
+		"no head start": {`'pipe', '1', priority => 0`,
+			asyncflow.Options{Priority: asyncflow.Priority{0}}, asyncflow.StatusPending, now},
+		"soon": {`'pipe', '1', priority => 100, run_at => clock_timestamp() + interval '40s'`, asyncflow.Options{Priority: asyncflow.Priority{100}}, asyncflow.StatusPending, now.Add(40 * time.Second)},
+		"later": {`'pipe', '1', run_at => clock_timestamp() + interval '1h'`,
+			asyncflow.Options{}, asyncflow.StatusWaiting, now.Add(time.Hour)},
+		"in the past": {`'pipe', '1', run_at => '-infinity'`, asyncflow.Options{},
+			asyncflow.StatusPending, now.Add(-30 * time.Second)},
+		"keys": {`'pipe', '1', key => 'k"ä', flow_key => 'f'`,
+			asyncflow.Options{Key: `k"ä`, FlowKey: "f"}, asyncflow.StatusPending,
+			now.Add(-30 * time.Second)},
 	} {
 		id, err := b.bySQL(app, c.args)
 		require.NoError(t, err, name)
@@ -153,10 +163,14 @@ func TestSQLSubmitOptions(t *testing.T) {
 		assert.Equal(t, c.status, task.Status, name)
 		assert.WithinDuration(t, c.order, task.OrderTime, 20*time.Second, name)
 		var bare bool
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT options IS NULL FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).Scan(&bare))
+		require.NoError(t, b.db.QueryRow(t.Context(),
+			`SELECT options IS NULL FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).Scan(&bare))
 		assert.Equal(t, c.options.IsZero(), bare, name)
 		var flow *string
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT key FROM (SELECT id, key FROM tenant_acme.ready_pipe_1 UNION ALL SELECT id, key FROM tenant_acme.wait_pipe) r
+		require.NoError(t, b.db.QueryRow(t.Context(),
+			`SELECT key
+				FROM (SELECT id, key FROM tenant_acme.ready_pipe_1
+				  UNION ALL SELECT id, key FROM tenant_acme.wait_pipe) r
 			WHERE id = $1`, id.Number).Scan(&flow))
 		assert.Equal(t, c.options.FlowKey != "", flow != nil, name)
 	}
@@ -204,9 +218,11 @@ func TestSQLSubmitIsListed(t *testing.T) {
 	}
 	assert.Equal(t, want, paged)
 
-	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = created_at - interval '1 day' WHERE id & $1 > 0`, asyncflow.FirstBySQL)
+	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = created_at - interval '1 day'
+		WHERE id & $1 > 0`, asyncflow.FirstBySQL)
 	b.exec(`UPDATE tenant_acme.task_pipe_1 SET created_at = created_at - interval '2 days'`)
-	assert.Equal(t, want[2:4], list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}), "old ones by SQL don't hide what comes after them")
+	assert.Equal(t, want[2:4], list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}),
+		"old ones by SQL don't hide what comes after them")
 	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = now() - interval '1 day'`)
 	assert.Empty(t, list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}))
 }

@@ -17,7 +17,12 @@ const cancelTries = 10
 // attempt under way is not interrupted: its worker learns of it by its next
 // heartbeat, and what it reports counts no more. A task that was cancelled before is
 // returned as it is; one that ended otherwise is CodeConflict.
-func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, reason string) (Task, error) {
+func (s *Store) Cancel(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	reason string,
+) (Task, error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
@@ -48,21 +53,30 @@ func (s *Store) Cancel(ctx context.Context, tenant string, id asyncflow.TaskID, 
 			s.watched.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
-			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be cancelled: it has %s", id, task.Status)
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be cancelled: it has %s",
+				id, task.Status)
 		}
 	}
 	return Task{}, tooFast()
 }
 
 func tooFast() error {
-	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "the task moves on too fast; try again", RetryAfter: time.Second}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+		Message: "the task moves on too fast; try again", RetryAfter: time.Second}
 }
 
 // cancelAll cancels those of the tasks of one roll that are not final, and returns
 // them. It takes their token rows from where they are now, and looks again
 // for those that have just moved on. ids ascend, as in settlements: so the two lock
 // rows in one order.
-func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason string, now time.Time) (settled []asyncflow.Settlement, err error) {
+func cancelAll(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+	reason string,
+	now time.Time,
+) (settled []asyncflow.Settlement, err error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
 	var cancelled []int64
 	for range cancelTries {
@@ -71,7 +85,8 @@ func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason stri
 			return nil, err
 		}
 		for _, l := range leases {
-			settled = append(settled, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+			settled = append(settled,
+				asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
 			cancelled = append(cancelled, l.ID.Number)
 		}
 		if ids, err = stillLive(ctx, tx, t, ids, cancelled); err != nil {
@@ -89,7 +104,12 @@ func cancelAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, reason stri
 
 // takeAnyTokens deletes the token rows of tasks of one roll, wherever they are, and
 // returns them as leases; those that it doesn't find have just moved on, or are final.
-func takeAnyTokens(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (taken []asyncflow.Lease, err error) {
+func takeAnyTokens(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
 		rows, err := tx.Query(ctx, t.tables.at(position, sql), args...)
 		if err != nil {
@@ -110,7 +130,8 @@ func takeAnyTokens(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (taken 
 	if len(taken) == len(ids) {
 		return taken, nil
 	}
-	var orders []time.Time // ready has no index by id; the last journal row or the task tells its place
+	// ready has no index by id; the last journal row or the task tells its place
+	var orders []time.Time
 	if orders, ids, err = readyPlaces(ctx, tx, t, ids); err != nil {
 		return nil, err
 	}
@@ -133,15 +154,22 @@ DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
 WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 	takeAnyReadySQL = `
 DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
 // readyPlaces returns where in the order those of the tasks of one roll would be that
 // are pending.
-func readyPlaces(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (orders []time.Time, live []int64, err error) {
+func readyPlaces(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+) (orders []time.Time, live []int64, err error) {
 	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.next_time, t.order_time)
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id
+		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids)
 	if err != nil {
 		return nil, nil, err
@@ -182,7 +210,12 @@ func without(ids, others []int64) []int64 {
 
 // takeResting deletes a task's token row from wait or ready, and returns it as a lease
 // with what it waited for and when it got to its place; pgx.ErrNoRows when it is in neither.
-func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (c candidate, err error) {
+func takeResting(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	id asyncflow.TaskID,
+) (c candidate, err error) {
 	c.ID = id
 	take := func(position int, sql string, args ...any) error {
 		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).
@@ -197,7 +230,8 @@ func takeResting(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (
 	}
 	var order time.Time // ready has no index by id; the last journal row or the task tells its place
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.id = t.id ORDER BY j.seq DESC LIMIT 1), t.order_time)
+		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.id = t.id
+		  ORDER BY j.seq DESC LIMIT 1), t.order_time)
 		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&order)
 	if err != nil {
 		return c, err

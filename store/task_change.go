@@ -15,7 +15,12 @@ var errSame = errors.New("nothing is to be changed")
 
 // Change changes when a pending or waiting task runs, and returns it. A task that is
 // running or final is CodeConflict. What the task has already changes nothing.
-func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch) (Task, error) {
+func (s *Store) Change(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	p asyncflow.Patch,
+) (Task, error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
@@ -34,9 +39,11 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 		case err != nil || changed:
 			return task, err
 		case task.Status.Final():
-			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it has %s", id, task.Status)
+			return Task{},
+				asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it has %s", id, task.Status)
 		case task.Status == asyncflow.StatusRunning:
-			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it is running", id)
+			return Task{},
+				asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it is running", id)
 		}
 	}
 	return Task{}, tooFast()
@@ -44,7 +51,12 @@ func (s *Store) Change(ctx context.Context, tenant string, id asyncflow.TaskID, 
 
 // tryChange takes the task's token row from where it rests, if it is still there, and
 // puts it where it belongs after the patch.
-func (s *Store) tryChange(ctx context.Context, t *Type, id asyncflow.TaskID, p asyncflow.Patch) (changed bool, err error) {
+func (s *Store) tryChange(
+	ctx context.Context,
+	t *Type,
+	id asyncflow.TaskID,
+	p asyncflow.Patch,
+) (changed bool, err error) {
 	ts := &tokens{}
 	err = s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
 		t, err := rollsNow(ctx, tx, t)
@@ -85,18 +97,33 @@ type placed struct {
 	options asyncflow.Options
 }
 
-func readPlaced(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID) (p placed, err error) {
+func readPlaced(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	id asyncflow.TaskID,
+) (p placed, err error) {
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.id = t.id), t.created_at), coalesce({options}, '{}')
+		SELECT coalesce((SELECT max(at) FROM {journal} j
+		  WHERE j.id = t.id), t.created_at), coalesce({options}, '{}')
 		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&p.at, &p.options)
 	return p, err
 }
 
 // writeChange writes the journal row of a change, which keeps the error of the attempt
 // before, and the token row that follows.
-func writeChange(ctx context.Context, tx pgx.Tx, t *Type, c candidate, p asyncflow.Patch, at, now time.Time, ts *tokens) error {
+func writeChange(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	c candidate,
+	p asyncflow.Patch,
+	at, now time.Time,
+	ts *tokens,
+) error {
 	l := c.Lease
-	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt, OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
+	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
+		OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
 	placed := now
 	if p.RunAt.IsZero() {
 		placed = c.placed
@@ -117,7 +144,8 @@ func writeChange(ctx context.Context, tx pgx.Tx, t *Type, c candidate, p asyncfl
 	}
 	_, err := tx.Exec(ctx, t.tables.at(l.ID.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error)
-		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json, (SELECT error FROM {journal} WHERE id = $1 AND seq = $2::smallint - 1))`),
+		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json, (SELECT error FROM {journal}
+		    WHERE id = $1 AND seq = $2::smallint - 1))`),
 		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after)
 	if err != nil {
 		return err

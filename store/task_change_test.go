@@ -103,7 +103,8 @@ func TestChangeParked(t *testing.T) {
 	pipe := b.put(twoStages())
 	id := b.submit(newTask(`1`))[0].ID
 	l := b.lease(pipe, 1)[0]
-	b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+	b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased},
+		asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 	for _, c := range []struct {
 		patch asyncflow.Patch
 		want  asyncflow.WaitReason
@@ -146,7 +147,8 @@ func TestChangesAddUp(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, priority := range []int{10, 1000} {
 			wg.Go(func() {
-				_, err := b.Change(t.Context(), tenant, id, asyncflow.Patch{Priority: asyncflow.Priority{priority}})
+				_, err := b.Change(t.Context(), tenant, id,
+					asyncflow.Patch{Priority: asyncflow.Priority{priority}})
 				assert.NoError(t, err)
 			})
 		}
@@ -165,7 +167,8 @@ func TestChangeKeepsTheError(t *testing.T) {
 	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-600)
 	pipe := b.put(spec)
 	id := b.submit(newTask(`1`))[0].ID
-	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "a timeout"})
+	b.settle(pipe, b.lease(pipe, 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "a timeout"})
 	b.change(id, asyncflow.Patch{RunAt: b.Clock.Now().Add(time.Hour)})
 	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{5}})
 	task, err := b.Task(t.Context(), tenant, id)
@@ -199,7 +202,8 @@ func TestChangesAtOnce(t *testing.T) {
 		}
 	}
 	leased := map[asyncflow.TaskID]bool{}
-	for deadline := time.Now().Add(10 * time.Second); len(leased) < tasks && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); len(leased) < tasks &&
+		time.Now().Before(deadline); {
 		for _, l := range b.lease(pipe, 5) {
 			require.False(t, leased[l.ID])
 			leased[l.ID] = true

@@ -56,7 +56,9 @@ func (c *criteria) learn(ctx context.Context, db querier, t *Type) error {
 	if !slices.Contains(c.among(), asyncflow.StatusPending) {
 		return nil
 	}
-	return db.QueryRow(ctx, t.tables.at(0, `SELECT count(*) <= $1 FROM (SELECT FROM {readies} r LIMIT $1::int + 1) r`), fewReady).Scan(&c.fewReady)
+	return db.QueryRow(ctx, t.tables.at(0,
+		`SELECT count(*) <= $1 FROM (SELECT FROM {readies} r LIMIT $1::int + 1) r`),
+		fewReady).Scan(&c.fewReady)
 }
 
 // among returns the statuses that the tasks may have, nil for any: no error is the last
@@ -64,7 +66,8 @@ func (c *criteria) learn(ctx context.Context, db querier, t *Type) error {
 func (c criteria) among() []asyncflow.Status {
 	var statuses []asyncflow.Status
 	for _, status := range asyncflow.Statuses {
-		if c.statuses == nil && c.text != "" && status != asyncflow.StatusSucceeded || slices.Contains(c.statuses, string(status)) {
+		if c.statuses == nil && c.text != "" && status != asyncflow.StatusSucceeded ||
+			slices.Contains(c.statuses, string(status)) {
 			statuses = append(statuses, status)
 		}
 	}
@@ -114,7 +117,8 @@ func (c criteria) candidates(bounds string) string {
 		return from[0]
 	}
 	// Each is bounded by itself: put in order together they would be read whole.
-	return `(SELECT DISTINCT id FROM (` + strings.Join(from, " UNION ALL ") + `) c WHERE ` + bounds + `)`
+	return `(SELECT DISTINCT id FROM (` + strings.Join(from,
+		" UNION ALL ") + `) c WHERE ` + bounds + `)`
 }
 
 // sql is a condition on what stateJoins join. Its parameters are those that args
@@ -127,7 +131,8 @@ func (c criteria) sql(first int) string {
 	return strings.NewReplacer(numbers...).Replace(criteriaSQL)
 }
 
-const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since) AND ($until::timestamptz IS NULL OR t.created_at < $until)
+const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
+	AND ($until::timestamptz IS NULL OR t.created_at < $until)
   AND ($statuses::text[] IS NULL OR ` + statusSQL + ` = ANY ($statuses))
   AND ($stages::text[] IS NULL OR coalesce(l.stage, w.stage, r.stage, j.stage) = ANY ($stages))
   AND ($text = '' OR position(lower($text) IN lower(coalesce(j.error, ''))) > 0)
@@ -135,7 +140,8 @@ const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since) AND
 
 // args are the parameters of sql.
 func (c criteria) args(t *Type) []any {
-	return []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text, orNull(c.endedBefore)}
+	return []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text,
+		orNull(c.endedBefore)}
 }
 
 // stages returns the names of the stage by which token and journal rows know it: those

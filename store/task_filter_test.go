@@ -45,7 +45,8 @@ func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 	waiting := newTask(`1`)
 	waiting.Delay = asyncflow.Duration(time.Hour)
 	ids["waiting in first"] = b.submit(waiting)[0].ID
-	settle(second("waiting in second"), asyncflow.OutcomeFailed, "a timeout of the worker") // the pause is long there
+	// the pause is long there
+	settle(second("waiting in second"), asyncflow.OutcomeFailed, "a timeout of the worker")
 
 	settle(second("redriven to first"), asyncflow.OutcomeRejected, "timeout")
 	released := second("released in second") // what is pending would be leased next: it comes last
@@ -73,21 +74,31 @@ func TestListFilters(t *testing.T) {
 	}{
 		"pending": {store.Filter{Status: asyncflow.StatusPending},
 			[]string{"pending in first", "pending in second", "redriven to first", "released in second"}},
-		"pending in second": {store.Filter{Status: asyncflow.StatusPending, Stage: "second"}, []string{"pending in second", "released in second"}},
-		"pending in first":  {store.Filter{Status: asyncflow.StatusPending, Stage: "first"}, []string{"pending in first", "redriven to first"}},
-		"any in second": {store.Filter{Stage: "second"}, []string{"failed in second", "succeeded", "cancelled in second", "running in second",
-			"waiting in second", "pending in second", "released in second"}},
-		"any in first":   {store.Filter{Stage: "first"}, []string{"failed in first", "running in first", "waiting in first", "pending in first", "redriven to first"}},
-		"waiting":        {store.Filter{Status: asyncflow.StatusWaiting, Stage: "first"}, []string{"waiting in first"}},
-		"running":        {store.Filter{Status: asyncflow.StatusRunning, Stage: "second"}, []string{"running in second"}},
-		"failed":         {store.Filter{Status: asyncflow.StatusFailed, Stage: "first"}, []string{"failed in first"}},
-		"no such stage":  {store.Filter{Stage: "third"}, nil},
-		"an error":       {store.Filter{Error: "timeout"}, []string{"failed in first", "waiting in second"}},
+		"pending in second": {store.Filter{Status: asyncflow.StatusPending, Stage: "second"},
+			[]string{"pending in second", "released in second"}},
+		"pending in first": {store.Filter{Status: asyncflow.StatusPending, Stage: "first"},
+			[]string{"pending in first", "redriven to first"}},
+		"any in second": {store.Filter{Stage: "second"},
+			[]string{"failed in second", "succeeded", "cancelled in second", "running in second",
+				"waiting in second", "pending in second", "released in second"}},
+		"any in first": {store.Filter{Stage: "first"},
+			[]string{"failed in first", "running in first", "waiting in first", "pending in first",
+				"redriven to first"}},
+		"waiting": {store.Filter{Status: asyncflow.StatusWaiting, Stage: "first"},
+			[]string{"waiting in first"}},
+		"running": {store.Filter{Status: asyncflow.StatusRunning, Stage: "second"},
+			[]string{"running in second"}},
+		"failed": {store.Filter{Status: asyncflow.StatusFailed, Stage: "first"},
+			[]string{"failed in first"}},
+		"no such stage": {store.Filter{Stage: "third"}, nil},
+		"an error": {store.Filter{Error: "timeout"},
+			[]string{"failed in first", "waiting in second"}},
 		"with a percent": {store.Filter{Error: "100% T"}, []string{"failed in first"}},
 		"no wildcards":   {store.Filter{Error: "a%of"}, nil},
 		"an underscore":  {store.Filter{Error: "A_B"}, []string{"cancelled in second"}},
-		"all of them":    {store.Filter{Status: asyncflow.StatusFailed, Stage: "second", Error: "TIMES"}, []string{"failed in second"}},
-		"and the time":   {store.Filter{Error: "timeout", Until: time.Unix(1, 0)}, nil},
+		"all of them": {store.Filter{Status: asyncflow.StatusFailed, Stage: "second", Error: "TIMES"},
+			[]string{"failed in second"}},
+		"and the time": {store.Filter{Error: "timeout", Until: time.Unix(1, 0)}, nil},
 	} {
 		c.filter.Type, c.filter.Limit = "pipe", 100
 		list, err := b.Tasks(t.Context(), tenant, c.filter)
@@ -101,7 +112,8 @@ func TestListFilters(t *testing.T) {
 			}
 			one, err := b.Task(t.Context(), tenant, task.ID)
 			require.NoError(t, err)
-			assert.Equal(t, []any{one.Status, one.Stage}, []any{task.Status, task.Stage}, "%s: as it is shown alone", name)
+			assert.Equal(t, []any{one.Status, one.Stage}, []any{task.Status, task.Stage},
+				"%s: as it is shown alone", name)
 		}
 		assert.ElementsMatch(t, c.want, got, name)
 	}

@@ -26,19 +26,24 @@ func TestTaskPassesItsStages(t *testing.T) {
 	assert.Equal(t, 1, task.Attempt)
 
 	l := b.lease(pipe, 10)[0]
-	assert.Equal(t, `{"a": 1.50}`, string(l.Context), "the bytes of the context pass through unchanged")
+	assert.Equal(t, `{"a": 1.50}`, string(l.Context),
+		"the bytes of the context pass through unchanged")
 	assert.Equal(t, []any{"first", 1, 1}, []any{l.Stage, l.Attempt, l.Seq})
 	task, err = b.Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusRunning, task.Status)
-	assert.WithinDuration(t, b.Clock.Now().Add(time.Second+store.LeaseMargin), task.Deadline, time.Second)
+	assert.WithinDuration(t, b.Clock.Now().Add(time.Second+store.LeaseMargin), task.Deadline,
+		time.Second)
 
-	require.Equal(t, store.Settled{}, b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`{ "b":2 }`), Status: 200}))
+	require.Equal(t, store.Settled{}, b.settle(pipe, l,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`{ "b":2 }`),
+			Status: 200}))
 	l = b.lease(pipe, 10)[0]
 	assert.Equal(t, `{ "b":2 }`, string(l.Context), "a stage's output is the next stage's context")
 	assert.Equal(t, []any{"second", 1, 2}, []any{l.Stage, l.Attempt, l.Seq})
 
-	require.Equal(t, store.Settled{}, b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"end"`)}))
+	require.Equal(t, store.Settled{}, b.settle(pipe, l,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"end"`)}))
 	task, err = b.Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
@@ -97,8 +102,10 @@ func TestNoResultOfFailedTasks(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	id := b.submit(newTask(`1`))[0].ID
-	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`2`)})
-	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"})
+	b.settle(pipe, b.lease(pipe, 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`2`)})
+	b.settle(pipe, b.lease(pipe, 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"})
 	task, err := b.Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.StatusFailed, task.Status)
@@ -117,7 +124,8 @@ func TestRetriesThenFails(t *testing.T) {
 		})
 		assert.Equal(t, attempt, leases[0].Attempt)
 		assert.Equal(t, attempt, leases[0].Seq)
-		b.settle(pipe, leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no", Status: 500})
+		b.settle(pipe, leases[0],
+			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no", Status: 500})
 		b.checkTokens("pipe")
 	}
 	task, err := b.Task(t.Context(), tenant, id)
@@ -135,22 +143,28 @@ func TestFence(t *testing.T) {
 	l := b.lease(pipe, 1)[0]
 	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 second'`)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 second'`)
 	require.NoError(t, err)
 	n, err := b.Rescue(t.Context(), pipe)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	b.checkTokens("pipe")
 
-	assert.Equal(t, store.Settled{Stale: true, Written: asyncflow.OutcomeLost}, b.settle(pipe, l, done))
+	assert.Equal(t, store.Settled{Stale: true, Written: asyncflow.OutcomeLost},
+		b.settle(pipe, l, done))
 	var again []asyncflow.Lease
-	eventually(t, "it is tried again", func() bool { again = b.lease(pipe, 1); return len(again) == 1 })
+	eventually(t, "it is tried again",
+		func() bool { again = b.lease(pipe, 1); return len(again) == 1 })
 	assert.Equal(t, 2, again[0].Seq)
 	assert.Equal(t, 2, again[0].Attempt, "a lost attempt counts")
-	assert.Equal(t, store.Settled{Stale: true, Written: asyncflow.OutcomeLost}, b.settle(pipe, l, done), "the old attempt can't end the new one")
+	assert.Equal(t, store.Settled{Stale: true, Written: asyncflow.OutcomeLost},
+		b.settle(pipe, l, done), "the old attempt can't end the new one")
 	assert.Equal(t, store.Settled{}, b.settle(pipe, again[0], done))
-	assert.Equal(t, store.Settled{Written: asyncflow.OutcomeDone}, b.settle(pipe, again[0], done), "the same outcome again changes nothing")
-	assert.Equal(t, store.Settled{Stale: true, Written: asyncflow.OutcomeDone}, b.settle(pipe, again[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}))
+	assert.Equal(t, store.Settled{Written: asyncflow.OutcomeDone}, b.settle(pipe, again[0], done),
+		"the same outcome again changes nothing")
+	assert.Equal(t, store.Settled{Stale: true, Written: asyncflow.OutcomeDone},
+		b.settle(pipe, again[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}))
 	task, err := b.Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	assert.Equal(t, "second", task.Stage)
@@ -165,17 +179,19 @@ func TestDelayedTaskWaitsAndIsPromoted(t *testing.T) {
 	results := b.submit(soon, later)
 	assert.Equal(t, asyncflow.StatusPending, results[0].Status)
 	assert.Equal(t, asyncflow.StatusWaiting, results[1].Status)
-	eventually(t, "the lease tells when the next task is due; sooner, after one that took long", func() bool {
-		leases, next, err := b.Lease(t.Context(), pipe, 10)
-		require.NoError(t, err)
-		require.Empty(t, leases)
-		return results[0].OrderTime.Equal(next)
-	})
+	eventually(t, "the lease tells when the next task is due; sooner, after one that took long",
+		func() bool {
+			leases, next, err := b.Lease(t.Context(), pipe, 10)
+			require.NoError(t, err)
+			require.Empty(t, leases)
+			return results[0].OrderTime.Equal(next)
+		})
 	n, err := b.Promote(t.Context(), pipe, nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)
 
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()`)
+	_, err = b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()`)
 	require.NoError(t, err)
 	n, err = b.Promote(t.Context(), pipe, nil)
 	require.NoError(t, err)
@@ -251,7 +267,8 @@ func TestBadSettlementFailsAlone(t *testing.T) {
 		if i == 1 {
 			o.Error = "a NUL \x00"
 		}
-		b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
+		b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
 			func(r store.Settled) { results <- r.Err })
 	}
 	failures := 0
@@ -268,9 +285,11 @@ func TestBadSettlementFailsAlone(t *testing.T) {
 func TestUnknownTypeAndTask(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "nope", Context: json.RawMessage(`1`)}})
+	r := b.Submit(t.Context(), tenant,
+		[]asyncflow.NewTask{{Type: "nope", Context: json.RawMessage(`1`)}})
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(r[0].Err))
-	for _, id := range []asyncflow.TaskID{asyncflow.NewTaskID("pipe", 1, 99), asyncflow.NewTaskID("pipe", 7, 1), asyncflow.NewTaskID("nope", 1, 1)} {
+	for _, id := range []asyncflow.TaskID{asyncflow.NewTaskID("pipe", 1, 99),
+		asyncflow.NewTaskID("pipe", 7, 1), asyncflow.NewTaskID("nope", 1, 1)} {
 		_, err := b.Task(t.Context(), tenant, id)
 		assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), id.String())
 		_, err = b.Attempts(t.Context(), tenant, id)

@@ -81,7 +81,8 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 		before = min(before, f.Before)
 	}
 	var p Page
-	for looked, window := 0, firstLook; before > asyncflow.NewTaskID(t.Name, t.First, 0).Number; window *= 4 {
+	for looked, window := 0,
+		firstLook; before > asyncflow.NewTaskID(t.Name, t.First, 0).Number; window *= 4 {
 		if looked >= pageLook {
 			p.Next = before
 			break
@@ -123,17 +124,27 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 // look looks for tasks among the last candidates before a number, all of them of one
 // range of a roll. Both statements see the same moment. They are planned like the hot ones: the
 // small tables are never analysed, and what is looked for may be anywhere.
-func (s *Store) look(ctx context.Context, t *Type, c criteria, before int64, window, limit int) (v view, err error) {
+func (s *Store) look(
+	ctx context.Context,
+	t *Type,
+	c criteria,
+	before int64,
+	window, limit int,
+) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
 	least := rangeOf(t, before)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	queueSettings(b, postgres.HotSettings)
-	b.Queue(t.tables.at(position, c.listSQL()), append([]any{least, before, window, limit}, c.args(t)...)...).Query(func(rows pgx.Rows) (err error) {
-		v.tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
+	b.Queue(t.tables.at(position, c.listSQL()),
+		append([]any{least, before, window, limit},
+			c.args(t)...)...).Query(func(rows pgx.Rows) (err error) {
+		v.tasks, err = pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 		return err
 	})
-	b.Queue(t.tables.at(position, c.windowSQL()), least, before, window).QueryRow(func(row pgx.Row) error {
+	b.Queue(t.tables.at(position, c.windowSQL()), least, before,
+		window).QueryRow(func(row pgx.Row) error {
 		var created *time.Time
 		err := row.Scan(&v.looked, &v.last, &created)
 		v.created = orZero(created)

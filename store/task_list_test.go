@@ -21,15 +21,21 @@ import (
 func (b *bundle) past(pipe *store.Type, n, middle int) {
 	b.t.Helper()
 	var end int64
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `UPDATE tenant_acme.rolls SET next_number = next_number + $2
+	require.NoError(b.t,
+		b.db.QueryRow(b.t.Context(), `UPDATE tenant_acme.rolls SET next_number = next_number + $2
 		WHERE type = $1 AND position = 1 RETURNING next_number`, pipe.Name, n).Scan(&end))
 	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(`
 		INSERT INTO tenant_acme.task_%[1]s_1 (id, created_at, order_time, context)
-		SELECT (1::bigint << 40) + n, at, at, '1' FROM (SELECT n, now() + (n - %[4]d) * interval '1 s' AS at FROM generate_series(%[2]d, %[3]d) n) t;
+		SELECT (1::bigint << 40) + n, at, at, '1'
+		FROM (SELECT n, now() + (n - %[4]d) * interval '1 s' AS at
+		  FROM generate_series(%[2]d, %[3]d) n) t;
 		INSERT INTO tenant_acme.journal_%[1]s_1 (id, seq, at, stage, attempt, outcome, final, error)
-		SELECT (1::bigint << 40) + n, 1, now(), CASE final WHEN 'succeeded' THEN 'second' ELSE 'first' END, 1,
-		  CASE final WHEN 'succeeded' THEN 'done' ELSE final END, final, CASE final WHEN 'failed' THEN 'error ' || n END
-		FROM (SELECT n, CASE WHEN n %% 10 = 7 THEN 'failed' WHEN n %% 100 = 8 THEN 'cancelled' ELSE 'succeeded' END AS final FROM generate_series(%[2]d, %[3]d) n) t`,
+		SELECT (1::bigint << 40) + n, 1, now(), CASE final WHEN 'succeeded' THEN 'second'
+		  ELSE 'first' END, 1,
+		  CASE final WHEN 'succeeded' THEN 'done' ELSE final END, final, CASE final WHEN 'failed'
+		    THEN 'error ' || n END
+		FROM (SELECT n, CASE WHEN n %% 10 = 7 THEN 'failed' WHEN n %% 100 = 8 THEN 'cancelled'
+		    ELSE 'succeeded' END AS final FROM generate_series(%[2]d, %[3]d) n) t`,
 		pipe.Name, end-int64(n), end-1, middle))
 	require.NoError(b.t, err)
 }
@@ -134,13 +140,16 @@ func TestListsLookAtFewRows(t *testing.T) {
 		}
 	}
 	t.Run("never analysed", check)
-	for _, table := range []string{"task_pipe_1", "journal_pipe_1", "ready_pipe_1", "lease_pipe", "wait_pipe"} {
+	for _, table := range []string{"task_pipe_1", "journal_pipe_1", "ready_pipe_1", "lease_pipe",
+		"wait_pipe"} {
 		_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.`+table)
 		require.NoError(t, err)
 	}
 	t.Run("analysed", check)
-	for _, setting := range []string{"parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size", "min_parallel_index_scan_size"} {
-		_, err := b.db.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+` = 0', current_database()); END $$`)
+	for _, setting := range []string{"parallel_setup_cost", "parallel_tuple_cost",
+		"min_parallel_table_scan_size", "min_parallel_index_scan_size"} {
+		_, err := b.db.Exec(t.Context(),
+			`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+` = 0', current_database()); END $$`)
 		require.NoError(t, err)
 	}
 	b = open(t, b.url, "node-2")
@@ -158,7 +167,8 @@ func TestPages(t *testing.T) {
 	for rows.Next() {
 		id := asyncflow.TaskID{Type: "pipe"}
 		require.NoError(t, rows.Scan(&id.Number))
-		if seq := id.Sequence(); seq%1000 < 900 && seq > 20 && seq < 2*store.PageLook-100 && (seq < store.PageLook-20 || seq > store.PageLook+200) {
+		if seq := id.Sequence(); seq%1000 < 900 && seq > 20 && seq < 2*store.PageLook-100 &&
+			(seq < store.PageLook-20 || seq > store.PageLook+200) {
 			continue // tasks of a kind that is there often enough
 		}
 		task, err := b.Task(t.Context(), tenant, id)
@@ -175,17 +185,24 @@ func TestPages(t *testing.T) {
 		is     func(store.Task) bool
 		pages  int // at least
 	}{
-		"all":     {store.Filter{}, func(store.Task) bool { return true }, 100},
-		"pending": {store.Filter{Status: asyncflow.StatusPending}, func(k store.Task) bool { return k.Status == asyncflow.StatusPending }, 1},
-		"waiting": {store.Filter{Status: asyncflow.StatusWaiting}, func(k store.Task) bool { return k.Status == asyncflow.StatusWaiting }, 1},
+		"all": {store.Filter{}, func(store.Task) bool { return true }, 100},
+		"pending": {store.Filter{Status: asyncflow.StatusPending},
+			func(k store.Task) bool { return k.Status == asyncflow.StatusPending }, 1},
+		"waiting": {store.Filter{Status: asyncflow.StatusWaiting},
+			func(k store.Task) bool { return k.Status == asyncflow.StatusWaiting }, 1},
 		"failed in second": {store.Filter{Status: asyncflow.StatusFailed, Stage: "second"},
 			func(k store.Task) bool { return k.Status == asyncflow.StatusFailed && k.Stage == "second" }, 1},
-		"cancelled":  {store.Filter{Status: asyncflow.StatusCancelled}, func(k store.Task) bool { return k.Status == asyncflow.StatusCancelled }, 1},
-		"in first":   {store.Filter{Stage: "first"}, func(k store.Task) bool { return k.Stage == "first" }, 2},
-		"none":       {store.Filter{Stage: "none"}, func(store.Task) bool { return false }, 2},
-		"an error":   {store.Filter{Error: "TIMEOUT"}, func(k store.Task) bool { return strings.Contains(strings.ToLower(k.Error), "timeout") }, 1},
-		"since then": {store.Filter{Stage: "first", Since: middle}, func(k store.Task) bool { return k.Stage == "first" && !k.CreatedAt.Before(middle) }, 1},
-		"until then": {store.Filter{Until: middle}, func(k store.Task) bool { return k.CreatedAt.Before(middle) }, 1},
+		"cancelled": {store.Filter{Status: asyncflow.StatusCancelled},
+			func(k store.Task) bool { return k.Status == asyncflow.StatusCancelled }, 1},
+		"in first": {store.Filter{Stage: "first"},
+			func(k store.Task) bool { return k.Stage == "first" }, 2},
+		"none": {store.Filter{Stage: "none"}, func(store.Task) bool { return false }, 2},
+		"an error": {store.Filter{Error: "TIMEOUT"},
+			func(k store.Task) bool { return strings.Contains(strings.ToLower(k.Error), "timeout") }, 1},
+		"since then": {store.Filter{Stage: "first", Since: middle},
+			func(k store.Task) bool { return k.Stage == "first" && !k.CreatedAt.Before(middle) }, 1},
+		"until then": {store.Filter{Until: middle},
+			func(k store.Task) bool { return k.CreatedAt.Before(middle) }, 1},
 	} {
 		f := c.filter
 		f.Type, f.Limit = "pipe", 100
@@ -233,7 +250,9 @@ func numbersOf(tasks []store.Task) []int64 {
 // A search that passes the time it is to begin at ends there.
 func TestSinceEndsASearch(t *testing.T) {
 	b, _ := behindHistory(t, 4*store.PageLook)
-	page, err := b.TaskPage(t.Context(), tenant, store.Filter{Type: "pipe", Stage: "none", Since: b.Clock.Now().Add((2*store.PageLook - 1000) * time.Second), Limit: 10})
+	page, err := b.TaskPage(t.Context(), tenant,
+		store.Filter{Type: "pipe", Stage: "none",
+			Since: b.Clock.Now().Add((2*store.PageLook - 1000) * time.Second), Limit: 10})
 	require.NoError(t, err)
 	assert.Zero(t, page)
 }
@@ -263,7 +282,8 @@ func TestList(t *testing.T) {
 			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
 		}
 	}
-	counts := map[asyncflow.Status]int{"": 10, asyncflow.StatusFailed: 1, asyncflow.StatusSucceeded: 2, asyncflow.StatusRunning: 2, asyncflow.StatusPending: 4, asyncflow.StatusWaiting: 1}
+	counts := map[asyncflow.Status]int{"": 10, asyncflow.StatusFailed: 1, asyncflow.StatusSucceeded: 2,
+		asyncflow.StatusRunning: 2, asyncflow.StatusPending: 4, asyncflow.StatusWaiting: 1}
 	for status, want := range counts {
 		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: status, Limit: 100})
 		require.NoError(t, err, status)
@@ -289,10 +309,12 @@ func TestList(t *testing.T) {
 	}
 	assert.Len(t, pages, 10)
 	assert.IsDecreasing(t, numbers(t, pages), "newest first, each once")
-	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Since: b.Clock.Now().Add(time.Minute), Limit: 10})
+	list, err := b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Since: b.Clock.Now().Add(time.Minute), Limit: 10})
 	require.NoError(t, err)
 	assert.Empty(t, list)
-	list, err = b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Until: b.Clock.Now().Add(time.Minute), Limit: 100})
+	list, err = b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Until: b.Clock.Now().Add(time.Minute), Limit: 100})
 	require.NoError(t, err)
 	assert.Len(t, list, 10)
 }

@@ -13,8 +13,15 @@ type Progress struct {
 }
 
 // SetProgress keeps what a worker says with its lease, as far as that stands.
-func (s *Store) SetProgress(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, p Progress) (stands bool, err error) {
-	tag, err := s.of(t.Tenant).Exec(ctx, t.tables.at(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE id = $1 AND seq = $2`),
+func (s *Store) SetProgress(
+	ctx context.Context,
+	t *Type,
+	id asyncflow.TaskID,
+	seq int,
+	p Progress,
+) (stands bool, err error) {
+	tag, err := s.of(t.Tenant).Exec(ctx,
+		t.tables.at(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE id = $1 AND seq = $2`),
 		id.Number, seq, p.Percent, orNull(p.Note))
 	s.watched.tell(t.Key(), id.Number)
 	return tag.RowsAffected() == 1, wrap(err, "SetProgress(%s, %d)", id, seq)

@@ -31,10 +31,12 @@ func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*toke
 		rows, err := tx.Query(ctx, t.tables.at(0, `
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM {wait}
-			  WHERE until <= $1 OR until = 'infinity' AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $4)
+			  WHERE until <= $1 OR until = 'infinity'
+			    AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $4)
 			  ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED)
 			DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), coalesce(w.since, w.order_time)`),
+			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
+			  coalesce(w.since, w.order_time)`),
 			now.Add(asyncflow.Soon), served, GovernBatch, t.Flow == nil)
 		if err != nil {
 			return err
@@ -44,10 +46,11 @@ func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*toke
 		var key string
 		var placed time.Time
 		v := asyncflow.Verdict{Kind: asyncflow.Retry}
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}, func() error {
-			ts.add(id, seq, key, v, placed, now)
-			return nil
-		})
+		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed},
+			func() error {
+				ts.add(id, seq, key, v, placed, now)
+				return nil
+			})
 		if err != nil || ts.readied() == 0 {
 			return err
 		}

@@ -30,7 +30,8 @@ type Task struct {
 }
 
 // statusSQL tells a task's status from what stateJoins join.
-const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting' ELSE coalesce(j.final, 'pending') END`
+const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting'
+	ELSE coalesce(j.final, 'pending') END`
 
 // resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its last
 // stage, else what that stage was sent. NULL stands for the task's own context.
@@ -44,8 +45,10 @@ const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
 const stateColumns = `
 SELECT t.id, t.created_at, {options}, t.context,
   ` + statusSQL + `,
-  coalesce(l.stage, w.stage, r.stage, j.stage, ''), coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
-  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at, coalesce(j.error, ''),
+  coalesce(l.stage, w.stage, r.stage, j.stage, ''),
+    coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
+  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at,
+    coalesce(j.error, ''),
   ` + resultSQL + `,
   l.progress, coalesce(l.note, '')`
 
@@ -58,7 +61,8 @@ LEFT JOIN {wait} w ON w.id = t.id
 LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
 LEFT JOIN LATERAL (
   SELECT * FROM {readies} r
-  WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
+  WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL
+    AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It is one read by
 // primary key, whatever the age of the task; another one or a few tell what a task waits
@@ -72,7 +76,11 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 }
 
 // task is Task without the limits that a due task waits for.
-func (s *Store) task(ctx context.Context, tenant string, id asyncflow.TaskID) (task Task, err error) {
+func (s *Store) task(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+) (task Task, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
@@ -81,11 +89,13 @@ func (s *Store) task(ctx context.Context, tenant string, id asyncflow.TaskID) (t
 		if id.Position() < t.First { // its roll was dropped a moment ago
 			return unknownTask(id)
 		}
-		rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(), stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+		rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(),
+			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
 		if err != nil {
 			return err
 		}
-		task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
+		task, err = pgx.CollectExactlyOneRow(rows,
+			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -119,7 +129,8 @@ func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err er
 	var options, doc, result []byte
 	var percent *int
 	var note string
-	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage, &task.Attempt,
+	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
+		&task.Attempt,
 		&task.WaitsFor, &order, &until, &ended, &task.Error, &result, &percent, &note)
 	if err != nil {
 		return task, err
@@ -175,7 +186,12 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 }
 
 // AwaitFinal returns the task when it is final, or as it stands after a time.
-func (s *Store) AwaitFinal(ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration) (Task, error) {
+func (s *Store) AwaitFinal(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	wait time.Duration,
+) (Task, error) {
 	moved, done := s.Follow(tenant, id)
 	defer done()
 	end := time.NewTimer(wait)

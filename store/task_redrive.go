@@ -20,7 +20,12 @@ type Redrive struct {
 // Redrive sets a failed or cancelled task going again and returns it: with all
 // attempts of its stages, as part of the same journal. A task that is not final, or
 // has succeeded, is CodeConflict; of two at once, one wins.
-func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID, r Redrive) (Task, error) {
+func (s *Store) Redrive(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	r Redrive,
+) (Task, error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return Task{}, err
@@ -46,7 +51,15 @@ func (s *Store) Redrive(ctx context.Context, tenant string, id asyncflow.TaskID,
 
 // redriveAll sets those of the tasks of one roll going again that can be, and returns
 // which they are, and why the others can't be.
-func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive, ts *tokens, now time.Time) (done []int64, refused map[int64]error, err error) {
+func redriveAll(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+	r Redrive,
+	ts *tokens,
+	now time.Time,
+) (done []int64, refused map[int64]error, err error) {
 	if err := reviveRoll(ctx, tx, t, asyncflow.TaskID{Number: ids[0]}.Position()); err != nil {
 		return nil, nil, err
 	}
@@ -64,14 +77,18 @@ func redriveAll(ctx context.Context, tx pgx.Tx, t *Type, ids []int64, r Redrive,
 			continue
 		}
 		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
-		queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order, now).Exec(func(tag pgconn.CommandTag) error {
+		queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order,
+			now).Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {
-				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is being redriven already", task.ID)
+				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is being redriven already",
+					task.ID)
 				return nil
 			}
 			done = append(done, id)
 			counts.final(task.Status, -1)
-			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1, OrderTime: order}, now, now)
+			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options),
+				asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1,
+					OrderTime: order}, now, now)
 			return nil
 		})
 	}
@@ -92,10 +109,17 @@ type end struct {
 
 // endsOf returns the ends of those of the tasks of one roll that failed or were
 // cancelled, by id, and why the others can't be redriven.
-func endsOf(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (ended []end, refused map[int64]error, err error) {
+func endsOf(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+) (ended []end, refused map[int64]error, err error) {
 	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
-		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''), coalesce({options}, '{}')
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
+		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
+		  coalesce({options}, '{}')
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id
+		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.id = ANY ($1) ORDER BY t.id`), ids)
 	if err != nil {
 		return nil, nil, err
@@ -111,11 +135,13 @@ func endsOf(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) (ended []end, 
 	for _, e := range all {
 		switch {
 		case e.Status == asyncflow.StatusSucceeded:
-			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has succeeded: there is nothing to redrive", e.ID)
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s has succeeded: there is nothing to redrive", e.ID)
 		case e.seq > maxSeq:
 			refused[e.ID.Number] = journalFull(e.ID)
 		case !e.Status.Final():
-			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is not final: it goes on by itself", e.ID)
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s is not final: it goes on by itself", e.ID)
 		default:
 			delete(refused, e.ID.Number)
 			ended = append(ended, e)
@@ -136,7 +162,8 @@ func redriveStage(t *Type, task Task, name string) (int, error) {
 	case stage < 0:
 		return 0, asyncflow.InvalidField("stage", "is %q, which is not a stage of %s", name, t.Name)
 	case ended >= 0 && stage > ended:
-		return 0, asyncflow.InvalidField("stage", "is %q, which comes after %s, where the task ended", name, task.Stage)
+		return 0, asyncflow.InvalidField("stage", "is %q, which comes after %s, where the task ended",
+			name, task.Stage)
 	}
 	return stage, nil
 }
@@ -147,7 +174,14 @@ func redriveStage(t *Type, task Task, name string) (int, error) {
 // the task never was in is sent with the latest output of the stages before it. Without
 // any output it is the task's context. When another redrive has written the row, it
 // inserts none.
-func queueRedrive(b *pgx.Batch, t *Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage, order, now time.Time) *pgx.QueuedQuery {
+func queueRedrive(
+	b *pgx.Batch,
+	t *Type,
+	id asyncflow.TaskID,
+	seq, stage int,
+	doc json.RawMessage,
+	order, now time.Time,
+) *pgx.QueuedQuery {
 	return b.Queue(t.tables.at(id.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, output, next_time)
 		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
@@ -161,5 +195,6 @@ func queueRedrive(b *pgx.Batch, t *Type, id asyncflow.TaskID, seq, stage int, do
 		  FROM {journal} j WHERE j.id = t.id AND j.stage = ANY ($8)) v
 		WHERE t.id = $1
 		ON CONFLICT (id, seq) DO NOTHING`),
-		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order, t.NamesOf(t.Stages[stage].Name))
+		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order,
+		t.NamesOf(t.Stages[stage].Name))
 }

@@ -41,7 +41,12 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 }
 
 // takeExpired takes the leases whose time is over by the database's clock.
-func takeExpired(ctx context.Context, tx pgx.Tx, t *Type, now time.Time) ([]asyncflow.Lease, error) {
+func takeExpired(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	now time.Time,
+) ([]asyncflow.Lease, error) {
 	rows, err := tx.Query(ctx, t.tables.at(0, `
 		WITH c AS MATERIALIZED (
 		  SELECT ctid AS t FROM {lease} WHERE until < $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
@@ -67,7 +72,8 @@ func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lea
 	}
 	for position, ids := range byPosition {
 		rows, err := tx.Query(ctx, t.tables.at(position, `
-			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t WHERE t.id = ANY ($1)) t WHERE options IS NOT NULL`), ids)
+			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t WHERE t.id = ANY ($1)) t
+			WHERE options IS NOT NULL`), ids)
 		if err != nil {
 			return err
 		}
@@ -85,11 +91,17 @@ func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lea
 }
 
 // lostLeases decides what becomes of tasks whose leases ran out.
-func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([]asyncflow.Settlement, *tokens) {
+func (s *Store) lostLeases(
+	t *Type,
+	expired []asyncflow.Lease,
+	now time.Time,
+) ([]asyncflow.Settlement, *tokens) {
 	settled, ts := make([]asyncflow.Settlement, len(expired)), &tokens{}
 	for i, l := range expired {
-		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
-		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
+			Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
+		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {
 			ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now, now)
 		}
@@ -99,7 +111,14 @@ func (s *Store) lostLeases(t *Type, expired []asyncflow.Lease, now time.Time) ([
 
 // writeSettled writes the journal rows of settlements whose token rows were taken,
 // what follows, and their tally.
-func writeSettled(ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time) error {
+func writeSettled(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	settled []asyncflow.Settlement,
+	ts *tokens,
+	now time.Time,
+) error {
 	var j journal
 	var counts tally
 	for i := range settled {

@@ -21,7 +21,14 @@ type findings struct {
 // search looks through the next tasks after a number, at most window of them, for
 // those that meet the criteria. All of them are of one roll, so that the statement is
 // short, however long the history and however rare what is searched for.
-func search(ctx context.Context, tx pgx.Tx, t *Type, c criteria, after int64, window int) (f findings, err error) {
+func search(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	c criteria,
+	after int64,
+	window int,
+) (f findings, err error) {
 	position := max(asyncflow.TaskID{Number: after}.Position(), t.First)
 	if position > t.End {
 		return findings{last: after, over: true}, nil
@@ -85,5 +92,6 @@ func queueSettings(b *pgx.Batch, settings map[string]string) {
 	for i, name := range names {
 		values[i] = settings[name]
 	}
-	b.Queue(`SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
+	b.Queue(`SELECT set_config(name, value, true)
+		FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
 }

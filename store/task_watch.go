@@ -38,7 +38,12 @@ var watchColumns = strings.NewReplacer(
 // Watch returns a task as it stands, without its context, and a page of the rows of its
 // journal, up to where it stands, and whether there are more; CodeNotFound when there is
 // no such task. It is one round trip.
-func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, p AttemptPage) (task Task, attempts []Attempt, more bool, err error) {
+func (s *Store) Watch(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	p AttemptPage,
+) (task Task, attempts []Attempt, more bool, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return task, nil, false, err
@@ -46,11 +51,17 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, p
 	last := 0
 	err = s.following(ctx, t, func(t *Type) error {
 		b := &pgx.Batch{}
-		b.Queue(t.tables.at(id.Position(), watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number).Query(func(rows pgx.Rows) (err error) {
-			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) { return scanTask(alsoScan{row, &last}, t, s.Clock.Now()) })
+		b.Queue(t.tables.at(id.Position(), watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`),
+			id.Number).Query(func(rows pgx.Rows) (err error) {
+			task, err = pgx.CollectExactlyOneRow(rows,
+				func(row pgx.CollectableRow) (Task, error) {
+					return scanTask(alsoScan{row, &last}, t,
+						s.Clock.Now())
+				})
 			return err
 		})
-		b.Queue(t.tables.at(id.Position(), attemptsSQL), p.args(id)...).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(t.tables.at(id.Position(), attemptsSQL),
+			p.args(id)...).Query(func(rows pgx.Rows) (err error) {
 			attempts, more, err = p.collect(rows)
 			return err
 		})
@@ -62,7 +73,8 @@ func (s *Store) Watch(ctx context.Context, tenant string, id asyncflow.TaskID, p
 	if err == nil {
 		err = s.tellLimits(ctx, tenant, &task)
 	}
-	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last { // written between the two statements
+	// written between the two statements
+	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last {
 		attempts = attempts[:len(attempts)-1]
 	}
 	return task, attempts, more, wrap(err, "Watch(%q, %s)", tenant, id)

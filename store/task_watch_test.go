@@ -34,7 +34,8 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	told("the progress")
 	extended := make(chan bool, 1)
-	b.Extend(tenant, l, l.Until.Add(time.Minute), func(stands bool, err error) { extended <- stands && err == nil })
+	b.Extend(tenant, l, l.Until.Add(time.Minute),
+		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, <-extended)
 	told("the heartbeat")
 	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
@@ -43,9 +44,10 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	told("the rescue")
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	_, taken, err := b.SettleLate(t.Context(), pipe, id, l.Seq, o, func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
-		return asyncflow.Decide(pipe.TaskType, l, o, now)
-	})
+	_, taken, err := b.SettleLate(t.Context(), pipe, id, l.Seq, o,
+		func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
+			return asyncflow.Decide(pipe.TaskType, l, o, now)
+		})
 	require.NoError(t, err)
 	require.True(t, taken)
 	told("the late report")
@@ -83,22 +85,27 @@ func TestWatch(t *testing.T) {
 	require.Equal(t, asyncflow.StatusPending, task.Status)
 	require.Nil(t, task.Context)
 	require.Empty(t, attempts)
-	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"first"`)})
+	b.settle(pipe, b.lease(pipe, 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"first"`)})
 	task, attempts, _, err = b.Watch(t.Context(), tenant, id, store.AttemptPage{Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, []any{asyncflow.StatusPending, "second"}, []any{task.Status, task.Stage})
 	require.Len(t, attempts, 1)
 	require.Equal(t, `"first"`, string(attempts[0].Output))
-	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"second"`)})
+	b.settle(pipe, b.lease(pipe, 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"second"`)})
 	task, attempts, _, err = b.Watch(t.Context(), tenant, id, store.AttemptPage{After: 1, Limit: 10})
 	require.NoError(t, err)
-	require.Equal(t, []any{asyncflow.StatusSucceeded, `"second"`}, []any{task.Status, string(task.Result)})
+	require.Equal(t, []any{asyncflow.StatusSucceeded, `"second"`},
+		[]any{task.Status, string(task.Result)})
 	require.Len(t, attempts, 1)
 	require.Equal(t, 2, attempts[0].Seq)
-	_, attempts, _, err = b.Watch(t.Context(), tenant, id, store.AttemptPage{After: 1 << 20, Limit: 10})
+	_, attempts, _, err = b.Watch(t.Context(), tenant, id,
+		store.AttemptPage{After: 1 << 20, Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, attempts)
-	for _, unknown := range []asyncflow.TaskID{asyncflow.NewTaskID("pipe", 1, 999), asyncflow.NewTaskID("pipe", 9, 1), asyncflow.NewTaskID("nope", 1, 1)} {
+	for _, unknown := range []asyncflow.TaskID{asyncflow.NewTaskID("pipe", 1, 999),
+		asyncflow.NewTaskID("pipe", 9, 1), asyncflow.NewTaskID("nope", 1, 1)} {
 		_, _, _, err = b.Watch(t.Context(), tenant, unknown, store.AttemptPage{Limit: 10})
 		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), unknown)
 	}

@@ -61,19 +61,22 @@ type Tenant struct {
 }
 
 func (s *Store) newTenant(stored StoredTenant) *Tenant {
-	return &Tenant{StoredTenant: stored, Suspended: stored.State() != asyncflow.TenantActive, Quotas: s.QuotasOf(stored)}
+	return &Tenant{StoredTenant: stored, Suspended: stored.State() != asyncflow.TenantActive,
+		Quotas: s.QuotasOf(stored)}
 }
 
 // QuotasOf returns the quotas that apply to a tenant; in them, 0 is no limit.
 func (s *Store) QuotasOf(t StoredTenant) asyncflow.Quotas { return t.Own.Or(s.cfg.DefaultQuotas) }
 
 // tenantColumns are what scanTenant reads.
-const tenantColumns = `slug, quotas, suspended_at, coalesce(suspend_reason, ''), deleted_at, drop_at, dropping_at, tokens_from, created_at`
+const tenantColumns = `slug, quotas, suspended_at, coalesce(suspend_reason, ''), deleted_at,
+	drop_at, dropping_at, tokens_from, created_at`
 
 func scanTenant(row pgx.CollectableRow) (t StoredTenant, err error) {
 	var quotas []byte
 	var suspended, deleted, drop, dropping, tokens *time.Time
-	if err := row.Scan(&t.Slug, &quotas, &suspended, &t.SuspendReason, &deleted, &drop, &dropping, &tokens, &t.CreatedAt); err != nil {
+	if err := row.Scan(&t.Slug, &quotas, &suspended, &t.SuspendReason, &deleted, &drop, &dropping,
+		&tokens, &t.CreatedAt); err != nil {
 		return t, err
 	}
 	t.SuspendedAt, t.DeletedAt, t.DropAt = orZero(suspended), orZero(deleted), orZero(drop)
@@ -86,7 +89,8 @@ func unknownTenant(slug string) error {
 }
 
 func readTenant(ctx context.Context, q querier, slug, lock string) (StoredTenant, error) {
-	rows, err := q.Query(ctx, `SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = $1 `+lock, slug)
+	rows, err := q.Query(ctx, `SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = $1 `+lock,
+		slug)
 	if err != nil {
 		return StoredTenant{}, err
 	}

@@ -18,8 +18,14 @@ func (s *Store) Tenant(ctx context.Context, slug string) (StoredTenant, error) {
 
 // TenantPage returns up to limit tenants by name, those after a name, and whether there
 // may be more.
-func (s *Store) TenantPage(ctx context.Context, after string, limit int) (page []StoredTenant, more bool, err error) {
-	rows, err := s.base.Query(ctx, `SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`, after, limit+1)
+func (s *Store) TenantPage(
+	ctx context.Context,
+	after string,
+	limit int,
+) (page []StoredTenant, more bool, err error) {
+	rows, err := s.base.Query(ctx,
+		`SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`, after,
+		limit+1)
 	if err == nil {
 		page, err = pgx.CollectRows(rows, scanTenant)
 	}
@@ -39,7 +45,11 @@ type TenantPatch struct {
 // PatchTenant changes a tenant and returns it. One that is suspended already keeps its
 // time, and its reason unless there is another. A deleted one is CodeConflict. Of one that is
 // suspended this node begins no lease and no delivery any more: see Pause.
-func (s *Store) PatchTenant(ctx context.Context, slug string, p TenantPatch) (t StoredTenant, err error) {
+func (s *Store) PatchTenant(
+	ctx context.Context,
+	slug string,
+	p TenantPatch,
+) (t StoredTenant, err error) {
 	defer s.quiesceTenant(ctx, slug)
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		switch {
@@ -69,7 +79,9 @@ func (s *Store) PatchTenant(ctx context.Context, slug string, p TenantPatch) (t 
 				reason = p.Reason
 			}
 		}
-		_, err = tx.Exec(ctx, `UPDATE asyncflow.tenants SET quotas = $2::text::json, suspended_at = $3, suspend_reason = nullif($4, '') WHERE slug = $1`,
+		_, err = tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET quotas = $2::text::json, suspended_at = $3,
+				suspend_reason = nullif($4, '') WHERE slug = $1`,
 			slug, string(quotas), orNull(at), reason)
 		return err
 	})
@@ -89,13 +101,18 @@ func (s *Store) quiesceTenant(ctx context.Context, slug string) {
 
 // operatorsOwn says that a tenant can't be suspended or deleted.
 func operatorsOwn(slug string) error {
-	return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s is asyncflow's own: the operator's alerts are its tasks", slug)
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"the tenant %s is asyncflow's own: the operator's alerts are its tasks", slug)
 }
 
 // DeleteTenant suspends a tenant, to be dropped after a grace (nil: DefaultGrace), and
 // returns it. Of one that is deleted already only the time is changed, if a grace is
 // given.
-func (s *Store) DeleteTenant(ctx context.Context, slug string, grace *time.Duration) (StoredTenant, error) {
+func (s *Store) DeleteTenant(
+	ctx context.Context,
+	slug string,
+	grace *time.Duration,
+) (StoredTenant, error) {
 	defer s.quiesceTenant(ctx, slug)
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		now := s.Clock.Now()
@@ -109,7 +126,9 @@ func (s *Store) DeleteTenant(ctx context.Context, slug string, grace *time.Durat
 		case !old.DroppingAt.IsZero(), !old.DeletedAt.IsZero() && grace == nil:
 			return nil
 		}
-		_, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET deleted_at = coalesce(deleted_at, $2), drop_at = $3 WHERE slug = $1`, slug, now, at)
+		_, err := tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET deleted_at = coalesce(deleted_at, $2), drop_at = $3
+				WHERE slug = $1`, slug, now, at)
 		return err
 	})
 }
@@ -121,13 +140,18 @@ func (s *Store) RestoreTenant(ctx context.Context, slug string) (StoredTenant, e
 		if !old.DroppingAt.IsZero() {
 			return stillThere(old)
 		}
-		_, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET deleted_at = NULL, drop_at = NULL WHERE slug = $1`, slug)
+		_, err := tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET deleted_at = NULL, drop_at = NULL WHERE slug = $1`, slug)
 		return err
 	})
 }
 
 // changeTenant changes the row of a tenant, which is held meanwhile, and returns it.
-func (s *Store) changeTenant(ctx context.Context, slug string, do func(tx pgx.Tx, old StoredTenant) error) (t StoredTenant, err error) {
+func (s *Store) changeTenant(
+	ctx context.Context,
+	slug string,
+	do func(tx pgx.Tx, old StoredTenant) error,
+) (t StoredTenant, err error) {
 	err = s.changeBase(ctx, slug, func(tx pgx.Tx) error {
 		old, err := readTenant(ctx, tx, slug, "FOR UPDATE")
 		if err != nil {
@@ -144,7 +168,10 @@ func (s *Store) changeTenant(ctx context.Context, slug string, do func(tx pgx.Tx
 
 // TenantUsage tells how much a tenant uses of each quota; those that nothing is used of,
 // such as the size of a context, are left out. The rates are of the last minute.
-func (s *Store) TenantUsage(ctx context.Context, slug string) (map[asyncflow.QuotaName]float64, error) {
+func (s *Store) TenantUsage(
+	ctx context.Context,
+	slug string,
+) (map[asyncflow.QuotaName]float64, error) {
 	stats, err := s.Stats(ctx, slug, "")
 	if err != nil {
 		return nil, err
@@ -153,7 +180,8 @@ func (s *Store) TenantUsage(ctx context.Context, slug string) (map[asyncflow.Quo
 	if err != nil {
 		return nil, wrap(err, "TenantUsage(%q)", slug)
 	}
-	for _, name := range []asyncflow.QuotaName{asyncflow.QuotaPendingTasks, asyncflow.QuotaSubmitsPerSecond,
+	for _, name := range []asyncflow.QuotaName{asyncflow.QuotaPendingTasks,
+		asyncflow.QuotaSubmitsPerSecond,
 		asyncflow.QuotaDeliveriesPerSecond, asyncflow.QuotaConcurrency} {
 		used[name] = 0
 	}

@@ -75,7 +75,8 @@ func TestQuotasOfTheConfigurationAreExact(t *testing.T) {
 		make  func(b *bundle, i int) error
 	}{
 		{asyncflow.QuotaEndpoints, 0, func(b *bundle, i int) error {
-			_, err := b.CreateEndpoint(t.Context(), tenant, anEndpoint(fmt.Sprintf("https://w%d.example.com/", i)))
+			_, err := b.CreateEndpoint(t.Context(), tenant,
+				anEndpoint(fmt.Sprintf("https://w%d.example.com/", i)))
 			return err
 		}},
 		{asyncflow.QuotaSchedules, 0, func(b *bundle, i int) error {

@@ -17,14 +17,22 @@ import (
 
 // CreateTenant makes a tenant's schema, its role and its row, and tells whether it is
 // new. One that was deleted and isn't dropped yet is CodeConflict.
-func CreateTenant(ctx context.Context, url, tenant string, opts ...Option) (created bool, err error) {
+func CreateTenant(
+	ctx context.Context,
+	url, tenant string,
+	opts ...Option,
+) (created bool, err error) {
 	_, created, err = createTenant(ctx, url, tenant, asyncflow.Quotas{}, with(opts).noRoles)
 	return created, err
 }
 
 // CreateTenant makes a tenant with quotas of its own; CodeConflict if there is one of
 // that name.
-func (s *Store) CreateTenant(ctx context.Context, slug string, own asyncflow.Quotas) (StoredTenant, error) {
+func (s *Store) CreateTenant(
+	ctx context.Context,
+	slug string,
+	own asyncflow.Quotas,
+) (StoredTenant, error) {
 	t, created, err := createTenant(ctx, s.cfg.URL, slug, own, s.cfg.NoRoles)
 	switch {
 	case err != nil:
@@ -35,7 +43,12 @@ func (s *Store) CreateTenant(ctx context.Context, slug string, own asyncflow.Quo
 	return t, s.change(ctx, slug, func(pgx.Tx) error { return nil })
 }
 
-func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, noRoles bool) (t StoredTenant, created bool, err error) {
+func createTenant(
+	ctx context.Context,
+	url, slug string,
+	own asyncflow.Quotas,
+	noRoles bool,
+) (t StoredTenant, created bool, err error) {
 	if err := asyncflow.CheckName(slug); err != nil {
 		return t, false, asyncflow.InvalidField("tenant", "%v", err)
 	}
@@ -53,7 +66,9 @@ func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, n
 	if err := f.GrantBase(ctx); err != nil {
 		return t, false, err
 	}
-	if _, err := f.Conn().Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil && sqlState(err) != pgerrcode.UniqueViolation {
+	if _, err := f.Conn().Exec(ctx,
+		`CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil &&
+		sqlState(err) != pgerrcode.UniqueViolation {
 		return t, false, wrap(err, "CreateTenant(%q)", slug)
 	}
 	if _, err := f.Migrate(ctx, url, slug); err != nil {
@@ -66,7 +81,11 @@ func createTenant(ctx context.Context, url, slug string, own asyncflow.Quotas, n
 }
 
 // createPlain is createTenant without a role.
-func createPlain(ctx context.Context, url, slug string, own asyncflow.Quotas) (t StoredTenant, created bool, err error) {
+func createPlain(
+	ctx context.Context,
+	url, slug string,
+	own asyncflow.Quotas,
+) (t StoredTenant, created bool, err error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return t, false, postgres.ConnectError(url, err)
@@ -97,7 +116,12 @@ func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
 }
 
 // enterTenant makes a tenant's row, if there is none, and returns it.
-func enterTenant(ctx context.Context, conn *pgx.Conn, slug, role string, own asyncflow.Quotas) (t StoredTenant, created bool, err error) {
+func enterTenant(
+	ctx context.Context,
+	conn *pgx.Conn,
+	slug, role string,
+	own asyncflow.Quotas,
+) (t StoredTenant, created bool, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if created, err = insertTenant(ctx, tx, slug, role, own); err != nil {
 			return err
@@ -111,15 +135,22 @@ func enterTenant(ctx context.Context, conn *pgx.Conn, slug, role string, own asy
 // stillThere says that the name of a deleted tenant isn't free.
 func stillThere(t StoredTenant) error {
 	if t.State() == asyncflow.TenantDropping {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s is being dropped; its name is free when it is gone", t.Slug)
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the tenant %s is being dropped; its name is free when it is gone", t.Slug)
 	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s was deleted and is kept until %s: restore it, or delete it now",
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"the tenant %s was deleted and is kept until %s: restore it, or delete it now",
 		t.Slug, t.DropAt.UTC().Format(time.RFC3339))
 }
 
 // insertTenant makes a tenant's row, if there is none. Where there was a tenant of that
 // name before, its task types begin after all positions that one has used.
-func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncflow.Quotas) (bool, error) {
+func insertTenant(
+	ctx context.Context,
+	tx pgx.Tx,
+	slug, role string,
+	own asyncflow.Quotas,
+) (bool, error) {
 	quotas, err := json.Marshal(own)
 	if err != nil {
 		return false, err
@@ -127,7 +158,8 @@ func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncfl
 	var endPos *int
 	err = tx.QueryRow(ctx, `
 		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from, role)
-		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json, CASE WHEN r.slug IS NOT NULL THEN now() END, nullif($4, '')
+		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json, CASE WHEN r.slug IS NOT NULL
+		  THEN now() END, nullif($4, '')
 		FROM (SELECT 1) one LEFT JOIN asyncflow.retired_tenants r ON r.slug = $1
 		ON CONFLICT (slug) DO NOTHING
 		RETURNING (SELECT end_pos FROM asyncflow.retired_tenants WHERE slug = $1)`,
@@ -141,7 +173,8 @@ func insertTenant(ctx context.Context, tx pgx.Tx, slug, role string, own asyncfl
 	if err != nil || endPos == nil {
 		return err == nil, err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO `+quote(schemaOf(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)
+	_, err = tx.Exec(ctx,
+		`INSERT INTO `+quote(schemaOf(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)
 		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, everyType, *endPos)
 	return err == nil, err
 }

@@ -35,9 +35,11 @@ type DueDrop struct {
 // DueDrops returns the deleted tenants whose grace is over.
 func (s *Store) DueDrops(ctx context.Context) ([]DueDrop, error) {
 	rows, err := s.base.Query(ctx, `
-		SELECT t.slug, t.dropping_at, (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		SELECT t.slug, t.dropping_at, (SELECT count(*)
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		  WHERE n.nspname = 'tenant_' || t.slug AND c.relkind = 'r')
-		FROM asyncflow.tenants t WHERE t.drop_at <= $1 OR t.dropping_at IS NOT NULL ORDER BY t.drop_at, t.slug`, s.Clock.Now())
+		FROM asyncflow.tenants t WHERE t.drop_at <= $1 OR t.dropping_at IS NOT NULL
+		ORDER BY t.drop_at, t.slug`, s.Clock.Now())
 	if err != nil {
 		return nil, wrap(err, "DueDrops")
 	}
@@ -56,7 +58,8 @@ func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, er
 	err = s.changeBase(ctx, slug, func(tx pgx.Tx) error {
 		now := s.Clock.Now()
 		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
-			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL) RETURNING dropping_at`, slug, now).Scan(&since)
+			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL)
+			RETURNING dropping_at`, slug, now).Scan(&since)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -68,7 +71,8 @@ func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, er
 // Dropped is what a step of dropping a tenant did.
 type Dropped struct {
 	Tables int
-	Left   bool // there may be more to do now: it isn't over, no other node is at it, and no table in use
+	// there may be more to do now: it isn't over, no other node is at it, and no table in use
+	Left bool
 }
 
 // DropStep drops some tables of a tenant that is being dropped; the last step drops its
@@ -88,7 +92,9 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 		if err := s.roles.AsBase(ctx, tx); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, `SELECT FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`, slug).Scan()
+		err := tx.QueryRow(ctx,
+			`SELECT FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`,
+			slug).Scan()
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
@@ -106,7 +112,8 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 			return s.finishDrop(ctx, tx, slug, now)
 		}
 		out = Dropped{len(tables), true}
-		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`) // a foreign key of one that stays for now
+		// a foreign key of one that stays for now
+		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
 		return err
 	})
 	if sqlState(err) == pgerrcode.LockNotAvailable {
@@ -124,8 +131,10 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 
 // tablesOf returns the next tables of a tenant's schema that are to be dropped.
 func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
-	rows, err := tx.Query(ctx, `SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+` ORDER BY c.relname LIMIT $2`, schemaOf(slug), dropTables)
+	rows, err := tx.Query(ctx,
+		`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+` ORDER BY c.relname
+		  LIMIT $2`, schemaOf(slug), dropTables)
 	if err != nil {
 		return nil, err
 	}
@@ -139,13 +148,15 @@ func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
 	schema := quote(schemaOf(slug))
 	var there bool
-	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, schema+".task_types").Scan(&there); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
+		schema+".task_types").Scan(&there); err != nil {
 		return err
 	}
 	endPos := 0
 	if there {
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(end_pos), 0) FROM (
-			SELECT end_pos FROM `+schema+`.task_types UNION ALL SELECT end_pos FROM `+schema+`.retired_types) p`).Scan(&endPos)
+			SELECT end_pos FROM `+schema+`.task_types
+			UNION ALL SELECT end_pos FROM `+schema+`.retired_types) p`).Scan(&endPos)
 		if err != nil {
 			return err
 		}
@@ -159,7 +170,8 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO asyncflow.retired_tenants AS r (slug, end_pos, version, dropped_at)
 		SELECT slug, $2::int, version, $3 FROM asyncflow.tenants WHERE slug = $1
-		ON CONFLICT (slug) DO UPDATE SET end_pos = greatest(r.end_pos, excluded.end_pos), version = excluded.version, dropped_at = excluded.dropped_at`,
+		ON CONFLICT (slug) DO UPDATE SET end_pos = greatest(r.end_pos, excluded.end_pos),
+		  version = excluded.version, dropped_at = excluded.dropped_at`,
 		slug, endPos, now)
 	b.Queue(`DELETE FROM asyncflow.tenants WHERE slug = $1`, slug)
 	return tx.SendBatch(ctx, b).Close()

@@ -17,11 +17,17 @@ const tenantsAtOnce = 50
 // ofTenants asks the same of all tenants, many in one statement: the text of a query of
 // one, which begins with SELECT i, and what takes in a row of it. {schema} is the
 // tenant's. The text changes only when tenants come and go, so it is prepared.
-func (s *Store) ofTenants(ctx context.Context, query string, args []any, take func(tenant string, row pgx.CollectableRow) error) error {
+func (s *Store) ofTenants(
+	ctx context.Context,
+	query string,
+	args []any,
+	take func(tenant string, row pgx.CollectableRow) error,
+) error {
 	for tenants := range slices.Chunk(slices.Sorted(maps.Keys(s.Catalog.Tenants())), tenantsAtOnce) {
 		selects := make([]string, len(tenants))
 		for i, tenant := range tenants {
-			selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}", quote(schemaOf(tenant))).Replace(query)
+			selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}",
+				quote(schemaOf(tenant))).Replace(query)
 		}
 		rows, err := s.base.Query(ctx, strings.Join(selects, " UNION ALL "), args...)
 		if err != nil {
@@ -29,7 +35,8 @@ func (s *Store) ofTenants(ctx context.Context, query string, args []any, take fu
 		}
 		_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
 			var i int
-			if err := row.Scan(append([]any{&i}, make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {
+			if err := row.Scan(append([]any{&i},
+				make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {
 				return struct{}{}, err
 			}
 			return struct{}{}, take(tenants[i], row)
@@ -43,7 +50,9 @@ func (s *Store) ofTenants(ctx context.Context, query string, args []any, take fu
 
 // TenantsToExpire returns the tenants that have keys whose windows are over.
 func (s *Store) TenantsToExpire(ctx context.Context) (tenants []string, err error) {
-	err = s.ofTenants(ctx, `SELECT i WHERE EXISTS (SELECT FROM {schema}.idempotency_keys WHERE expires_at <= $1)`, []any{s.Clock.Now()},
+	err = s.ofTenants(ctx,
+		`SELECT i WHERE EXISTS (SELECT FROM {schema}.idempotency_keys WHERE expires_at <= $1)`,
+		[]any{s.Clock.Now()},
 		func(tenant string, _ pgx.CollectableRow) error {
 			tenants = append(tenants, tenant)
 			return nil
@@ -63,7 +72,8 @@ type Unfolded struct {
 func (s *Store) Unfolded(ctx context.Context) (map[string]Unfolded, error) {
 	now := s.Clock.Now()
 	all := map[string]Unfolded{}
-	err := s.ofTenants(ctx, `SELECT i, count(*), max(at) FROM {schema}.tallies WHERE at < $1`, []any{now.Add(-rateWindow).Truncate(time.Minute)},
+	err := s.ofTenants(ctx, `SELECT i, count(*), max(at) FROM {schema}.tallies WHERE at < $1`,
+		[]any{now.Add(-rateWindow).Truncate(time.Minute)},
 		func(tenant string, row pgx.CollectableRow) error {
 			u := Unfolded{Hour: now.Truncate(time.Hour)}
 			var last *time.Time

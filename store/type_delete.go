@@ -28,7 +28,8 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 			return err
 		}
 		if stage != "" {
-			return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
+			return asyncflow.Errorf(asyncflow.CodeConflict,
+				"task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
 		}
 		return names.retire(ctx, tx, at)
 	})
@@ -43,11 +44,13 @@ func (t *tables) retire(ctx context.Context, tx pgx.Tx, at positions) error {
 	if err := t.dropTallies(ctx, tx); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO `+t.qualify("retired_types")+` (name, end_pos) VALUES ($1, $2)
+	if _, err := tx.Exec(ctx,
+		`INSERT INTO `+t.qualify("retired_types")+` (name, end_pos) VALUES ($1, $2)
 		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, t.name, at.end); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("flow_blocks")+` WHERE type = $1`, t.name); err != nil {
+	if _, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("flow_blocks")+` WHERE type = $1`,
+		t.name); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("task_types")+` WHERE name = $1`, t.name)

@@ -30,14 +30,18 @@ func TestDeleteTaskType(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	b.submit(newTask(`1`))
-	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
+	require.Equal(t, asyncflow.CodeConflict,
+		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
 	l := b.lease(pipe, 1)[0]
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 	var left int
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'tenant_acme' AND tablename ~ 'pipe'`).Scan(&left))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM pg_tables
+			WHERE schemaname = 'tenant_acme' AND tablename ~ 'pipe'`).Scan(&left))
 	assert.Zero(t, left)
-	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
+	require.Equal(t, asyncflow.CodeNotFound,
+		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
 	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(r[0].Err))
 	b.put(twoStages()) // and it can come again
@@ -72,7 +76,8 @@ func TestDeleteWhileSubmitting(t *testing.T) {
 	})
 	<-accepted
 	err := b.DeleteTaskType(t.Context(), tenant, "pipe")
-	assert.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable}, asyncflow.CodeOf(err), "live tasks keep it from being deleted")
+	assert.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable},
+		asyncflow.CodeOf(err), "live tasks keep it from being deleted")
 	close(stop)
 	wg.Wait()
 	for id := range accepted {

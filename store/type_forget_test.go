@@ -15,7 +15,8 @@ func TestTypesThatAreGoneAreForgotten(t *testing.T) {
 	b := setup(t)
 	for n := range 10 {
 		name := fmt.Sprint("passing", n)
-		passing := b.put(asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+		passing := b.put(asyncflow.TaskType{Name: name,
+			Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
 		b.submit(asyncflow.NewTask{Type: name, Context: json.RawMessage(`1`)})
 		b.settle(passing, b.lease(passing, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 		require.Positive(t, b.KeptTypes())

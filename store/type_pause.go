@@ -51,7 +51,8 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 	if err != nil {
 		return t, err
 	}
-	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() { // it couldn't be read again
+	// it couldn't be read again
+	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() {
 		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return t, &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: catalogRetry, Err: err,
 				Message: "the task type is paused, but this node can't read that yet and may go on with it; pause it again"}
@@ -63,14 +64,24 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 
 // Resume has a paused task type leased again, from little to all over the time of the
 // ramp, and returns it. One that is not paused is left as it is.
-func (s *Store) Resume(ctx context.Context, tenant, name string, ramp time.Duration) (StoredType, error) {
-	return s.setPause(ctx, tenant, name, `SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
+func (s *Store) Resume(
+	ctx context.Context,
+	tenant, name string,
+	ramp time.Duration,
+) (StoredType, error) {
+	return s.setPause(ctx, tenant, name,
+		`SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
 		WHERE name = $1 AND paused_at IS NOT NULL`, s.Clock.Now(), ramp.Seconds())
 }
 
-func (s *Store) setPause(ctx context.Context, tenant, name, set string, args ...any) (t StoredType, err error) {
+func (s *Store) setPause(
+	ctx context.Context,
+	tenant, name, set string,
+	args ...any,
+) (t StoredType, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types `+set, append([]any{name}, args...)...); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types `+set,
+			append([]any{name}, args...)...); err != nil {
 			return err
 		}
 		t, err = readTaskType(ctx, tx, tenant, name, "")

@@ -56,7 +56,8 @@ func TestPauseAndResume(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, resumed.Paused())
 	require.Empty(t, resumed.PauseReason)
-	require.WithinDuration(t, b.Clock.Now().Add(time.Minute), resumed.RampUntil(b.Clock.Now()), 10*time.Second)
+	require.WithinDuration(t, b.Clock.Now().Add(time.Minute), resumed.RampUntil(b.Clock.Now()),
+		10*time.Second)
 	again, err = b.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
 	require.Equal(t, resumed.PauseState, again.PauseState, "it was not paused")
@@ -83,7 +84,9 @@ func TestWaitsFor(t *testing.T) {
 	}
 	retried := b.submit(newTask(`1`))[0].ID
 	require.Equal(t, asyncflow.WaitEndpoint, waitsFor(retried))
-	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0198a1b2-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://x.example", Weight: 1})
+	_, err := b.CreateEndpoint(t.Context(), tenant,
+		asyncflow.Endpoint{ID: "0198a1b2-0000-7000-8000-000000000001", Type: "pipe", Stage: "first",
+			URL: "https://x.example", Weight: 1})
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.WaitCapacity, waitsFor(retried))
 	l := b.lease(pipe, 1)[0]

@@ -17,20 +17,33 @@ import (
 // PutTaskType creates a task type with its tables, or makes a new version of
 // it; the same document again changes nothing. A stage in which live tasks stand
 // can't be removed without a mapping: CodeConflict.
-func (s *Store) PutTaskType(ctx context.Context, tenant string, t asyncflow.TaskType) (_ StoredType, created bool, err error) {
+func (s *Store) PutTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+) (_ StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, false)
 }
 
 // CheckTaskType is PutTaskType for show: it returns what that would return, and
 // changes nothing.
-func (s *Store) CheckTaskType(ctx context.Context, tenant string, t asyncflow.TaskType) (_ StoredType, created bool, err error) {
+func (s *Store) CheckTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+) (_ StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
 // errDry ends a transaction that was for show.
 var errDry = errors.New("nothing is to be changed")
 
-func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.TaskType, dry bool) (stored StoredType, created bool, err error) {
+func (s *Store) putTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+	dry bool,
+) (stored StoredType, created bool, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		var g growth
 		if stored, g, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil {
@@ -43,7 +56,8 @@ func (s *Store) putTaskType(ctx context.Context, tenant string, t asyncflow.Task
 		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
-	if sqlState(err) == pgerrcode.DuplicateTable || sqlState(err) == pgerrcode.UniqueViolation { // another has just created it: change that one
+	// another has just created it: change that one
+	if sqlState(err) == pgerrcode.DuplicateTable || sqlState(err) == pgerrcode.UniqueViolation {
 		return s.putTaskType(ctx, tenant, t, dry)
 	}
 	if errors.Is(err, errDry) {
@@ -87,13 +101,21 @@ func writeTaskType(
 	return stored, g, err
 }
 
-func updateTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
+func updateTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
 	mapping, err := json.Marshal(t.StageMapping) // its keys come out sorted
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
-		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4 WHERE name = $1`,
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
+		  WHERE name = $1`,
 		t.Name, string(spec), string(mapping), now)
 	return err
 }
@@ -102,16 +124,26 @@ func updateTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.T
 func sameSpec(a, b asyncflow.TaskType) bool {
 	docA, errA := json.Marshal(a)
 	docB, errB := json.Marshal(b)
-	return errA == nil && errB == nil && string(docA) == string(docB) && maps.Equal(a.StageMapping, b.StageMapping)
+	return errA == nil && errB == nil && string(docA) == string(docB) &&
+		maps.Equal(a.StageMapping, b.StageMapping)
 }
 
-func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time) error {
+func createTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
 	schema := quote(schemaOf(tenant))
 	var position int
 	err := tx.QueryRow(ctx, `
-		INSERT INTO `+schema+`.task_types (name, version, spec, first_pos, begin_pos, end_pos, created_at, updated_at)
+		INSERT INTO `+schema+`.task_types (name, version, spec, first_pos, begin_pos, end_pos, created_at,
+		    updated_at)
 		SELECT $1, 1, $2, p, p, p, $3, $3
-		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types WHERE name IN ($1, $4)) r
+		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types
+		  WHERE name IN ($1, $4)) r
 		RETURNING end_pos`, t.Name, string(spec), now, everyType).Scan(&position)
 	if err != nil {
 		return err
@@ -127,7 +159,12 @@ func createTaskType(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.T
 
 // checkRemovedStages refuses to remove a stage in which live tasks stand and that is
 // mapped to none.
-func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType) error {
+func checkRemovedStages(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	old, t asyncflow.TaskType,
+) error {
 	removed := t.Homeless(old)
 	if len(removed) == 0 {
 		return nil
@@ -144,6 +181,8 @@ func checkRemovedStages(ctx context.Context, tx pgx.Tx, tenant string, old, t as
 	if err != nil || stage == "" {
 		return err
 	}
-	return &asyncflow.Error{Code: asyncflow.CodeConflict, Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; stage_mapping can say where they go on", stage),
-		Fields: []asyncflow.FieldError{{Field: "stages", Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
+	return &asyncflow.Error{Code: asyncflow.CodeConflict,
+		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; stage_mapping can say where they go on", stage),
+		Fields: []asyncflow.FieldError{{Field: "stages",
+			Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
 }

@@ -54,16 +54,21 @@ func TestOtherNodeLearnsOfChanges(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "node-2")
 	b.put(twoStages())
-	eventually(t, "the other node knows the type", func() bool { _, err := far.Catalog.Type(tenant, "pipe"); return err == nil })
-	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "http://x/", Weight: 1})
+	eventually(t, "the other node knows the type",
+		func() bool { _, err := far.Catalog.Type(tenant, "pipe"); return err == nil })
+	e, err := b.CreateEndpoint(t.Context(), tenant,
+		asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first",
+			URL: "http://x/", Weight: 1})
 	require.NoError(t, err)
 	eventually(t, "the other node knows the endpoint", func() bool {
 		pipe, err := far.Catalog.Type(tenant, "pipe")
 		return err == nil && len(pipe.Endpoints("first")) == 1
 	})
 	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, e.ID))
-	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(b.DeleteEndpoint(t.Context(), tenant, e.ID)))
-	for _, bad := range []asyncflow.Endpoint{{ID: e.ID, Type: "nope", Stage: "first"}, {ID: e.ID, Type: "pipe", Stage: "nope"}} {
+	require.Equal(t, asyncflow.CodeNotFound,
+		asyncflow.CodeOf(b.DeleteEndpoint(t.Context(), tenant, e.ID)))
+	for _, bad := range []asyncflow.Endpoint{{ID: e.ID, Type: "nope", Stage: "first"},
+		{ID: e.ID, Type: "pipe", Stage: "nope"}} {
 		_, err = b.CreateEndpoint(t.Context(), tenant, bad)
 		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 	}

@@ -53,7 +53,8 @@ func readTaskTypes(ctx context.Context, q querier, tenant string) ([]StoredType,
 }
 
 func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (StoredType, error) {
-	rows, err := q.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types WHERE name = $1 `+lock, name)
+	rows, err := q.Query(ctx,
+		taskTypeColumns+quote(schemaOf(tenant))+`.task_types WHERE name = $1 `+lock, name)
 	if err != nil {
 		return StoredType{}, wrap(err, "readTaskType(%q, %q)", tenant, name)
 	}
@@ -64,17 +65,20 @@ func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (St
 	return t, wrap(err, "readTaskType(%q, %q)", tenant, name)
 }
 
-const taskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at, coalesce(pause_reason, ''),
+const taskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at,
+	coalesce(pause_reason, ''),
 	resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at FROM `
 
 func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	var spec []byte
 	var paused, resumed *time.Time
 	var ramp float64
-	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason, &resumed, &ramp, &t.CreatedAt, &t.UpdatedAt); err != nil {
+	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason, &resumed,
+		&ramp, &t.CreatedAt, &t.UpdatedAt); err != nil {
 		return t, err
 	}
-	t.PausedAt, t.ResumedAt, t.Ramp = orZero(paused), orZero(resumed), time.Duration(ramp*float64(time.Second))
+	t.PausedAt, t.ResumedAt, t.Ramp = orZero(paused), orZero(resumed),
+		time.Duration(ramp*float64(time.Second))
 	name, version := t.Name, t.Version
 	err = json.Unmarshal(spec, &t.TaskType)
 	t.Name, t.Version = name, version

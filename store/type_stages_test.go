@@ -66,7 +66,8 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	last := old
 	last.Stages = old.Stages[1:]
 	_, _, err = b.PutTaskType(t.Context(), tenant, last)
-	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "one waits in first, which leads to third")
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err),
+		"one waits in first, which leads to third")
 	last.StageMapping = map[string]string{"third": "second"}
 	require.Equal(t, map[string]string{"first": "second", "third": "second"}, b.put(last).StageMapping)
 	require.Equal(t, []any{asyncflow.StatusWaiting, "second", 1}, place(waiting))

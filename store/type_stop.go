@@ -12,7 +12,9 @@ import (
 type positions struct{ first, begin, end int }
 
 func readPositions(ctx context.Context, q querier, tenant, name string) (p positions, err error) {
-	err = q.QueryRow(ctx, `SELECT first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1`, name).
+	err = q.QueryRow(ctx,
+		`SELECT first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types
+			WHERE name = $1`, name).
 		Scan(&p.first, &p.begin, &p.end)
 	return p, err
 }
@@ -42,10 +44,16 @@ func (t *tables) tokenTables(at positions) []string {
 
 // liveStage returns a stage in which a live task stands, or "": one of those given,
 // or (nil) any. Call stop before: a task may be on its way from one table to another.
-func (t *tables) liveStage(ctx context.Context, tx pgx.Tx, at positions, stages []string) (stage string, err error) {
+func (t *tables) liveStage(
+	ctx context.Context,
+	tx pgx.Tx,
+	at positions,
+	stages []string,
+) (stage string, err error) {
 	var selects []string
 	for _, table := range t.tokenTables(at) {
-		selects = append(selects, `(SELECT stage FROM `+table+` WHERE $1::text[] IS NULL OR stage = ANY ($1) LIMIT 1)`)
+		selects = append(selects,
+			`(SELECT stage FROM `+table+` WHERE $1::text[] IS NULL OR stage = ANY ($1) LIMIT 1)`)
 	}
 	err = tx.QueryRow(ctx, strings.Join(selects, " UNION ALL ")+" LIMIT 1", stages).Scan(&stage)
 	if errors.Is(err, pgx.ErrNoRows) {

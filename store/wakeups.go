@@ -112,9 +112,11 @@ func (w *Wakeups) send(ctx context.Context) error {
 func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
 	payloads := make([]string, 0, len(pending))
 	for key, at := range pending {
-		payloads = append(payloads, fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
+		payloads = append(payloads,
+			fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
 	}
-	_, err := w.store.base.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
+	_, err := w.store.base.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel,
+		payloads)
 	return err
 }
 

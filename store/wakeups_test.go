@@ -15,10 +15,12 @@ func TestWakeupsReachOtherNodes(t *testing.T) {
 	b.put(twoStages())
 	woken := make(chan store.TypeKey, 100)
 	far := openWith(t, b.url, "node-2", func(s *store.Store) {
-		s.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k }, func() { woken <- store.TypeKey{} })
+		s.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k },
+			func() { woken <- store.TypeKey{} })
 	})
 	_ = far
-	require.Equal(t, store.TypeKey{}, <-woken, "a new LISTEN connection says that news may have been missed")
+	require.Equal(t, store.TypeKey{}, <-woken,
+		"a new LISTEN connection says that news may have been missed")
 	b.submit(newTask(`1`))
 	select {
 	case k := <-woken:
