@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// ShortOutput is the longest output, in bytes, that an attempt has when no outputs are
-	// asked for; of a longer one there is an excerpt of outputExcerpt characters.
+	// ShortOutput is the size in bytes of the longest output that an attempt has when the
+	// caller doesn't ask for outputs. A longer output has an excerpt of outputExcerpt
+	// characters.
 	ShortOutput   = 1 << 10
 	outputExcerpt = 256
 )
@@ -33,26 +34,27 @@ type Attempt struct {
 	Output   json.RawMessage
 	NextTime *time.Time
 
-	// LeftOut is how many bytes the output has that is not in Output, Excerpt its begin.
+	// LeftOut is the size in bytes of an output that is too long for Output. Excerpt is its
+	// beginning.
 	LeftOut int
 	Excerpt string
 
-	long int // what it adds to the bytes of a page
+	long int // its bytes of output and error in a page
 }
 
 // AttemptPage says which rows of a journal to read.
 type AttemptPage struct {
-	After   int  // those after this seq
-	Limit   int  // at most this many
-	Outputs bool // with outputs that are longer than ShortOutput
-	Bytes   int  // of outputs and errors, about; 0: PageBytes
+	After   int  // only rows after this seq
+	Limit   int  // the most rows
+	Outputs bool // also outputs that are longer than ShortOutput
+	Bytes   int  // about the most bytes of outputs and errors; 0: PageBytes
 }
 
-// full is how many bytes make the page full.
+// full returns how many bytes make the page full.
 func (p AttemptPage) full() int { return cmp.Or(p.Bytes, PageBytes) }
 
-// attemptsSQL reads what belongs to a page, and one row more, which has no output if it is
-// beyond the bytes of a page: no output is read that isn't shown.
+// attemptsSQL reads the rows of a page and one more. A row beyond the bytes of the page has no
+// output, so that only outputs that are shown are read.
 const attemptsSQL = `
 SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''),
   coalesce(duration, 0), coalesce(status, 0), coalesce(error, ''), next_time,

@@ -10,13 +10,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// cancelTries is how often a cancel follows tasks that move on meanwhile.
+// cancelTries is how often a cancel follows tasks that change their state meanwhile.
 const cancelTries = 10
 
-// Cancel ends a task that is not final, wherever it stands, and returns it. An
-// attempt under way is not interrupted: its worker learns of it by its next
-// heartbeat, and what it reports counts no more. A task that was cancelled before is
-// returned as it is; one that ended otherwise is CodeConflict.
+// Cancel ends a task that is not final, whatever its state, and returns it. It doesn't
+// interrupt an attempt under way: the worker learns of the cancel by its next heartbeat, and
+// its report no longer counts. A task that was already cancelled is returned as it is; one
+// that succeeded or failed is CodeConflict.
 func (s *Store) Cancel(
 	ctx context.Context,
 	tenant string,
@@ -53,8 +53,8 @@ func (s *Store) Cancel(
 			s.watched.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
-			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be cancelled: it has %s",
-				id, task.Status)
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be cancelled: it has %s", id, task.Status)
 		}
 	}
 	return Task{}, tooFast()
@@ -65,10 +65,9 @@ func tooFast() error {
 		Message: "the task moves on too fast; try again", RetryAfter: time.Second}
 }
 
-// cancelAll cancels those of the tasks of one roll that are not final, and returns
-// them. It takes their token rows from where they are now, and looks again
-// for those that have just moved on. ids ascend, as in settlements: so the two lock
-// rows in one order.
+// cancelAll cancels those of some tasks of one roll that are not final, and returns them. It
+// takes their token rows, and looks again for rows that have just moved to another table.
+// ids ascend, as in settlements, so that both lock rows in the same order.
 func cancelAll(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -102,8 +101,9 @@ func cancelAll(
 	return nil, tooFast()
 }
 
-// takeAnyTokens deletes the token rows of tasks of one roll, wherever they are, and
-// returns them as leases; those that it doesn't find have just moved on, or are final.
+// takeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are
+// in, and returns them as leases. Tasks that it doesn't find are final, or their rows have
+// just moved to another table.
 func takeAnyTokens(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -130,7 +130,7 @@ func takeAnyTokens(
 	if len(taken) == len(ids) {
 		return taken, nil
 	}
-	// ready has no index by id; the last journal row or the task tells its place
+	// ready has no index by id: the last journal row or the task has the order_time.
 	var orders []time.Time
 	if orders, ids, err = readyPlaces(ctx, tx, t, ids); err != nil {
 		return nil, err
@@ -143,8 +143,7 @@ func takeAnyTokens(
 	return taken, nil
 }
 
-// As in takeLeaseSQL, ANY of an array of one keeps the planner from walking over a
-// whole table.
+// As in takeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table.
 const (
 	takeAnyLeaseSQL = `
 DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
@@ -158,8 +157,8 @@ WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
-// readyPlaces returns where in the order those of the tasks of one roll would be that
-// are pending.
+// readyPlaces returns those of some tasks of one roll that are not final, and the order_time
+// that each has in ready if it is pending.
 func readyPlaces(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -183,7 +182,7 @@ func readyPlaces(
 	return orders, live, err
 }
 
-// stillLive returns those of the tasks of one roll that are neither taken nor final.
+// stillLive returns those of some tasks of one roll that are neither taken nor final.
 func stillLive(ctx context.Context, tx pgx.Tx, t *Type, ids, taken []int64) ([]int64, error) {
 	rest := without(ids, taken)
 	if len(rest) == 0 {
@@ -208,8 +207,9 @@ func without(ids, others []int64) []int64 {
 	return rest
 }
 
-// takeResting deletes a task's token row from wait or ready, and returns it as a lease
-// with what it waited for and when it got to its place; pgx.ErrNoRows when it is in neither.
+// takeResting deletes a task's token row from wait or ready. It returns the row as a lease,
+// with the reason why it waited and the time since when it had its place; pgx.ErrNoRows when
+// it is in neither table.
 func takeResting(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -228,7 +228,8 @@ func takeResting(
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return c, err
 	}
-	var order time.Time // ready has no index by id; the last journal row or the task tells its place
+	// ready has no index by id: the last journal row or the task has the order_time.
+	var order time.Time
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
 		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.id = t.id
 		  ORDER BY j.seq DESC LIMIT 1), t.order_time)

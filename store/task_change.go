@@ -11,10 +11,10 @@ import (
 )
 
 // errSame ends a transaction that would change nothing.
-var errSame = errors.New("nothing is to be changed")
+var errSame = errors.New("there is nothing to change")
 
-// Change changes when a pending or waiting task runs, and returns it. A task that is
-// running or final is CodeConflict. What the task has already changes nothing.
+// Change changes when a pending or waiting task runs, and returns the task. A task that is
+// running or final is CodeConflict. A patch that the task already has changes nothing.
 func (s *Store) Change(
 	ctx context.Context,
 	tenant string,
@@ -39,18 +39,18 @@ func (s *Store) Change(
 		case err != nil || changed:
 			return task, err
 		case task.Status.Final():
-			return Task{},
-				asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it has %s", id, task.Status)
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be changed: it has %s", id, task.Status)
 		case task.Status == asyncflow.StatusRunning:
-			return Task{},
-				asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't be changed: it is running", id)
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be changed: it is running", id)
 		}
 	}
 	return Task{}, tooFast()
 }
 
-// tryChange takes the task's token row from where it rests, if it is still there, and
-// puts it where it belongs after the patch.
+// tryChange takes the task's token row from wait or ready, if it is still there, and inserts
+// the row that follows from the patch.
 func (s *Store) tryChange(
 	ctx context.Context,
 	t *Type,
@@ -67,7 +67,7 @@ func (s *Store) tryChange(
 		if err != nil {
 			return err
 		}
-		placed, err := readPlaced(ctx, tx, t, id) // nobody changes it while we hold the token row
+		placed, err := readPlaced(ctx, tx, t, id) // it can't change, as we have the token row
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (s *Store) tryChange(
 		return writeChange(ctx, tx, t, c, p, placed.at, now, ts)
 	})
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // it has just moved on, or is final
+	case errors.Is(err, pgx.ErrNoRows): // its row has just moved, or it is final
 		return false, nil
 	case errors.Is(err, errSame):
 		return true, nil
@@ -91,7 +91,7 @@ func (s *Store) tryChange(
 	return err == nil, err
 }
 
-// placed is since when a task's token row has its place, and the task's options.
+// placed says since when a task's token row has had its place, and has the task's options.
 type placed struct {
 	at      time.Time
 	options asyncflow.Options
@@ -104,14 +104,14 @@ func readPlaced(
 	id asyncflow.TaskID,
 ) (p placed, err error) {
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce((SELECT max(at) FROM {journal} j
-		  WHERE j.id = t.id), t.created_at), coalesce({options}, '{}')
+		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.id = t.id), t.created_at),
+		  coalesce({options}, '{}')
 		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&p.at, &p.options)
 	return p, err
 }
 
-// writeChange writes the journal row of a change, which keeps the error of the attempt
-// before, and the token row that follows.
+// writeChange writes the journal row of a change, which keeps the previous attempt's error,
+// and the token row that follows.
 func writeChange(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -128,7 +128,7 @@ func writeChange(
 	if p.RunAt.IsZero() {
 		placed = c.placed
 	}
-	if p.RunAt.IsZero() && c.held != "" { // it goes on waiting for that
+	if p.RunAt.IsZero() && c.held != "" { // it still waits for the same reason
 		v.Reason = c.held
 		if c.held == asyncflow.WaitEndpoint {
 			v.Kind = asyncflow.Park
@@ -144,8 +144,8 @@ func writeChange(
 	}
 	_, err := tx.Exec(ctx, t.tables.at(l.ID.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error)
-		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json, (SELECT error FROM {journal}
-		    WHERE id = $1 AND seq = $2::smallint - 1))`),
+		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
+		  (SELECT error FROM {journal} WHERE id = $1 AND seq = $2::smallint - 1))`),
 		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after)
 	if err != nil {
 		return err

@@ -14,23 +14,23 @@ import (
 type Filter struct {
 	Type   string
 	Status asyncflow.Status // "": any
-	Stage  string           // in which it stands, or ended; "": any
-	Error  string           // a part of its last error, whatever its capitals; "": any
+	Stage  string           // in which it is, or ended; "": any
+	Error  string           // a part of its last error, in any case; "": any
 	Since  time.Time        // submitted at or after; zero: any time
 	Until  time.Time        // submitted before; zero: any time
-	Before int64            // only tasks of lesser numbers: the page after; 0: the first page
+	Before int64            // only tasks of lesser numbers, for the next page; 0: the first page
 	Limit  int
 }
 
-// criteria are what tasks of a type are chosen by.
+// criteria choose tasks of a type.
 type criteria struct {
 	statuses    []string // nil: any
 	stage       string
 	text        string // in the last error
 	since       time.Time
 	until       time.Time
-	endedBefore time.Time // zero: whenever, or not at all
-	fewReady    bool      // no more tasks are ready than fewReady
+	endedBefore time.Time // zero: at any time, or not at all
+	fewReady    bool      // at most fewReady tasks are ready
 }
 
 func criteriaOf(f Filter) criteria {
@@ -41,17 +41,17 @@ func criteriaOf(f Filter) criteria {
 	return c
 }
 
-// fewReady is how many rows of ready are few: they are put in order for each window.
+// fewReady is how many rows of ready are few enough to sort them for each window.
 const fewReady = 5000
 
-// criteriaFor returns the criteria of a filter, for where tasks are now.
+// criteriaFor returns the criteria of a filter, as learned for the present tables.
 func (s *Store) criteriaFor(ctx context.Context, t *Type, f Filter) (criteria, error) {
 	c := criteriaOf(f)
 	return c, c.learn(ctx, s.of(t.Tenant), t)
 }
 
-// learn finds out whether few tasks are ready, if that matters. Where candidates are
-// taken from depends on it, not whether they are complete: it may change meanwhile.
+// learn finds out whether few tasks are ready, if that matters. It decides only which table
+// the candidates come from. They are complete either way, so the number may change meanwhile.
 func (c *criteria) learn(ctx context.Context, db querier, t *Type) error {
 	if !slices.Contains(c.among(), asyncflow.StatusPending) {
 		return nil
@@ -61,8 +61,8 @@ func (c *criteria) learn(ctx context.Context, db querier, t *Type) error {
 		fewReady).Scan(&c.fewReady)
 }
 
-// among returns the statuses that the tasks may have, nil for any: no error is the last
-// of a task that has succeeded.
+// among returns the statuses that the tasks may have, nil for any. A task that has succeeded
+// has no last error.
 func (c criteria) among() []asyncflow.Status {
 	var statuses []asyncflow.Status
 	for _, status := range asyncflow.Statuses {
@@ -74,7 +74,7 @@ func (c criteria) among() []asyncflow.Status {
 	return statuses
 }
 
-// places are where the tasks of a status have a row.
+// places are the tables in which the tasks of a status have a row.
 var places = map[asyncflow.Status]string{
 	asyncflow.StatusRunning:   `{lease} c WHERE true`,
 	asyncflow.StatusWaiting:   `{wait} c WHERE true`,
@@ -83,14 +83,14 @@ var places = map[asyncflow.Status]string{
 	asyncflow.StatusCancelled: otherwise,
 }
 
-// otherwise is where tasks have rows that ended otherwise than well.
+// otherwise is the table in which tasks that failed or were cancelled have a row.
 const otherwise = `{journal} c WHERE final <> 'succeeded'`
 
-// candidates returns a query for the ids of tasks that may meet the criteria: all of
-// them, but for the bounds, an order by id and a limit, such as
-// "id > $1 ORDER BY id LIMIT $2". The history is long; what is live is in the token
-// tables, and what ended otherwise than well is in an index of its own. A long backlog
-// is no better than all tasks: its latest are the latest there are.
+// candidates returns a query for the ids of all tasks that may meet the criteria, within
+// bounds: a condition, an order by id and a limit, such as "id > $1 ORDER BY id LIMIT $2".
+// As the history is long, it reads the smallest place that has them all: live tasks are in
+// the token tables, and tasks that failed or were cancelled have an index of their own. It
+// reads all tasks instead of a long backlog: the latest of both are the same.
 func (c criteria) candidates(bounds string) string {
 	var from []string
 	for _, status := range c.among() {
@@ -116,13 +116,13 @@ func (c criteria) candidates(bounds string) string {
 	if len(from) == 1 {
 		return from[0]
 	}
-	// Each is bounded by itself: put in order together they would be read whole.
-	return `(SELECT DISTINCT id FROM (` + strings.Join(from,
-		" UNION ALL ") + `) c WHERE ` + bounds + `)`
+	// Each has bounds of its own: Postgres would read them whole to sort them together.
+	all := strings.Join(from, " UNION ALL ")
+	return `(SELECT DISTINCT id FROM (` + all + `) c WHERE ` + bounds + `)`
 }
 
-// sql is a condition on what stateJoins join. Its parameters are those that args
-// returns, from a number on.
+// sql returns a condition on the rows of stateJoins. Its parameters are those of args, with
+// numbers from first on.
 func (c criteria) sql(first int) string {
 	numbers := make([]string, 0, 12)
 	for i, name := range []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"} {
@@ -132,20 +132,20 @@ func (c criteria) sql(first int) string {
 }
 
 const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
-	AND ($until::timestamptz IS NULL OR t.created_at < $until)
+  AND ($until::timestamptz IS NULL OR t.created_at < $until)
   AND ($statuses::text[] IS NULL OR ` + statusSQL + ` = ANY ($statuses))
   AND ($stages::text[] IS NULL OR coalesce(l.stage, w.stage, r.stage, j.stage) = ANY ($stages))
   AND ($text = '' OR position(lower($text) IN lower(coalesce(j.error, ''))) > 0)
   AND ($ended::timestamptz IS NULL OR j.at < $ended)`
 
-// args are the parameters of sql.
+// args returns the parameters of sql.
 func (c criteria) args(t *Type) []any {
 	return []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text,
 		orNull(c.endedBefore)}
 }
 
-// stages returns the names of the stage by which token and journal rows know it: those
-// of removed stages too that are mapped to it. nil is any.
+// stages returns the names that the stage has in token and journal rows: its own, and those
+// of removed stages that are mapped to it. nil is any stage.
 func (c criteria) stages(t *Type) []string {
 	if c.stage == "" {
 		return nil

@@ -17,20 +17,21 @@ type Page struct {
 	Next  int64 // Filter.Before of the page after this one; 0: there is none
 }
 
-// A page is looked for in windows of candidates, small ones first: what is asked for is
-// mostly near. After pageLook candidates it ends with what it has, however little: no
-// history is so long that a page takes longer (measured: 5 µs for each candidate).
+// A page is searched for in windows of candidates, small ones first, as most callers look for
+// recent tasks. After pageLook candidates the page ends with the tasks that it has, however
+// few. So the time for a page doesn't grow with the history (measured: 5 µs for each
+// candidate).
 const (
 	firstLook = 200
 	pageLook  = 5000
 )
 
-// sinceSlack is how far the order of numbers may be off from the order of time: those
+// sinceSlack is how far the order of numbers may differ from the order of time: the numbers
 // of a block are used for about a second.
 const sinceSlack = time.Minute
 
-// Tasks lists up to Limit tasks of a type, newest first, without their contexts and
-// results, however long the search for them.
+// Tasks lists up to Limit tasks of a type, newest first, without their contexts and results.
+// It searches however long it takes.
 func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
 	ctx = postgres.Patient(ctx)
 	var all []Task
@@ -47,9 +48,9 @@ func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 	}
 }
 
-// TaskPage lists the next tasks of a type, newest first, without their contexts and
-// results: up to Limit, or fewer, even none, after a while of searching. It goes on
-// where Next is not 0.
+// TaskPage lists the next tasks of a type, newest first, without their contexts and results:
+// up to Limit, or fewer, even none, after a while of searching. There are more where Next is
+// not 0.
 func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, f.Type)
 	if err != nil {
@@ -81,14 +82,14 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 		before = min(before, f.Before)
 	}
 	var p Page
-	for looked, window := 0,
-		firstLook; before > asyncflow.NewTaskID(t.Name, t.First, 0).Number; window *= 4 {
+	oldest := asyncflow.NewTaskID(t.Name, t.First, 0).Number
+	for looked, window := 0, firstLook; before > oldest; window *= 4 {
 		if looked >= pageLook {
 			p.Next = before
 			break
 		}
 		window = min(window, pageLook-looked)
-		v, err := s.look(ctx, t, c, before, window, f.Limit+1-len(p.Tasks))
+		v, err := s.readWindow(ctx, t, c, before, window, f.Limit+1-len(p.Tasks))
 		if err != nil {
 			return Page{}, err
 		}
@@ -97,7 +98,7 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 			p.Next = p.Tasks[f.Limit-1].ID.Number
 			break
 		}
-		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // what follows is older still
+		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // later ones are older still
 			first := rangeOf(t, before)
 			if first == rollOf(t, before) {
 				break
@@ -109,22 +110,22 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 	return p, nil
 }
 
-// view is what a look through one window has shown.
+// view has the tasks of one window.
 type view struct {
-	tasks   []Task // that meet the criteria
-	looked  int    // candidates
-	last    int64  // number before which the search goes on
-	created time.Time
+	tasks   []Task    // that meet the criteria
+	looked  int       // candidates
+	last    int64     // number before which the search goes on
+	created time.Time // of the candidate with the least number
 }
 
-// listColumns are stateColumns without what lists don't show.
+// listColumns are stateColumns without the contexts and results, which lists don't show.
 var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NULL::text").
 	Replace(stateColumns)
 
-// look looks for tasks among the last candidates before a number, all of them of one
-// range of a roll. Both statements see the same moment. They are planned like the hot ones: the
-// small tables are never analysed, and what is looked for may be anywhere.
-func (s *Store) look(
+// readWindow reads the tasks that meet the criteria among the last candidates before a number.
+// All candidates are of one range of a roll. Both statements see the same moment. They are
+// planned like the hot ones: the small tables are never analysed, and the tasks may be anywhere.
+func (s *Store) readWindow(
 	ctx context.Context,
 	t *Type,
 	c criteria,
@@ -136,15 +137,15 @@ func (s *Store) look(
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	queueSettings(b, postgres.HotSettings)
-	b.Queue(t.tables.at(position, c.listSQL()),
-		append([]any{least, before, window, limit},
-			c.args(t)...)...).Query(func(rows pgx.Rows) (err error) {
+	list := b.Queue(t.tables.at(position, c.listSQL()),
+		append([]any{least, before, window, limit}, c.args(t)...)...)
+	list.Query(func(rows pgx.Rows) (err error) {
 		v.tasks, err = pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 		return err
 	})
-	b.Queue(t.tables.at(position, c.windowSQL()), least, before,
-		window).QueryRow(func(row pgx.Row) error {
+	bounds := b.Queue(t.tables.at(position, c.windowSQL()), least, before, window)
+	bounds.QueryRow(func(row pgx.Row) error {
 		var created *time.Time
 		err := row.Scan(&v.looked, &v.last, &created)
 		v.created = orZero(created)
@@ -152,19 +153,19 @@ func (s *Store) look(
 	})
 	b.Queue("COMMIT")
 	err = s.of(t.Tenant).Send(ctx, b)
-	if v.looked < window { // this range is through
+	if v.looked < window { // the range has no more
 		v.last = least
 	}
 	return v, err
 }
 
-// rollOf returns the least number of the roll that a window before a number is in.
+// rollOf returns the least number of the roll of a window before a number.
 func rollOf(t *Type, before int64) int64 {
 	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
 }
 
-// rangeOf returns the least number of the range that a window before a number is in. Each roll
-// has two: numbers of tasks that were submitted by SQL are above those of all others.
+// rangeOf returns the least number of the range of a window before a number. Each roll has two
+// ranges: the numbers of tasks that were submitted by SQL are above those of all others.
 func rangeOf(t *Type, before int64) int64 {
 	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
 	if before > bySQL {
@@ -182,12 +183,12 @@ WHERE ` + c.sql(5) + `
 ORDER BY t.id DESC LIMIT $4`
 }
 
-// windowSQL tells how many candidates there are in a window, which is the least, and
-// when that was created.
+// windowSQL returns how many candidates a window has, the least one's number, and when that
+// task was created.
 func (c criteria) windowSQL() string {
 	return `SELECT w.n, coalesce(w.least, 0), (SELECT created_at FROM {task} t WHERE t.id = w.least)
 FROM (SELECT count(*) AS n, min(id) AS least FROM ` + c.candidates(latest) + ` c) w`
 }
 
-// latest bounds a window: of what is from $1 to before $2 the last $3.
+// latest bounds a window: the last $3 ids from $1 to before $2.
 const latest = `id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3`

@@ -6,13 +6,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Progress is how far a worker says it is.
+// Progress is a worker's report of how far it is.
 type Progress struct {
 	Percent int // 0 to 100
 	Note    string
 }
 
-// SetProgress keeps what a worker says with its lease, as far as that stands.
+// SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
 func (s *Store) SetProgress(
 	ctx context.Context,
 	t *Type,

@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Promote moves waiting tasks that are due soon to ready, and those that waited
-// for an endpoint in one of the stages that have one again. It returns how many
-// there were: GovernBatch at most.
+// Promote moves waiting tasks to ready: those that are due soon, and those that waited for an
+// endpoint in one of the served stages, which have one again. It moves at most GovernBatch
+// tasks and returns how many it moved.
 func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, error) {
 	var ts *tokens
 	err := s.following(ctx, t, func(now *Type) (err error) {

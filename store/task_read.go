@@ -15,7 +15,7 @@ import (
 type Task struct {
 	ID         asyncflow.TaskID
 	Status     asyncflow.Status
-	Stage      string // where it stands, or ended
+	Stage      string // in which it is, or ended
 	Attempt    int    // of that stage: under way, next, or last
 	Options    asyncflow.Options
 	WaitsFor   asyncflow.WaitReason // while waiting or pending
@@ -23,25 +23,25 @@ type Task struct {
 	Deadline   time.Time            // while running: when its lease runs out
 	CreatedAt  time.Time
 	FinishedAt time.Time // once final
-	Progress   *Progress // while running, if the worker told
-	Error      string    // of its last attempt, unless that was done
+	Progress   *Progress // while running, if the worker reported it
+	Error      string    // of its last attempt, unless that succeeded
 	Context    json.RawMessage
-	Result     json.RawMessage // once succeeded: the last stage's output, else what it was sent
+	Result     json.RawMessage // once succeeded: the last stage's output, else its input
 }
 
-// statusSQL tells a task's status from what stateJoins join.
+// statusSQL reads a task's status from the rows of stateJoins.
 const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting'
 	ELSE coalesce(j.final, 'pending') END`
 
-// resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its last
-// stage, else what that stage was sent. NULL stands for the task's own context.
+// resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its
+// last stage, else the input of that stage. NULL stands for the task's own context.
 const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
     (SELECT o.output FROM {journal} o WHERE o.id = t.id AND o.output IS NOT NULL
      ORDER BY o.seq DESC LIMIT 1)) END`
 
-// stateColumns tell a task's state from where its token row is: in {lease}, in
-// {wait}, nowhere (the last row of its journal is final), or else in ready, at the
-// place that the task or its last journal row tells.
+// stateColumns read a task's state from the place of its token row: {lease}, {wait},
+// nowhere (the last row of its journal is final), or else ready, at the order_time in the
+// task's row or in its last journal row.
 const stateColumns = `
 SELECT t.id, t.created_at, {options}, t.context,
   ` + statusSQL + `,
@@ -64,9 +64,9 @@ LEFT JOIN LATERAL (
   WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL
     AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
-// Task returns a task; CodeNotFound when there is none. It is one read by
-// primary key, whatever the age of the task; another one or a few tell what a task waits
-// for that is due, where its type or tenant has limits.
+// Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
+// whatever the age of the task. If the task is due and its type or tenant has limits, one or
+// a few more reads find which limit it waits for.
 func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	task, err := s.task(ctx, tenant, id)
 	if err == nil {
@@ -170,7 +170,7 @@ func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err er
 	return task, nil
 }
 
-// pendingFor tells why a task in ready is not running, as far as its type tells.
+// pendingFor returns why a task in ready is not running, as far as its type shows.
 func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 	switch {
 	case t.Paused():
@@ -185,7 +185,7 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 	return asyncflow.WaitCapacity // or a limit: see heldBack
 }
 
-// AwaitFinal returns the task when it is final, or as it stands after a time.
+// AwaitFinal returns the task once it is final, or in its state after wait.
 func (s *Store) AwaitFinal(
 	ctx context.Context,
 	tenant string,

@@ -11,15 +11,15 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Redrive says where a failed or cancelled task is set going again.
+// Redrive says where a failed or cancelled task starts again.
 type Redrive struct {
-	Stage   string          // "": where it ended; else that stage or an earlier one
-	Context json.RawMessage // nil: what the stage was sent with before
+	Stage   string          // that in which it ended ("") or an earlier one
+	Context json.RawMessage // nil: the stage's input before
 }
 
-// Redrive sets a failed or cancelled task going again and returns it: with all
-// attempts of its stages, as part of the same journal. A task that is not final, or
-// has succeeded, is CodeConflict; of two at once, one wins.
+// Redrive starts a failed or cancelled task again and returns it. The task has all attempts
+// of its stages again, and its journal goes on. A task that is not final, or has succeeded,
+// is CodeConflict. Of two concurrent redrives one wins.
 func (s *Store) Redrive(
 	ctx context.Context,
 	tenant string,
@@ -49,8 +49,8 @@ func (s *Store) Redrive(
 	return s.Task(ctx, tenant, id)
 }
 
-// redriveAll sets those of the tasks of one roll going again that can be, and returns
-// which they are, and why the others can't be.
+// redriveAll redrives those of some tasks of one roll that it can. It returns their ids, and
+// for each other task why it can't be redriven.
 func redriveAll(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -77,18 +77,18 @@ func redriveAll(
 			continue
 		}
 		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
-		queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order,
-			now).Exec(func(tag pgconn.CommandTag) error {
+		row := queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order, now)
+		row.Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {
-				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict, "task %s is being redriven already",
-					task.ID)
+				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict,
+					"task %s is being redriven already", task.ID)
 				return nil
 			}
 			done = append(done, id)
 			counts.final(task.Status, -1)
-			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options),
-				asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1,
-					OrderTime: order}, now, now)
+			v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1,
+				OrderTime: order}
+			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), v, now, now)
 			return nil
 		})
 	}
@@ -101,14 +101,14 @@ func redriveAll(
 	return done, refused, tx.SendBatch(ctx, b).Close()
 }
 
-// end is how a task ended, with its options and the seq of its last journal row.
+// end says how a task ended, with its options and the seq of its last journal row.
 type end struct {
 	Task
 	seq int
 }
 
-// endsOf returns the ends of those of the tasks of one roll that failed or were
-// cancelled, by id, and why the others can't be redriven.
+// endsOf returns the ends of those of some tasks of one roll that failed or were cancelled,
+// by id. For each other task it returns why it can't be redriven.
 func endsOf(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -150,7 +150,7 @@ func endsOf(
 	return ended, refused, err
 }
 
-// redriveStage returns the index of the stage to go on with.
+// redriveStage returns the index of the stage that a redrive starts with.
 func redriveStage(t *Type, task Task, name string) (int, error) {
 	place, _ := t.Place(task.Stage, 1)
 	ended := t.StageIndex(place)
@@ -168,12 +168,11 @@ func redriveStage(t *Type, task Task, name string) (int, error) {
 	return stage, nil
 }
 
-// queueRedrive queues the insert of the journal row: its output is what the stage is
-// sent with. That is what it was sent with when the task was in it last (or in a removed
-// stage that is mapped to it): the latest output before it was done there. A stage that
-// the task never was in is sent with the latest output of the stages before it. Without
-// any output it is the task's context. When another redrive has written the row, it
-// inserts none.
+// queueRedrive queues the insert of the journal row, whose output is the stage's input. That
+// is doc or, without it, the stage's input when the task was in it last (or in a removed stage
+// that is mapped to it): the latest output before the stage was done. The input of a stage that
+// the task was never in is the latest output of the stages before it. Without any output it is
+// the task's context. The statement inserts nothing when another redrive has written the row.
 func queueRedrive(
 	b *pgx.Batch,
 	t *Type,

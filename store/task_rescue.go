@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Rescue ends leases of a type that have run out: each gets a journal row, and
-// the verdict says whether the task is tried again. It returns how many there
-// were: GovernBatch at most.
+// Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
+// decides whether the task is tried again. Rescue ends at most GovernBatch leases and returns
+// how many it ended.
 func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *tokens
@@ -40,7 +40,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	return len(settled), nil
 }
 
-// takeExpired takes the leases whose time is over by the database's clock.
+// takeExpired deletes and returns the leases that have run out by the database's clock.
 func takeExpired(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -61,7 +61,7 @@ func takeExpired(
 	})
 }
 
-// readOptions fills in the options of tasks that have some.
+// readOptions sets the options of those leases whose tasks have some.
 func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lease) error {
 	byPosition := map[int][]int64{}
 	byID := map[int64]*asyncflow.Lease{}
@@ -90,7 +90,8 @@ func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lea
 	return nil
 }
 
-// lostLeases decides what becomes of tasks whose leases ran out.
+// lostLeases returns the settlements of tasks whose leases ran out, and the token rows that
+// follow.
 func (s *Store) lostLeases(
 	t *Type,
 	expired []asyncflow.Lease,
@@ -109,8 +110,8 @@ func (s *Store) lostLeases(
 	return settled, ts
 }
 
-// writeSettled writes the journal rows of settlements whose token rows were taken,
-// what follows, and their tally.
+// writeSettled writes the journal rows of settlements whose token rows were taken, the token
+// rows that follow, and their tally.
 func writeSettled(
 	ctx context.Context,
 	tx pgx.Tx,

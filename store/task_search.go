@@ -11,16 +11,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// findings are the tasks that one window of a search has shown.
+// findings are the tasks that a search found in one window.
 type findings struct {
 	ids  []int64 // ascending, of one roll
 	last int64   // number after which the search goes on
-	over bool    // there is nothing after it
+	over bool    // there are no candidates after it
 }
 
-// search looks through the next tasks after a number, at most window of them, for
-// those that meet the criteria. All of them are of one roll, so that the statement is
-// short, however long the history and however rare what is searched for.
+// search looks through the next tasks after a number, at most window of them, for those that
+// meet the criteria. All are of one roll. So the statement is short, however long the history
+// and however few tasks meet the criteria.
 func search(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -57,15 +57,14 @@ ORDER BY t.id`), append([]any{after, end, window}, c.args(t)...)...)
 		}
 		return nil
 	})
-	if seen < window { // this roll is through
+	if seen < window { // the roll has no more
 		f.last, f.over = end, position == t.End
 	}
 	return f, err
 }
 
-// searchSettings have a search, and what is done with its findings, planned like the
-// hot statements: the small tables are never analysed. What it can't lock it tries
-// again later.
+// searchSettings plan a search, and the work on its findings, like the hot statements: the
+// small tables are never analysed. A lock that the search can't have it tries again later.
 var searchSettings = func() map[string]string {
 	all := maps.Clone(postgres.HotSettings)
 	all["lock_timeout"] = "2000"
@@ -85,7 +84,7 @@ func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) er
 	})
 }
 
-// queueSettings has the rest of the transaction run with settings.
+// queueSettings sets settings for the rest of the transaction.
 func queueSettings(b *pgx.Batch, settings map[string]string) {
 	names := slices.Sorted(maps.Keys(settings))
 	values := make([]string, len(names))

@@ -11,19 +11,20 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// WatchPoll is how often those who follow a task look for what came about on
-// another node; see Follow.
+// WatchPoll is how often a caller that follows a task looks for changes by other nodes, see
+// Follow.
 const WatchPoll = 500 * time.Millisecond
 
-// Follow returns a channel that has an entry after each change that this node makes
-// to a task by itself, and a function that ends it. What other nodes and governance do
-// is found by looking, every WatchPause or so.
+// Follow returns a channel that gets an entry after each change that this node makes to a
+// task, and a function that ends it. The caller finds the changes of other nodes and of
+// background jobs by reading the task, about every WatchPause.
 func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
 	return s.watched.follow(TypeKey{tenant, id.Type}, id.Number)
 }
 
-// WatchPause returns how long one who follows a task pauses between two looks: WatchPoll, and
-// longer when there are many, so that all of them on this node look 200 times a second at most.
+// WatchPause returns how long a caller that follows a task pauses between two reads:
+// WatchPoll, and longer when there are many callers, so that all of them on this node together
+// read at most 200 times a second.
 func (s *Store) WatchPause() time.Duration {
 	return max(WatchPoll, time.Duration(s.watched.following.Load())*5*time.Millisecond)
 }
@@ -35,9 +36,9 @@ var watchColumns = strings.NewReplacer(
 	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").
 	Replace(stateColumns) + `, coalesce(j.seq, 0)`
 
-// Watch returns a task as it stands, without its context, and a page of the rows of its
-// journal, up to where it stands, and whether there are more; CodeNotFound when there is
-// no such task. It is one round trip.
+// Watch returns a task without its context, a page of its journal up to the task's state, and
+// whether there are more rows; CodeNotFound when there is no such task. It takes one round
+// trip.
 func (s *Store) Watch(
 	ctx context.Context,
 	tenant string,
@@ -51,17 +52,16 @@ func (s *Store) Watch(
 	last := 0
 	err = s.following(ctx, t, func(t *Type) error {
 		b := &pgx.Batch{}
-		b.Queue(t.tables.at(id.Position(), watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`),
-			id.Number).Query(func(rows pgx.Rows) (err error) {
-			task, err = pgx.CollectExactlyOneRow(rows,
-				func(row pgx.CollectableRow) (Task, error) {
-					return scanTask(alsoScan{row, &last}, t,
-						s.Clock.Now())
-				})
+		state := b.Queue(t.tables.at(id.Position(),
+			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+		state.Query(func(rows pgx.Rows) (err error) {
+			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
+				return scanTask(alsoScan{row, &last}, t, s.Clock.Now())
+			})
 			return err
 		})
-		b.Queue(t.tables.at(id.Position(), attemptsSQL),
-			p.args(id)...).Query(func(rows pgx.Rows) (err error) {
+		journal := b.Queue(t.tables.at(id.Position(), attemptsSQL), p.args(id)...)
+		journal.Query(func(rows pgx.Rows) (err error) {
 			attempts, more, err = p.collect(rows)
 			return err
 		})
@@ -73,7 +73,7 @@ func (s *Store) Watch(
 	if err == nil {
 		err = s.tellLimits(ctx, tenant, &task)
 	}
-	// written between the two statements
+	// Leave out rows that were written between the two statements.
 	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last {
 		attempts = attempts[:len(attempts)-1]
 	}

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// watchers are told when a task that they follow has moved on, as far as this node
-// did it. While nobody follows any it costs one atomic load a change.
+// watchers are notified when this node has changed a task that they follow. While nobody
+// follows a task, a change costs one atomic load.
 type watchers struct {
 	following atomic.Int32
 	mu        sync.Mutex
@@ -20,8 +20,8 @@ type taskKey struct {
 
 func newWatchers() *watchers { return &watchers{told: map[taskKey][]chan struct{}{}} }
 
-// follow returns a channel that has an entry when the task has moved on since it
-// was read last, and a function that ends it.
+// follow returns a channel that has an entry when this node has changed the task since the
+// last entry was taken, and a function that ends it.
 func (w *watchers) follow(key TypeKey, number int64) (<-chan struct{}, func()) {
 	k, ch := taskKey{key, number}, make(chan struct{}, 1)
 	w.following.Add(1)
@@ -47,7 +47,7 @@ func (w *watchers) unfollow(k taskKey, ch chan struct{}) {
 	}
 }
 
-// tell is called after the change is committed.
+// tell notifies the watchers of a task. Call it after the change is committed.
 func (w *watchers) tell(key TypeKey, number int64) {
 	if w.following.Load() == 0 {
 		return
@@ -57,7 +57,7 @@ func (w *watchers) tell(key TypeKey, number int64) {
 	for _, ch := range w.told[taskKey{key, number}] {
 		select {
 		case ch <- struct{}{}:
-		default: // it has been told and not looked yet
+		default: // it has an entry that was not taken yet
 		}
 	}
 }
