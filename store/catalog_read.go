@@ -9,20 +9,19 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// How the catalog is kept current. A look reads the versions of all tenants, or of one, and
-// the rows of those that have changed. These are in the schema asyncflow, where no tenant's
-// lock is. Then each tenant whose types are of another version is read in a goroutine of
-// its own, a few at a time, so that one that is slow or locked delays nobody. What can't be
-// read is tried again after catalogRetry.
+// How the catalog is kept current: a look reads the versions of all tenants, or of one, and
+// the rows of tenants that have changed. These rows are in the schema asyncflow, where no
+// tenant has locks. Then each tenant whose types are of another version is read in a goroutine
+// of its own, a few at a time, so that a slow or locked tenant delays no other. A read that
+// fails is tried again after catalogRetry.
 
 const (
-	// catalogLock bounds how long a read waits for a lock, catalogTime how long it takes
-	// at all.
+	// catalogLock bounds how long a read waits for a lock, catalogTime the whole read.
 	catalogLock = 500 * time.Millisecond
 	catalogTime = 15 * time.Second
-	// catalogRetry is the pause after a read that failed, unless somebody asks.
+	// catalogRetry is the pause after a failed read, unless a call asks for the tenant.
 	catalogRetry = 3 * time.Second
-	// catalogOpen bounds how long a node that starts waits for all tenants.
+	// catalogOpen bounds how long a starting node waits for all tenants.
 	catalogOpen = 10 * time.Second
 )
 
@@ -33,11 +32,11 @@ type catalogRead struct {
 	err    error // once done
 }
 
-// failedRead says of a tenant that its types could not be read.
+// failedRead says since when a tenant's types can't be read, and when to try again.
 type failedRead struct{ since, again time.Time }
 
-// Refresh reads the types of all tenants that have changed. Those that can't be read stay
-// as they were; its error is about none of them.
+// Refresh reads the types of all tenants that have changed. Tenants that can't be read stay as
+// they were, without an error.
 func (c *Catalog) Refresh(ctx context.Context) error {
 	reads, err := c.look(ctx, "", true)
 	for _, r := range reads {
@@ -48,8 +47,8 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 	return wrap(err, "Catalog.Refresh")
 }
 
-// open is Refresh for the start of a node, which doesn't wait for long. A node whose roles
-// can't read a tenant doesn't start.
+// open is Refresh for the start of a node: it doesn't wait for long. A node whose roles may not
+// read a tenant doesn't start.
 func (c *Catalog) open(ctx context.Context) error {
 	reads, err := c.look(ctx, "", true)
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *Catalog) open(ctx context.Context) error {
 		c.store.log.Warn("the configuration of some tenants isn't read yet; starting without them")
 	}
 	for _, r := range reads {
-		if isRefused(r.failure()) { // for want of a right, which never comes back by itself
+		if isRefused(r.failure()) { // a missing right never comes back by itself
 			return wrap(r.err, "Catalog.open")
 		}
 	}
@@ -89,7 +88,7 @@ func awaitReads(ctx context.Context, reads []*catalogRead) error {
 	return nil
 }
 
-// follow is Refresh that waits for no read.
+// follow is Refresh without a wait for the reads.
 func (c *Catalog) follow(ctx context.Context) error {
 	_, err := c.look(ctx, "", false)
 	return wrap(err, "Catalog.follow")
@@ -102,7 +101,7 @@ func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 	if err != nil {
 		return wrap(err, "Catalog.RefreshTenant(%q)", tenant)
 	}
-	for _, r := range reads { // there is one at most
+	for _, r := range reads { // at most one
 		if err := c.await(ctx, r); err != nil {
 			return unread(tenant, err)
 		}
@@ -110,8 +109,8 @@ func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// await waits until the types of a read's tenant are at least as new as the look before it,
-// which may take another read: the one that is under way may have begun before.
+// await waits until the types of a read's tenant are at least as new as the look before the
+// call. That may take a second read, as the first may have begun before the look.
 func (c *Catalog) await(ctx context.Context, r *catalogRead) error {
 	k := c.of(r.tenant)
 	for {
@@ -134,7 +133,7 @@ func (c *Catalog) await(ctx context.Context, r *catalogRead) error {
 	}
 }
 
-// unread says that a tenant's types can't be read.
+// unread returns the error of a tenant whose types can't be read.
 func unread(tenant string, err error) error {
 	return &asyncflow.Error{
 		Code:       asyncflow.CodeUnavailable,
@@ -145,8 +144,8 @@ func unread(tenant string, err error) error {
 	}
 }
 
-// begin begins to read tenants, and returns these reads and those that are under way.
-// Without asked it leaves alone those that failed a moment ago.
+// begin begins to read tenants, and returns their reads, also those that were under way.
+// Without asked it leaves out tenants whose read failed a moment ago.
 func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +165,7 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 }
 
 // run reads a tenant's types and takes them over. If the tenant has changed meanwhile, it
-// is read once more.
+// begins another read.
 func (c *Catalog) run(r *catalogRead, tenant string) {
 	version, types, err := c.readTypesOf(tenant)
 	r.err = err
@@ -181,8 +180,8 @@ func (c *Catalog) run(r *catalogRead, tenant string) {
 	}
 }
 
-// readTypesOf reads a tenant's types when it is its turn, and says of which version they
-// are at least.
+// readTypesOf waits for a slot and reads a tenant's types. They are at least of the version
+// that it returns.
 func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*Type, err error) {
 	if err := c.slots.Acquire(c.reading, 1); err != nil {
 		return 0, nil, err
@@ -204,8 +203,8 @@ func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*T
 	return version, types, err
 }
 
-// take takes over what was read of a tenant, or why nothing was, and reports whether the
-// tenant has changed since.
+// take takes over a tenant's types, or the error of their read, and reports whether the tenant
+// has changed since.
 func (c *Catalog) take(
 	tenant string,
 	version int64,
@@ -237,7 +236,7 @@ func (c *Catalog) take(
 	return next.version != next.wanted
 }
 
-// noteFailure says once that a tenant can't be read. The caller holds mu.
+// noteFailure logs once that a tenant can't be read. The caller has locked mu.
 func (c *Catalog) noteFailure(tenant string, err error) {
 	now := time.Now()
 	f, again := c.failed[tenant]
@@ -277,10 +276,8 @@ func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type,
 }
 
 func readAllPositions(ctx context.Context, q querier, tenant string, types map[string]*Type) error {
-	rows, err := q.Query(
-		ctx,
-		`SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`,
-	)
+	rows, err := q.Query(ctx,
+		`SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
 	if err != nil {
 		return err
 	}

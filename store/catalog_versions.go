@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// look finds out what has changed of all tenants, or of one, and begins to read it. Reads
-// that failed a moment ago are tried again if they are asked for.
+// look finds out which tenants have changed, among all or only one, and begins to read their
+// types. With asked it also tries reads again that failed a moment ago.
 func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalogRead, error) {
 	c.mu.Lock()
 	c.looks++
@@ -31,12 +31,9 @@ func (c *Catalog) readVersions(
 	ctx context.Context,
 	only string,
 ) (versions map[string]int64, roles map[string]string, err error) {
-	rows, err := c.store.base.Query(
-		ctx,
+	rows, err := c.store.base.Query(ctx,
 		`SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants
-		WHERE dropping_at IS NULL AND $1 IN ('', slug)`,
-		only,
-	)
+		WHERE dropping_at IS NULL AND $1 IN ('', slug)`, only)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +47,7 @@ func (c *Catalog) readVersions(
 	return versions, roles, err
 }
 
-// otherVersions returns the tenants that are known with another version, or not at all.
+// otherVersions returns the tenants that the node knows with another version, or not at all.
 func (c *Catalog) otherVersions(versions map[string]int64) (others []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -67,19 +64,16 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTena
 	if len(slugs) == 0 {
 		return nil, nil
 	}
-	rows, err := c.store.base.Query(
-		ctx,
-		`SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`,
-		slugs,
-	)
+	rows, err := c.store.base.Query(ctx,
+		`SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, scanTenant)
 }
 
-// enter takes over what a look has found, and returns the tenants whose types are of
-// another version. What a later look has found stays.
+// enter takes over the findings of a look, and returns the tenants whose types are of another
+// version. It keeps the findings of later looks.
 func (c *Catalog) enter(
 	look uint64,
 	only string,
@@ -117,8 +111,8 @@ func (c *Catalog) enter(
 	return others
 }
 
-// leaveOut takes out the tenants that were made without a role while we run, and says so
-// once. The caller holds mu.
+// leaveOut removes tenants that were made without a role while the node runs, and logs each
+// once. The caller has locked mu.
 func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	for slug, role := range roles {
 		if role != "" || c.store.roles.Off() {
@@ -135,7 +129,7 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 }
 
 // suspendedAs returns the known types of a tenant that may have been suspended or resumed
-// since.
+// since they were read.
 func suspendedAs(tenant *Tenant, old *knowledge) map[string]*Type {
 	if tenant.Suspended == old.tenant.Suspended {
 		return old.types

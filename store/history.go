@@ -10,11 +10,12 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A database may go back: a standby that lagged is promoted, a backup is restored. What was
-// handed out since is not known to it, ids above all, and must not be handed out again. So each
-// roll is of one history (see migration 14 of a tenant's schema), which the database names when
-// numbers are taken from the roll. In another history than the roll's, the type gets a new roll
-// first, whose numbers begin far from those of the history that was lost, see ADR 27.
+// A database may go back: a standby that lagged is promoted, or a backup is restored. It then
+// doesn't know the ids that were handed out since, which must not be handed out again. So each
+// roll belongs to one history of the database (see migration 14 of a tenant's schema). Each
+// time numbers are taken from a roll, the database names its present history. If that differs
+// from the roll's, the type first gets a new roll, whose numbers begin far from those of the
+// lost history, see ADR 27.
 
 // errOtherHistory is the error of taking numbers from a roll of another history.
 var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
@@ -24,8 +25,8 @@ var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 // historyTries is how often the history may change while numbers are taken.
 const historyTries = 2
 
-// EnterHistory opens a roll of a type if the one that is open is of another history of the
-// database, though those before may not be drained yet, and reports whether it was.
+// EnterHistory opens a new roll of a type if the open one belongs to another history of the
+// database, and reports whether it opened one. It doesn't wait until earlier rolls are drained.
 func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
 	opened := 0
 	err := s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
@@ -40,14 +41,15 @@ func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
 		return t.tables.openNext(ctx, tx, at, now)
 	})
 	if err == nil && opened > 0 {
-		s.log.Warn("the database was restored or has failed over: a roll was opened, so that no id comes again",
+		s.log.Warn("the database was restored or has failed over: "+
+			"a roll was opened, so that no id comes again",
 			"tenant", t.Tenant, "type", t.Name, "roll", opened)
 	}
 	return err == nil && opened > 0, wrap(err, "EnterHistory(%q, %q)", t.Tenant, t.Name)
 }
 
-// numberTenant has the tasks of a new tenant begin at 1, or, if this database was in another
-// history before, far from where those of a tenant of the same name began there.
+// numberTenant sets where the numbers of a new tenant's tasks begin: at 1 or, if this database
+// was in another history before, far from where they began there for a tenant of this name.
 func numberTenant(ctx context.Context, tx pgx.Tx, slug string) error {
 	schema := quote(schemaOf(slug))
 	_, err := tx.Exec(ctx,

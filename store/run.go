@@ -12,14 +12,14 @@ import (
 const (
 	// catalogEvery bounds the age of the catalog where NOTIFY is lost or off.
 	catalogEvery = time.Second
-	// nodeEvery is how often a node writes its row; nodeGone, after which time
-	// without it counts as gone.
+	// nodeEvery is how often a node writes its row. It counts as gone after nodeGone without
+	// a write.
 	nodeEvery = 5 * time.Second
 	nodeGone  = 3 * nodeEvery
 )
 
-// Run keeps the clock, the catalog, the node's row, the figures of endpoints and the
-// wake-ups going until ctx ends.
+// Run maintains the clock, the catalog, the node's row, the figures of endpoints and the
+// wake-ups until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.every(ctx, clockEvery, "clock", s.Clock.refresh) })
@@ -41,8 +41,8 @@ func (s *Store) Run(ctx context.Context) error {
 	return err
 }
 
-// every calls do at once and then once a period. A failure is logged and tried
-// again: the database may be away for a while.
+// every calls do at once and then once a period. It logs failures and goes on, as the database
+// may be away for a while.
 func (s *Store) every(
 	ctx context.Context,
 	period time.Duration,

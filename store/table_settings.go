@@ -4,18 +4,20 @@ package store
 // package postgres.
 
 const (
-	// coldTable keeps vacuum from tables that are only ever inserted into and are dropped
-	// whole: it would read all of them again and again, and find nothing.
+	// coldTable keeps vacuum away from tables that only get inserts and are dropped whole: it
+	// would read all of them again and again, and find nothing.
 	coldTable = "autovacuum_vacuum_insert_threshold = -1"
 
-	// hotTable has vacuum come to a small, busy table after a count of changes, at full
-	// speed, where the job vacuum of governance doesn't (lease statement after a minute:
-	// 28.5 -> 4.8 µs a task). Analyze never comes: one that sees the table empty turns
-	// plans round. Giving pages back would take an exclusive lock.
-	hotTable = "vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
-		"autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000"
+	// hotTable makes autovacuum clean a small, busy table after a number of changes, at full
+	// speed, where the background job vacuum doesn't (lease statement after a minute:
+	// 28.5 -> 4.8 µs a task). It turns autoanalyze off: an analyze that finds the table empty
+	// changes the plans for the worse. Giving pages back would take an exclusive lock.
+	hotTable = "vacuum_truncate = off, " +
+		"autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
+		"autovacuum_vacuum_cost_delay = 0, " +
+		"autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000"
 
-	// leaseTable leaves room in the pages of lease tables, so that a heartbeat's new
-	// version of a row stays in its page and no index entry is written (HOT).
+	// leaseTable leaves space in the pages of lease tables, so that a heartbeat's new version
+	// of a row stays in its page and needs no index entry (HOT).
 	leaseTable = "fillfactor = 70"
 )

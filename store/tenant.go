@@ -15,17 +15,17 @@ import (
 // StoredTenant is a tenant as its row has it.
 type StoredTenant struct {
 	Slug          string
-	Own           asyncflow.Quotas // where they are 0, the operator's defaults apply
+	Own           asyncflow.Quotas // 0: the operator's default applies
 	SuspendedAt   time.Time        // zero: it is not suspended by an operator
 	SuspendReason string
 	DeletedAt     time.Time // zero: it is not deleted
-	DropAt        time.Time // from then on a deleted one is dropped
-	DroppingAt    time.Time // since when it is being dropped; zero: it can still be restored
-	TokensFrom    time.Time // tokens that were issued before are not its own; zero: all are
+	DropAt        time.Time // when a deleted tenant is dropped
+	DroppingAt    time.Time // when the drop began; zero: it can still be restored
+	TokensFrom    time.Time // tokens issued before belong to an earlier tenant; zero: none do
 	CreatedAt     time.Time
 }
 
-// State tells where the tenant stands.
+// State returns the tenant's state.
 func (t StoredTenant) State() asyncflow.TenantState {
 	switch {
 	case !t.DroppingAt.IsZero():
@@ -38,7 +38,7 @@ func (t StoredTenant) State() asyncflow.TenantState {
 	return asyncflow.TenantActive
 }
 
-// Refusal tells why calls of the tenant are refused: CodeSuspended; nil, if they aren't.
+// Refusal returns why calls of the tenant are refused: CodeSuspended; nil, if they aren't.
 func (t StoredTenant) Refusal() error {
 	switch t.State() {
 	case asyncflow.TenantActive:
@@ -56,8 +56,8 @@ func (t StoredTenant) Refusal() error {
 // Tenant is a tenant as this node knows it: an immutable snapshot.
 type Tenant struct {
 	StoredTenant
-	Suspended bool             // or deleted: its calls are refused, and nothing of it is leased
-	Quotas    asyncflow.Quotas // that apply; 0: no limit
+	Suspended bool             // or deleted: its calls are refused, and none of its tasks is leased
+	Quotas    asyncflow.Quotas // the ones that apply; 0: no limit
 }
 
 func (s *Store) newTenant(stored StoredTenant) *Tenant {
@@ -68,7 +68,7 @@ func (s *Store) newTenant(stored StoredTenant) *Tenant {
 // QuotasOf returns the quotas that apply to a tenant; in them, 0 is no limit.
 func (s *Store) QuotasOf(t StoredTenant) asyncflow.Quotas { return t.Own.Or(s.cfg.DefaultQuotas) }
 
-// tenantColumns are what scanTenant reads.
+// tenantColumns are the columns that scanTenant reads.
 const tenantColumns = `slug, quotas, suspended_at, coalesce(suspend_reason, ''), deleted_at,
 	drop_at, dropping_at, tokens_from, created_at`
 

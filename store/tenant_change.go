@@ -16,7 +16,7 @@ func (s *Store) Tenant(ctx context.Context, slug string) (StoredTenant, error) {
 	return t, wrap(err, "Tenant(%q)", slug)
 }
 
-// TenantPage returns up to limit tenants by name, those after a name, and whether there
+// TenantPage returns up to limit tenants by name, those after a name, and reports whether there
 // may be more.
 func (s *Store) TenantPage(
 	ctx context.Context,
@@ -35,16 +35,17 @@ func (s *Store) TenantPage(
 	return page, more, wrap(err, "TenantPage")
 }
 
-// TenantPatch says what is to be changed of a tenant.
+// TenantPatch says what to change of a tenant.
 type TenantPatch struct {
 	Quotas  map[asyncflow.QuotaName]float64 // 0: the operator's default; those left out stay
 	Suspend *bool
 	Reason  string // of a suspension
 }
 
-// PatchTenant changes a tenant and returns it. One that is suspended already keeps its
-// time, and its reason unless there is another. A deleted one is CodeConflict. Of one that is
-// suspended this node begins no lease and no delivery any more: see Pause.
+// PatchTenant changes a tenant and returns it. A tenant that is already suspended keeps its
+// time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
+// PatchTenant has suspended a tenant, this node begins no lease and no delivery of it, see
+// Pause.
 func (s *Store) PatchTenant(
 	ctx context.Context,
 	slug string,
@@ -87,7 +88,7 @@ func (s *Store) PatchTenant(
 	})
 }
 
-// quiesceTenant waits for the leases under way of a tenant that is suspended by now.
+// quiesceTenant waits for the leases under way of a tenant that was suspended.
 func (s *Store) quiesceTenant(ctx context.Context, slug string) {
 	if !s.suspended(slug) {
 		return
@@ -99,15 +100,14 @@ func (s *Store) quiesceTenant(ctx context.Context, slug string) {
 	s.quiesce(ctx, keys...)
 }
 
-// operatorsOwn says that a tenant can't be suspended or deleted.
+// operatorsOwn refuses to suspend or delete the operator's own tenant.
 func operatorsOwn(slug string) error {
 	return asyncflow.Errorf(asyncflow.CodeConflict,
 		"the tenant %s is asyncflow's own: the operator's alerts are its tasks", slug)
 }
 
-// DeleteTenant suspends a tenant, to be dropped after a grace (nil: DefaultGrace), and
-// returns it. Of one that is deleted already only the time is changed, if a grace is
-// given.
+// DeleteTenant suspends a tenant and returns it; after a grace (nil: DefaultGrace) it is
+// dropped. For a tenant that is already deleted it changes only the time, if a grace is given.
 func (s *Store) DeleteTenant(
 	ctx context.Context,
 	slug string,
@@ -133,8 +133,8 @@ func (s *Store) DeleteTenant(
 	})
 }
 
-// RestoreTenant takes a deletion back and returns the tenant: suspended, if it was so
-// before. CodeConflict once it is being dropped.
+// RestoreTenant takes a deletion back and returns the tenant, suspended if it was before.
+// CodeConflict once the drop has begun.
 func (s *Store) RestoreTenant(ctx context.Context, slug string) (StoredTenant, error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		if !old.DroppingAt.IsZero() {
@@ -146,7 +146,7 @@ func (s *Store) RestoreTenant(ctx context.Context, slug string) (StoredTenant, e
 	})
 }
 
-// changeTenant changes the row of a tenant, which is held meanwhile, and returns it.
+// changeTenant locks and changes the row of a tenant, and returns it.
 func (s *Store) changeTenant(
 	ctx context.Context,
 	slug string,
@@ -166,8 +166,8 @@ func (s *Store) changeTenant(
 	return t, wrap(err, "changeTenant(%q)", slug)
 }
 
-// TenantUsage tells how much a tenant uses of each quota; those that nothing is used of,
-// such as the size of a context, are left out. The rates are of the last minute.
+// TenantUsage returns how much a tenant uses of each quota. It leaves out quotas that aren't
+// used up, such as the size of a context. The rates are of the last minute.
 func (s *Store) TenantUsage(
 	ctx context.Context,
 	slug string,

@@ -9,13 +9,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// How the quotas of a tenant's configuration are kept exactly: what comes new is written
-// first; then the transaction holds the tenant's row, so that of several at once one comes
-// after the other, and counts all there is. A lower quota takes nothing away: a change
-// that neither adds nor grows anything is not refused.
+// How the quotas of a tenant's configuration are kept exactly: a transaction first writes its
+// change. Then it locks the tenant's row, so that concurrent changes come one after the other,
+// and counts everything. A lowered quota removes nothing: a change that neither adds nor grows
+// anything is not refused.
 
-// holdTenant holds the tenant's row until the transaction of the tenant's ends. Take no
-// other row of the tenant after it.
+// holdTenant locks the tenant's row until the tenant's transaction ends. Lock no other row of
+// the tenant after it.
 func (s *Store) holdTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if err := s.roles.AsBase(ctx, tx); err != nil {
 		return err
@@ -27,14 +27,14 @@ func (s *Store) holdTenant(ctx context.Context, tx pgx.Tx, tenant string) error 
 	return s.roles.AsTenant(ctx, tx, tenant)
 }
 
-// growth is what a change adds to a tenant's configuration.
+// growth says what a change adds to a tenant's configuration.
 type growth struct {
-	one   asyncflow.QuotaName // the quota that counts what is new; "": nothing is
+	one   asyncflow.QuotaName // the quota that counts the new thing; "": nothing is new
 	bytes int
 }
 
-// checkConfig refuses a change that takes the tenant over a quota: CodeQuota. What the
-// change adds is written already.
+// checkConfig refuses a change that takes the tenant over a quota: CodeQuota. The change must
+// be written already.
 func (s *Store) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g growth) error {
 	t, ok := s.Catalog.Tenant(tenant)
 	if !ok || g.one == "" && g.bytes <= 0 {
@@ -64,8 +64,8 @@ func (s *Store) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g gro
 	return nil
 }
 
-// configUse counts what a tenant has configured. No context or certificate is read for it,
-// only how long it is.
+// configUse counts what a tenant has configured. It reads no context or certificate, only
+// their lengths.
 func configUse(
 	ctx context.Context,
 	q querier,
@@ -94,7 +94,7 @@ func configUse(
 	}, err
 }
 
-// endpointBytes is what an endpoint adds to configuration_bytes.
+// endpointBytes returns what an endpoint adds to configuration_bytes.
 func endpointBytes(e asyncflow.Endpoint) int {
 	n := len(e.URL) + len(e.Outbound)
 	for _, s := range e.Secrets {
@@ -103,7 +103,7 @@ func endpointBytes(e asyncflow.Endpoint) int {
 	return n
 }
 
-// docBytes is how long the documents are that something is kept as; nil counts for none.
+// docBytes returns the length of some JSON documents; nil counts as none.
 func docBytes(docs ...any) (n int) {
 	for _, doc := range docs {
 		if raw, err := json.Marshal(doc); doc != nil && err == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// CreateTenant makes a tenant's schema, its role and its row, and tells whether it is
-// new. One that was deleted and isn't dropped yet is CodeConflict.
+// CreateTenant makes a tenant's schema, its role and its row, and reports whether the tenant is
+// new. A tenant that was deleted and isn't dropped yet is CodeConflict.
 func CreateTenant(
 	ctx context.Context,
 	url, tenant string,
@@ -26,8 +26,8 @@ func CreateTenant(
 	return created, err
 }
 
-// CreateTenant makes a tenant with quotas of its own; CodeConflict if there is one of
-// that name.
+// CreateTenant makes a tenant with quotas of its own; CodeConflict if there is a tenant of that
+// name.
 func (s *Store) CreateTenant(
 	ctx context.Context,
 	slug string,
@@ -100,8 +100,8 @@ func createPlain(
 	return enterTenant(ctx, conn, slug, "", own)
 }
 
-// checkName refuses the name of a deleted tenant that isn't gone yet, and a database
-// without a current schema.
+// checkName refuses the name of a deleted tenant that isn't dropped yet, and a database without
+// a current schema.
 func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
 	t, err := readTenant(ctx, conn, slug, "")
 	switch state := sqlState(err); {
@@ -132,7 +132,7 @@ func enterTenant(
 	return t, created, wrap(err, "CreateTenant(%q)", slug)
 }
 
-// stillThere says that the name of a deleted tenant isn't free.
+// stillThere returns the error of a deleted tenant's name that isn't free yet.
 func stillThere(t StoredTenant) error {
 	if t.State() == asyncflow.TenantDropping {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
@@ -143,8 +143,8 @@ func stillThere(t StoredTenant) error {
 		t.Slug, t.DropAt.UTC().Format(time.RFC3339))
 }
 
-// insertTenant makes a tenant's row, if there is none. Where there was a tenant of that
-// name before, its task types begin after all positions that one has used.
+// insertTenant makes a tenant's row, if there is none. If there was a tenant of that name
+// before, the task types begin after all positions that the earlier tenant used.
 func insertTenant(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -179,6 +179,6 @@ func insertTenant(
 	return err == nil, err
 }
 
-// everyType stands in retired_types for every type: what an earlier tenant of that name
-// has used.
+// everyType stands for every type in retired_types: its row has the last position of an earlier
+// tenant of that name.
 const everyType = "*"

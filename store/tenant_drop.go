@@ -13,19 +13,19 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// How a tenant is dropped: first its row says so, and within a second or two no node
-// knows of it any more; then its tables go, a few in a transaction, as each holds locks
-// on all that it drops until it ends; the schema and the row go last, in one. Whoever
-// comes after a crash goes on with what is left.
+// How a tenant is dropped: first its row is marked, and within a second or two no node knows
+// of the tenant any more. Then its tables are dropped, a few in each transaction, as a
+// transaction keeps its locks on everything that it drops. The schema and the row go last, in
+// one transaction. After a crash the next node drops what is left.
 
-// dropTables is how many tables one transaction drops: with their indexes and what is
-// too long for them that makes some hundred locks.
+// dropTables is how many tables one transaction drops: with their indexes and TOAST tables
+// that makes some hundred locks.
 const dropTables = 20
 
-// ownTables are kept to the end: they say how far ids went.
+// ownTables are kept to the end: they have the last positions of the types.
 const ownTables = `('task_types', 'retired_types')`
 
-// DueDrop is a tenant that is to be dropped.
+// DueDrop is a tenant whose drop is due.
 type DueDrop struct {
 	Tenant string
 	Since  time.Time // when the drop began; zero: it hasn't
@@ -52,8 +52,8 @@ func (s *Store) DueDrops(ctx context.Context) ([]DueDrop, error) {
 	return all, wrap(err, "DueDrops")
 }
 
-// BeginDrop marks a deleted tenant whose grace is over as being dropped, and tells since
-// when it has been; the zero time, if it was restored or is gone.
+// BeginDrop marks a deleted tenant whose grace is over as being dropped, and returns when the
+// drop began; the zero time, if the tenant was restored or is gone.
 func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
 	err = s.changeBase(ctx, slug, func(tx pgx.Tx) error {
 		now := s.Clock.Now()
@@ -68,16 +68,16 @@ func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, er
 	return since, wrap(err, "BeginDrop(%q)", slug)
 }
 
-// Dropped is what a step of dropping a tenant did.
+// Dropped says what a step of dropping a tenant did.
 type Dropped struct {
 	Tables int
-	// there may be more to do now: it isn't over, no other node is at it, and no table in use
+	// Left reports whether there may be more to do now: the drop isn't over, no other node
+	// works on it, and no table is in use.
 	Left bool
 }
 
-// DropStep drops some tables of a tenant that is being dropped; the last step drops its
-// schema and frees its name. A table that someone reads for long, such as a backup, is
-// left for later.
+// DropStep drops some tables of a tenant that is being dropped. The last step drops its schema
+// and frees its name. Tables that are in use for long, as by a backup, stay for a later step.
 func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
 	ctx = postgres.Patient(ctx)
 	role, err := s.roles.Of(ctx, slug)
@@ -112,7 +112,7 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 			return s.finishDrop(ctx, tx, slug, now)
 		}
 		out = Dropped{len(tables), true}
-		// a foreign key of one that stays for now
+		// CASCADE is for foreign keys of tables that stay for now.
 		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
 		return err
 	})
@@ -129,7 +129,7 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 	return out, wrap(err, "DropStep(%q)", slug)
 }
 
-// tablesOf returns the next tables of a tenant's schema that are to be dropped.
+// tablesOf returns the next tables of a tenant's schema to drop.
 func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 	rows, err := tx.Query(ctx,
 		`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -144,7 +144,7 @@ func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 	})
 }
 
-// finishDrop drops what is left of a tenant, and keeps how far its ids and versions went.
+// finishDrop drops what is left of a tenant, and keeps its last position and version.
 func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
 	schema := quote(schemaOf(slug))
 	var there bool

@@ -14,9 +14,9 @@ import (
 // tenantsAtOnce is how many tenants one statement looks at.
 const tenantsAtOnce = 50
 
-// ofTenants asks the same of all tenants, many in one statement: the text of a query of
-// one, which begins with SELECT i, and what takes in a row of it. {schema} is the
-// tenant's. The text changes only when tenants come and go, so it is prepared.
+// ofTenants runs a query for all tenants, many in one statement, and calls take with each row.
+// query is the text for one tenant: it begins with SELECT i, and {schema} stands for the
+// tenant's schema. The statement changes only when tenants come and go, so it is prepared.
 func (s *Store) ofTenants(
 	ctx context.Context,
 	query string,
@@ -60,12 +60,12 @@ func (s *Store) TenantsToExpire(ctx context.Context) (tenants []string, err erro
 	return tenants, wrap(err, "TenantsToExpire")
 }
 
-// Unfolded tells tallies apart: where it is the same as after a fold, there is nothing
-// to add up that was not there then.
+// Unfolded identifies the tallies of a tenant. If it is the same as after a fold, there are no
+// new tallies to add up.
 type Unfolded struct {
-	Rows int64     // of times that are over
-	Last time.Time // of the last of them; zero: there is none
-	Hour time.Time // in the next one more of them may be added up
+	Rows int64     // of minutes that are over
+	Last time.Time // the time of the last of these rows; zero: there is none
+	Hour time.Time // the present one; in the next one more rows may be added up
 }
 
 // Unfolded looks at the tallies of all tenants.

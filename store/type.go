@@ -14,17 +14,16 @@ type Type struct {
 
 	endpoints map[string][]asyncflow.Endpoint // by stage
 	tables    *tables
-	suspended bool // its tenant is
+	suspended bool // whether its tenant is
 }
 
-// Suspended tells whether nothing is to be leased as the tenant is suspended or deleted.
+// Suspended reports whether the tenant is suspended or deleted, so that nothing is leased.
 func (t *Type) Suspended() bool { return t.suspended }
 
-// Paused tells whether nothing is to be leased: the type is paused, or its tenant is
-// suspended.
+// Paused reports whether nothing is leased: the type is paused, or its tenant is suspended.
 func (t *Type) Paused() bool { return t.suspended || t.PauseState.Paused() }
 
-// Room is that of PauseState; none, while the tenant is suspended.
+// Room is PauseState.Room, or 0 while the tenant is suspended.
 func (t *Type) Room(full int, now time.Time) int {
 	if t.suspended {
 		return 0
@@ -35,7 +34,7 @@ func (t *Type) Room(full int, now time.Time) int {
 // Endpoints returns the endpoints of a stage, also those that get no deliveries.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
-// Serves tells whether a stage has an endpoint that gets deliveries.
+// Serves reports whether a stage has an endpoint that gets deliveries.
 func (t *Type) Serves(stage string) bool { return asyncflow.Serves(t.endpoints[stage]) }
 
 // AllEndpoints returns the endpoints of all stages.
@@ -46,7 +45,7 @@ func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
 	return all
 }
 
-// ServesSeveral tells whether more than one of the type's endpoints gets deliveries.
+// ServesSeveral reports whether more than one of the type's endpoints gets deliveries.
 func (t *Type) ServesSeveral() bool {
 	n := 0
 	for _, endpoints := range t.endpoints {
@@ -59,7 +58,7 @@ func (t *Type) ServesSeveral() bool {
 	return n > 1
 }
 
-// OtherEndpoint tells whether the type has another endpoint than one that gets deliveries.
+// OtherEndpoint reports whether an endpoint of the type other than id gets deliveries.
 func (t *Type) OtherEndpoint(id string) bool {
 	for _, endpoints := range t.endpoints {
 		for _, e := range endpoints {
@@ -71,8 +70,8 @@ func (t *Type) OtherEndpoint(id string) bool {
 	return false
 }
 
-// gathering returns how long a task of a stage may wait on its node for others to go with
-// it.
+// gathering returns how long a task of a stage may wait on its node for other tasks of its
+// batch.
 func (t *Type) gathering(stage string) (longest time.Duration) {
 	for i := range t.endpoints[stage] {
 		longest = max(longest, t.endpoints[stage][i].Batch.MaxWait.Std())

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// DeleteTaskType drops a task type with its tables and endpoints. While live
-// tasks exist it is refused: CodeConflict.
+// DeleteTaskType drops a task type with its tables and endpoints; CodeConflict while it has
+// live tasks.
 func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		if _, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE"); err != nil {
@@ -29,14 +29,15 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 		}
 		if stage != "" {
 			return asyncflow.Errorf(asyncflow.CodeConflict,
-				"task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
+				"task type %s has live tasks (in stage %s): it can be deleted when they are final",
+				name, stage)
 		}
 		return names.retire(ctx, tx, at)
 	})
 	return wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
 }
 
-// retire drops a type's tables and rows, and keeps how far its positions went.
+// retire drops a type's tables and rows, and keeps its last position.
 func (t *tables) retire(ctx context.Context, tx pgx.Tx, at positions) error {
 	if _, err := tx.Exec(ctx, t.drop(at)); err != nil {
 		return err

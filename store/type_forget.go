@@ -1,7 +1,7 @@
 package store
 
-// forgetTypes drops what this node keeps of a tenant's task types that are gone, so that types
-// that come and go leave nothing behind. The catalog calls it after every change.
+// forgetTypes drops what this node keeps for task types of a tenant that are gone, so that
+// short-lived types leave nothing behind. The catalog calls it after every change.
 func (s *Store) forgetTypes(tenant string) {
 	gone := func(key TypeKey) bool {
 		if key.Tenant != tenant {
@@ -27,7 +27,7 @@ func (s *Store) forgetTypes(tenant string) {
 	})
 }
 
-// forget drops the queues of types that are gone, but for those with something under way.
+// forget drops the queues of types that are gone, except those with something under way.
 func (g *gatherer[T]) forget(gone func(TypeKey) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -38,7 +38,7 @@ func (g *gatherer[T]) forget(gone func(TypeKey) bool) {
 	}
 }
 
-// forget drops the numbers that are left over of types that are gone.
+// forget drops the unused numbers of types that are gone.
 func (ns *numbers) forget(gone func(TypeKey) bool) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()

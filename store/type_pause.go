@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// PauseState tells whether a task type is paused, or is being ramped up.
+// PauseState says whether a task type is paused, or is ramped up.
 type PauseState struct {
 	PausedAt    time.Time // zero: it is not paused
 	PauseReason string
@@ -18,7 +18,7 @@ type PauseState struct {
 	Ramp        time.Duration
 }
 
-// Paused tells whether nothing is to be leased.
+// Paused reports whether nothing is leased.
 func (p PauseState) Paused() bool { return !p.PausedAt.IsZero() }
 
 // RampUntil returns when the ramp after the last resume ends; zero: it is over.
@@ -29,8 +29,8 @@ func (p PauseState) RampUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Room returns how many attempts a node may have under way that has room for full: the
-// share of the ramp that has passed, one at least; none while paused.
+// Room returns how many attempts a node with a capacity of full may have under way: the share
+// of the ramp that has passed, but at least one; 0 while paused.
 func (p PauseState) Room(full int, now time.Time) int {
 	switch {
 	case p.Paused():
@@ -42,28 +42,30 @@ func (p PauseState) Room(full int, now time.Time) int {
 	return max(1, int(math.Ceil(passed*float64(full))))
 }
 
-// Pause has nothing of a task type leased any more, and returns it. One that is paused
-// already keeps its time and reason. When it returns, this node begins no lease and no
-// delivery of the type; others hear of it within about a second.
+// Pause stops the leases of a task type and returns the type. A type that is already paused
+// keeps its time and reason. Once Pause has returned, this node begins no lease and no
+// delivery of the type; other nodes learn of it within about a second.
 func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
 	if err != nil {
 		return t, err
 	}
-	// it couldn't be read again
+	// Did the catalog fail to read the change?
 	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() {
 		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
-			return t, &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: catalogRetry, Err: err,
-				Message: "the task type is paused, but this node can't read that yet and may go on with it; pause it again"}
+			return t, &asyncflow.Error{
+				Code: asyncflow.CodeUnavailable, RetryAfter: catalogRetry, Err: err,
+				Message: "the task type is paused, but this node can't read that yet " +
+					"and may go on with it; pause it again"}
 		}
 	}
 	s.quiesce(ctx, TypeKey{tenant, name})
 	return t, nil
 }
 
-// Resume has a paused task type leased again, from little to all over the time of the
-// ramp, and returns it. One that is not paused is left as it is.
+// Resume starts the leases of a paused task type again, from few to all over the time of the
+// ramp, and returns the type. It doesn't change a type that is not paused.
 func (s *Store) Resume(
 	ctx context.Context,
 	tenant, name string,

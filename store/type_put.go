@@ -14,9 +14,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// PutTaskType creates a task type with its tables, or makes a new version of
-// it; the same document again changes nothing. A stage in which live tasks stand
-// can't be removed without a mapping: CodeConflict.
+// PutTaskType creates a task type with its tables, or makes a new version of it. The same
+// document again changes nothing. Without a mapping, it refuses to remove a stage that has
+// live tasks: CodeConflict.
 func (s *Store) PutTaskType(
 	ctx context.Context,
 	tenant string,
@@ -25,8 +25,7 @@ func (s *Store) PutTaskType(
 	return s.putTaskType(ctx, tenant, t, false)
 }
 
-// CheckTaskType is PutTaskType for show: it returns what that would return, and
-// changes nothing.
+// CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
 func (s *Store) CheckTaskType(
 	ctx context.Context,
 	tenant string,
@@ -35,8 +34,8 @@ func (s *Store) CheckTaskType(
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
-// errDry ends a transaction that was for show.
-var errDry = errors.New("nothing is to be changed")
+// errDry ends the transaction of a dry run.
+var errDry = errors.New("a dry run changes nothing")
 
 func (s *Store) putTaskType(
 	ctx context.Context,
@@ -56,7 +55,7 @@ func (s *Store) putTaskType(
 		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
-	// another has just created it: change that one
+	// Another call has just created it: change that one.
 	if sqlState(err) == pgerrcode.DuplicateTable || sqlState(err) == pgerrcode.UniqueViolation {
 		return s.putTaskType(ctx, tenant, t, dry)
 	}
@@ -66,7 +65,7 @@ func (s *Store) putTaskType(
 	return stored, created, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
 }
 
-// writeTaskType creates or changes a task type and returns it as it is then.
+// writeTaskType creates or changes a task type and returns it.
 func writeTaskType(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -87,7 +86,7 @@ func writeTaskType(
 	case err == nil:
 		t = t.After(old.TaskType)
 		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
-		if err = t.Validate(); err == nil { // there may be too many mappings by now
+		if err = t.Validate(); err == nil { // by now it may have too many mappings
 			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
 		}
 		if err == nil && !sameSpec(old.TaskType, t) {
@@ -109,7 +108,7 @@ func updateTaskType(
 	spec []byte,
 	now time.Time,
 ) error {
-	mapping, err := json.Marshal(t.StageMapping) // its keys come out sorted
+	mapping, err := json.Marshal(t.StageMapping) // with sorted keys
 	if err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func updateTaskType(
 	return err
 }
 
-// sameSpec tells whether two versions of a type say the same.
+// sameSpec reports whether two versions of a type are the same document.
 func sameSpec(a, b asyncflow.TaskType) bool {
 	docA, errA := json.Marshal(a)
 	docB, errB := json.Marshal(b)
@@ -157,8 +156,7 @@ func createTaskType(
 	return names.openRoll(ctx, tx, position, now)
 }
 
-// checkRemovedStages refuses to remove a stage in which live tasks stand and that is
-// mapped to none.
+// checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
 func checkRemovedStages(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -182,7 +180,8 @@ func checkRemovedStages(
 		return err
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeConflict,
-		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; stage_mapping can say where they go on", stage),
+		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; "+
+			"stage_mapping can say where they go on", stage),
 		Fields: []asyncflow.FieldError{{Field: "stages",
 			Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
 }

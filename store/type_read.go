@@ -33,13 +33,8 @@ func (s *Store) TypePage(
 	rows, err := s.of(tenant).Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
-		page, more, err = collectPage(
-			rows,
-			limit,
-			PageBytes,
-			scanTaskType,
-			func(t StoredType) int { return docBytes(t.TaskType, t.StageMapping) },
-		)
+		page, more, err = collectPage(rows, limit, PageBytes, scanTaskType,
+			func(t StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
 	}
 	return page, more, wrap(err, "TypePage(%q)", tenant)
 }
@@ -66,8 +61,7 @@ func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (St
 }
 
 const taskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at,
-	coalesce(pause_reason, ''),
-	resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at FROM `
+	coalesce(pause_reason, ''), resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at FROM `
 
 func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	var spec []byte
@@ -77,11 +71,11 @@ func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 		&ramp, &t.CreatedAt, &t.UpdatedAt); err != nil {
 		return t, err
 	}
-	t.PausedAt, t.ResumedAt, t.Ramp = orZero(paused), orZero(resumed),
-		time.Duration(ramp*float64(time.Second))
+	t.PausedAt, t.ResumedAt = orZero(paused), orZero(resumed)
+	t.Ramp = time.Duration(ramp * float64(time.Second))
 	name, version := t.Name, t.Version
 	err = json.Unmarshal(spec, &t.TaskType)
 	t.Name, t.Version = name, version
-	t.TaskType = t.TaskType.WithDefaults() // of what older versions didn't know
+	t.TaskType = t.TaskType.WithDefaults() // for fields that older versions didn't have
 	return t, err
 }

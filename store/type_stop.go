@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// positions are those of a type's rolls.
+// positions are those of a type's oldest, oldest live, and open roll.
 type positions struct{ first, begin, end int }
 
 func readPositions(ctx context.Context, q querier, tenant, name string) (p positions, err error) {
@@ -19,8 +19,8 @@ func readPositions(ctx context.Context, q querier, tenant, name string) (p posit
 	return p, err
 }
 
-// stop keeps the token rows of a type where they are until the transaction ends:
-// nothing is submitted, leased or settled meanwhile; it waits.
+// stop keeps the token rows of a type in their tables until the transaction ends: submits,
+// leases and settlements wait.
 func (t *tables) stop(ctx context.Context, tx pgx.Tx, at positions) error {
 	all := t.tokenTables(at)
 	for p := at.begin; p <= at.end; p++ {
@@ -33,7 +33,7 @@ func (t *tables) stop(ctx context.Context, tx pgx.Tx, at positions) error {
 	return err
 }
 
-// tokenTables are the tables in which live tasks have a row.
+// tokenTables returns the tables in which live tasks have a row.
 func (t *tables) tokenTables(at positions) []string {
 	var all []string
 	for p := at.begin; p <= at.end; p++ {
@@ -42,8 +42,8 @@ func (t *tables) tokenTables(at positions) []string {
 	return append(all, t.lease, t.wait)
 }
 
-// liveStage returns a stage in which a live task stands, or "": one of those given,
-// or (nil) any. Call stop before: a task may be on its way from one table to another.
+// liveStage returns a stage that has a live task, or "". It looks at some stages, or (nil) at
+// all. Call stop before, as a task may be moving from one table to another.
 func (t *tables) liveStage(
 	ctx context.Context,
 	tx pgx.Tx,
