@@ -14,15 +14,15 @@ import (
 // EpisodesKept is how long episodes that are over are kept.
 const EpisodesKept = 30 * 24 * time.Hour
 
-// maxEpisodes is the most episodes of a list.
+// maxEpisodes is the most episodes in a list.
 const maxEpisodes = 200
 
 const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, below, resolved_at,
-	coalesce(resolved_value, 0),
-	coalesce(firing_task, ''), coalesce(resolved_task, ''), coalesce(waits_for, '') FROM `
+	coalesce(resolved_value, 0), coalesce(firing_task, ''), coalesce(resolved_task, ''),
+	coalesce(waits_for, '') FROM `
 
-// Episodes returns a tenant's episodes, newest first: those that go on and those of the
-// last 30 days, 200 at most.
+// Episodes returns a tenant's open episodes and those resolved within the last 30 days, newest
+// first, at most 200.
 func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL OR resolved_at > $1
@@ -31,8 +31,7 @@ func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episod
 	return all, wrap(err, "Episodes(%q)", tenant)
 }
 
-// UntoldEpisodes returns the episodes of which a notice is still to be sent, oldest
-// first.
+// UntoldEpisodes returns the episodes with a notice that was not sent yet, oldest first.
 func (s *Store) UntoldEpisodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
@@ -53,20 +52,18 @@ func readEpisodes(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
 		var below, resolved *time.Time
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
-			&e.ResolvedValue,
-			&e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
+			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
 		e.Below, e.Resolved = orZero(below), orZero(resolved)
 		return e, err
 	})
 }
 
-// readingAge is the age above which readings say nothing any more: their node was held
-// up.
+// readingAge is the age above which readings are ignored: their node was delayed.
 const readingAge = 30 * time.Second
 
-// ObserveAlerts enters what was read at a time into a tenant's episodes: new ones, and
-// how the old ones go on. It holds the row of the tenant's alerts meanwhile, so that one
-// node at a time does this.
+// ObserveAlerts updates a tenant's episodes with the readings of a time: it begins new ones and
+// continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
+// that one node at a time does this.
 func (s *Store) ObserveAlerts(
 	ctx context.Context,
 	tenant string,
@@ -76,9 +73,8 @@ func (s *Store) ObserveAlerts(
 	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		var endpoint string
 		var now time.Time
-		err := tx.QueryRow(ctx,
-			`SELECT endpoint::text, clock_timestamp() FROM `+alertsOf(tenant)+` FOR UPDATE`).Scan(&endpoint,
-			&now)
+		err := tx.QueryRow(ctx, `SELECT endpoint::text, clock_timestamp()
+			FROM `+alertsOf(tenant)+` FOR UPDATE`).Scan(&endpoint, &now)
 		if err != nil || now.Sub(at) > readingAge {
 			return err
 		}
@@ -94,7 +90,8 @@ func (s *Store) ObserveAlerts(
 				e.ID, orNull(e.Below), orNull(e.Resolved), orNull(e.ResolvedValue))
 		}
 		for _, r := range begun {
-			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value, bound, waits_for)
+			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
+				  bound, waits_for)
 				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
 				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit,
 				string(r.WaitsFor))
@@ -107,7 +104,7 @@ func (s *Store) ObserveAlerts(
 	return wrap(err, "ObserveAlerts(%q)", tenant)
 }
 
-// LookAlerts tells which episodes readings would begin and which they would end.
+// LookAlerts returns how many episodes readings would begin and how many they would resolve.
 func (s *Store) LookAlerts(
 	ctx context.Context,
 	tenant string,
@@ -125,7 +122,7 @@ func (s *Store) LookAlerts(
 	return len(fresh), over, wrap(err, "LookAlerts(%q)", tenant)
 }
 
-// TellEpisode keeps which task told of an episode.
+// TellEpisode records the task that sends the notice of an episode.
 func (s *Store) TellEpisode(
 	ctx context.Context,
 	tenant, id string,
@@ -141,8 +138,8 @@ func (s *Store) TellEpisode(
 	return wrap(err, "TellEpisode(%q, %s)", tenant, id)
 }
 
-// ForgetEpisodes deletes a tenant's episodes that were over 30 days ago or before, and
-// returns how many there were.
+// ForgetEpisodes deletes a tenant's episodes that were resolved more than 30 days ago, and
+// returns how many it deleted.
 func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
@@ -150,10 +147,9 @@ func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) 
 	return int(tag.RowsAffected()), wrap(err, "ForgetEpisodes(%q)", tenant)
 }
 
-// LookForgetEpisodes counts them.
+// LookForgetEpisodes counts the episodes that ForgetEpisodes would delete.
 func (s *Store) LookForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
-		`SELECT count(*)
-			FROM `+episodesOf(tenant)+` WHERE resolved_at < $1
-			  AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
+		`SELECT count(*) FROM `+episodesOf(tenant)+`
+		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Alerts say where a tenant's alerts go, and when.
+// Alerts are the endpoint of a tenant's alerts and the rules that raise them.
 type Alerts struct {
 	Endpoint  asyncflow.Endpoint // of the task type AlertType
 	Rules     asyncflow.AlertRules
@@ -22,16 +22,17 @@ type Alerts struct {
 func alertsOf(tenant string) string   { return quote(schemaOf(tenant)) + ".alerts" }
 func episodesOf(tenant string) string { return quote(schemaOf(tenant)) + ".alert_episodes" }
 
-// alertType is the task type of alerts, as it is made. Its owner may change it.
+// alertType returns the task type of alerts as it is created. Its owner may change it.
 func alertType() asyncflow.TaskType {
 	return asyncflow.TaskType{Name: asyncflow.AlertType,
 		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage,
 			Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
 }
 
-// PutAlerts makes or changes a tenant's alerts: their endpoint, of which ID, URL, Secrets
-// and Challenged count, and their rules. No secrets: those there are stay. Where the URL
-// stays, so does what was proven of it and how it does. It makes the task type too, if there is none.
+// PutAlerts creates or changes a tenant's alerts: their rules and their endpoint, of which it
+// uses ID, URL, Secrets and Challenged. Without secrets the present ones stay. If the URL
+// stays, so do its verification and its health. PutAlerts also creates the task type if there
+// is none.
 func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
 	rules, err := json.Marshal(a.Rules)
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 		}
 		return s.checkDuplicate(ctx, tx, tenant, a.Endpoint)
 	})
-	// another has just done the same
+	// Another call has just created the same.
 	if state := sqlState(err); state == pgerrcode.DuplicateTable ||
 		state == pgerrcode.UniqueViolation {
 		return s.PutAlerts(ctx, tenant, a)
@@ -88,7 +89,7 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 	return s.Alerts(ctx, tenant)
 }
 
-// needAlertType makes the task type of alerts, or holds the one there is.
+// needAlertType creates the task type of alerts, or locks the present one.
 func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) error {
 	t, err := readTaskType(ctx, tx, tenant, asyncflow.AlertType, "FOR UPDATE")
 	switch {
@@ -141,9 +142,8 @@ func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
 // alertTurn is the least time between two evaluations of a tenant's rules.
 const alertTurn = 10 * time.Second
 
-// TakeAlertTurn returns a tenant's rules if it is time to hold them against what there
-// is. Then it is no other node's turn for a while: a node that dies is followed by
-// another after that.
+// TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
+// turn for alertTurn: if the node dies, another one follows after that.
 func (s *Store) TakeAlertTurn(
 	ctx context.Context,
 	tenant string,
@@ -162,10 +162,10 @@ func (s *Store) TakeAlertTurn(
 	return rules, err == nil, wrap(err, "TakeAlertTurn(%q)", tenant)
 }
 
-// Failing is how the attempts of a type went.
+// Failing counts the attempts of a type, and those that failed.
 type Failing struct{ Attempts, Failures int64 }
 
-// Failures counts the attempts of a tenant's types since a time, to a minute. It adds up
+// Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
 func (s *Store) Failures(
 	ctx context.Context,

@@ -15,7 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// auditOf returns the table of a tenant's audit, or (tenant "") of what belongs to none.
+// auditOf returns the table of a tenant's audit or, with "", of the audit that belongs to no
+// tenant.
 func auditOf(tenant string) string {
 	if tenant == "" {
 		return schema.Base + ".audit"
@@ -23,11 +24,12 @@ func auditOf(tenant string) string {
 	return quote(schemaOf(tenant)) + ".audit"
 }
 
-const auditColumns = `id, at, origin, tenant, subject, token_id, issuer, scopes, action, object_type, object, address, proxy,
-  request_id, user_agent, outcome, status, code, detail, claimed, calls, last_at`
+const auditColumns = `id, at, origin, tenant, subject, token_id, issuer, scopes, action,
+  object_type, object, address, proxy, request_id, user_agent, outcome, status, code, detail,
+  claimed, calls, last_at`
 
-// insertAudit adds an entry. The table's rules allow no ON CONFLICT: who may have written
-// it before looks for 23505.
+// insertAudit adds an entry. The table's rules allow no ON CONFLICT: a caller that may have
+// written the entry before accepts a unique violation.
 func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.AuditEntry) error {
 	e = e.Bounded()
 	var detail, claimed []byte
@@ -46,16 +48,15 @@ func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.Audit
 		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
 		    $18, $19::text::json, $20::text::json, $21, $22)`,
 		e.ID, e.At, string(e.Origin), orNull(e.Tenant), orNull(e.Subject), orNull(e.TokenID),
-		orNull(e.Issuer), orNull(e.Scopes),
-		e.Action, orNull(e.ObjectType), orNull(e.Object), orNull(e.Address), orNull(e.Proxy),
-		orNull(e.RequestID), orNull(e.UserAgent),
+		orNull(e.Issuer), orNull(e.Scopes), e.Action, orNull(e.ObjectType), orNull(e.Object),
+		orNull(e.Address), orNull(e.Proxy), orNull(e.RequestID), orNull(e.UserAgent),
 		string(e.Outcome), orNull(e.Status), orNull(e.Code), orNull(string(detail)),
 		orNull(string(claimed)), e.Calls, orNull(e.LastAt))
 	return err
 }
 
-// Record writes the act of a call that has ended: with its outcome, unless a change has
-// written it already.
+// Record writes the entry of an audited call that has ended, with its outcome, unless a change
+// has written it already.
 func (s *Store) Record(ctx context.Context, a *Act) error {
 	if a.written {
 		return nil
@@ -64,7 +65,7 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 		a.At = s.Clock.Now()
 	}
 	err := insertAudit(ctx, s.of(a.Schema), a.Schema, a.AuditEntry)
-	// the change was made after all, though its answer was lost
+	// The change was made after all, though its answer was lost.
 	if sqlState(err) == pgerrcode.UniqueViolation {
 		err = nil
 	}
@@ -72,8 +73,9 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 	return wrap(err, "Record(%q, %s)", a.Schema, a.Action)
 }
 
-// RecordAll writes acts of calls that have ended, all or none. Those that are in the audit
-// already are passed over; what was of a tenant that is gone belongs to none.
+// RecordAll writes the entries of audited calls that have ended, all or none. It skips entries
+// that are in the audit already. Entries of a tenant that is gone go to the audit that belongs
+// to no tenant.
 func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 	err := pgx.BeginFunc(ctx, s.base, func(tx pgx.Tx) error {
 		for _, a := range acts {
@@ -101,8 +103,8 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 	return wrap(err, "RecordAll(%d)", len(acts))
 }
 
-// RecordByHand writes what the command line did straight in the database at url, at this
-// moment. A database without the table has nothing to be written down.
+// RecordByHand writes an entry for what the command line has just done directly in the database
+// at url. In a database without the table it does nothing.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
@@ -121,14 +123,14 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 	return wrap(err, "RecordByHand(%s)", e.Action)
 }
 
-// forgetAuditSQL deletes a batch. The rules of the table keep the last day, whatever the
-// time is.
+// forgetAuditSQL selects a batch to delete. The rules of the table keep the last day, whatever
+// $1 is.
 const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
 	  ORDER BY at, id LIMIT $2)`
 
-// ForgetAudit deletes a batch of a tenant's entries (of those that belong to none) that
-// are older than a time, and returns how many there were. It is the only statement that
-// takes anything from the audit, and runs under the base role: a tenant's may not.
+// ForgetAudit deletes a batch of entries older than a time, of a tenant's audit or (with "") of
+// the one that belongs to no tenant, and returns how many it deleted. No other statement
+// deletes from the audit. It runs under the base role: a tenant's role may not delete.
 func (s *Store) ForgetAudit(
 	ctx context.Context,
 	tenant string,
@@ -140,7 +142,7 @@ func (s *Store) ForgetAudit(
 	return int(tag.RowsAffected()), wrap(err, "ForgetAudit(%q)", tenant)
 }
 
-// LookForgetAudit counts them.
+// LookForgetAudit counts the entries that ForgetAudit would delete, in all batches.
 func (s *Store) LookForgetAudit(
 	ctx context.Context,
 	tenant string,

@@ -12,22 +12,22 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Act is a call that has one entry in the audit. A change writes it in the transaction
-// that makes the change, so that neither is there without the other; what changes nothing
-// is written by Record afterwards. One goroutine at a time may use it.
+// Act is an audited call: it has one entry in the audit. A change writes the entry in its own
+// transaction, so that neither exists without the other. The entry of a call that changes
+// nothing is written by Record afterwards. One goroutine at a time may use an Act.
 type Act struct {
-	asyncflow.AuditEntry // its Status is that of the answer if all goes well
+	asyncflow.AuditEntry // its Status is that of the answer if the call succeeds
 
-	// Schema is the tenant in whose audit it is; "": in that of what belongs to none.
+	// Schema is the tenant whose audit has the entry; "": the audit that belongs to no tenant.
 	Schema string
-	// StatusNew is the Status if the call has made something new; 0: the same.
+	// StatusNew is the Status if the call has created something; 0: the same.
 	StatusNew int
 
 	isNew   bool
 	written bool
 }
 
-// NewAct returns an act with an id of its own.
+// NewAct returns an audited call with an id of its own.
 func NewAct(schema string, e asyncflow.AuditEntry) *Act {
 	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), max(1, e.Calls)
 	return &Act{AuditEntry: e, Schema: schema}
@@ -35,19 +35,18 @@ func NewAct(schema string, e asyncflow.AuditEntry) *Act {
 
 type actKey struct{}
 
-// WithAct has the changes that are made with the context write the act.
+// WithAct returns a context whose changes write the entry of an audited call.
 func WithAct(ctx context.Context, a *Act) context.Context {
 	return context.WithValue(ctx, actKey{}, a)
 }
 
-// ActOf returns the act of a context; nil, which takes every note and keeps none, if it
-// has none.
+// ActOf returns the audited call of a context, or nil, which takes every note and keeps none.
 func ActOf(ctx context.Context) *Act {
 	a, _ := ctx.Value(actKey{}).(*Act)
 	return a
 }
 
-// Note adds to the details. value must be short, and no secret.
+// Note adds a detail. value must be short, and no secret.
 func (a *Act) Note(key string, value any) {
 	if a == nil {
 		return
@@ -58,14 +57,14 @@ func (a *Act) Note(key string, value any) {
 	a.Detail[key] = value
 }
 
-// About names the object of the act.
+// About sets the object of the call.
 func (a *Act) About(object string) {
 	if a != nil {
 		a.Object = object
 	}
 }
 
-// noteVersion adds which version of its object the act made, and whether it is new.
+// noteVersion adds the version of the object that the call made, and whether the object is new.
 func (a *Act) noteVersion(version int, isNew bool) {
 	if a != nil {
 		a.Note("version", version)
@@ -73,23 +72,23 @@ func (a *Act) noteVersion(version int, isNew bool) {
 	}
 }
 
-// noteOperation adds what an operation is about.
+// noteOperation adds an operation's id and number of tasks.
 func (a *Act) noteOperation(o Operation) {
 	a.Note("operation", o.ID)
 	a.Note("total", o.Total)
 }
 
-// Written tells whether the act's entry is in the audit.
+// Written reports whether the call's entry is in the audit.
 func (a *Act) Written() bool { return a.written }
 
-// acting runs do in a transaction of a tenant ("": of what belongs to none) that also
-// writes the act of the context, if it has one. An error of do, errSame and errDry too,
-// leaves the act to be written later. do must not take another role.
+// acting runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
+// of the context's audited call, if it has one. After an error of do, also errSame and errDry,
+// the entry is written later. do must not take another role.
 func (s *Store) acting(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.actingThen(ctx, tenant, do, nil)
 }
 
-// actingThen is acting with something that is done at the end, under the base role.
+// actingThen is acting that also runs then at the end, under the base role.
 func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
 	a := ActOf(ctx)
 	if a != nil && a.written {
@@ -105,7 +104,7 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 		}
 		return s.endAct(ctx, tx, a, then)
 	})
-	if errors.Is(err, errSame) { // an earlier try has changed it, maybe, whose answer was lost
+	if errors.Is(err, errSame) { // maybe an earlier try made the change, and its answer was lost
 		err = postgres.FirstError(confirm(ctx, s.of(tenant)), errSame)
 	}
 	if a == nil {
@@ -117,8 +116,8 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 	return err
 }
 
-// endAct writes an act, if there is one, and runs then, if that is not nil. The entry
-// in a tenant's audit is written under the tenant's role, all else under the base role.
+// endAct writes the entry of an audited call and runs then, each unless it is nil. It writes
+// to a tenant's audit under the tenant's role; everything else runs under the base role.
 func (s *Store) endAct(ctx context.Context, tx pgx.Tx, a *Act, then func(pgx.Tx) error) error {
 	above := a != nil && a.Schema == ""
 	if a != nil && !above {
@@ -143,7 +142,7 @@ func (s *Store) endAct(ctx context.Context, tx pgx.Tx, a *Act, then func(pgx.Tx)
 	return then(tx)
 }
 
-// done returns the entry of an act that has changed what it was about.
+// done returns the entry of a call that has made its change.
 func (a *Act) done(s *Store) asyncflow.AuditEntry {
 	e := a.AuditEntry
 	e.At, e.Outcome = s.Clock.Now(), asyncflow.AuditDone

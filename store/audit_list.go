@@ -12,18 +12,18 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// AuditFilter says which entries to list; what is empty doesn't count.
+// AuditFilter says which entries to list. Empty fields other than Tenant don't filter.
 type AuditFilter struct {
-	Tenant       string    // "": what belongs to no tenant
-	Since, Until time.Time // at or after the one, before the other
+	Tenant       string    // "": entries that belong to no tenant
+	Since, Until time.Time // at or after Since, before Until
 	Action       string
 	Subject      string
 	Outcome      asyncflow.AuditOutcome
-	Before       AuditPlace // the end of the page before
+	Before       AuditPlace // the end of the previous page
 	Limit        int
 }
 
-// AuditPlace is where an entry stands in the order of lists.
+// AuditPlace is the place of an entry in the order of lists.
 type AuditPlace struct {
 	At time.Time
 	ID string // a UUID
@@ -33,14 +33,13 @@ type AuditPlace struct {
 func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
 	where, args := f.conditions()
 	rows, err := s.of(f.Tenant).Query(ctx,
-		`SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
-		coalesce(issuer, ''), coalesce(scopes, ''), action, coalesce(object_type, ''),
-		  coalesce(object, ''), coalesce(address, ''),
-		coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome,
-		  coalesce(status, 0), coalesce(code, ''),
-		detail, claimed, calls, last_at
-		FROM `+auditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC
-		  LIMIT $1`, append([]any{f.Limit}, args...)...)
+		`SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''),
+		  coalesce(token_id, ''), coalesce(issuer, ''), coalesce(scopes, ''), action,
+		  coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
+		  coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome,
+		  coalesce(status, 0), coalesce(code, ''), detail, claimed, calls, last_at
+		FROM `+auditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`,
+		append([]any{f.Limit}, args...)...)
 	if err != nil {
 		return nil, wrap(err, "Audit(%q)", f.Tenant)
 	}
@@ -77,9 +76,8 @@ func scanAudit(row pgx.CollectableRow) (e asyncflow.AuditEntry, err error) {
 	var detail, claimed []byte
 	var last *time.Time
 	err = row.Scan(&e.ID, &e.At, &e.Origin, &e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes,
-		&e.Action, &e.ObjectType, &e.Object,
-		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Outcome, &e.Status, &e.Code, &detail,
-		&claimed, &e.Calls, &last)
+		&e.Action, &e.ObjectType, &e.Object, &e.Address, &e.Proxy, &e.RequestID, &e.UserAgent,
+		&e.Outcome, &e.Status, &e.Code, &detail, &claimed, &e.Calls, &last)
 	e.LastAt = orZero(last)
 	if err == nil && detail != nil {
 		err = json.Unmarshal(detail, &e.Detail)

@@ -9,13 +9,14 @@ import (
 )
 
 func endpointsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoints" }
+
 func endpointSecretsOf(tenant string) string {
 	return quote(schemaOf(tenant)) + ".endpoint_secrets"
 }
 
-// CreateEndpoint registers an endpoint for a stage of a task type. An unknown
-// type or stage is CodeNotFound, another endpoint of the stage with the same URL is
-// CodeConflict unless it allows that.
+// CreateEndpoint registers an endpoint for a stage of a task type. An unknown type or stage is
+// CodeNotFound. If another endpoint of the stage has the same URL, it is CodeConflict unless
+// AllowDuplicate is set.
 func (s *Store) CreateEndpoint(
 	ctx context.Context,
 	tenant string,
@@ -34,13 +35,12 @@ func (s *Store) CreateEndpoint(
 				Fields:  []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
 		}
 		_, err = tx.Exec(ctx,
-			`INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged, max_in_flight, rate,
-			batch_max_tasks, batch_max_wait, created_at, updated_at)
+			`INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged,
+			  max_in_flight, rate, batch_max_tasks, batch_max_wait, created_at, updated_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0),
-			    nullif($11, '0'::interval), $12, $12)`,
+			  nullif($11, '0'::interval), $12, $12)`,
 			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight,
-			e.Limits.Rate.String(),
-			e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.CreatedAt)
+			e.Limits.Rate.String(), e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.CreatedAt)
 		if err != nil {
 			return err
 		}
@@ -56,8 +56,8 @@ func (s *Store) CreateEndpoint(
 	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
 }
 
-// writeSecrets makes an endpoint's secrets what they are in e. Whoever calls it holds
-// the endpoint's row.
+// writeSecrets replaces an endpoint's secrets by those of e. The caller has locked the
+// endpoint's row.
 func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM `+endpointSecretsOf(tenant)+` WHERE endpoint = $1::uuid`,
 		e.ID); err != nil {
@@ -65,8 +65,8 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 	}
 	for _, secret := range e.Secrets {
 		_, err := tx.Exec(ctx,
-			`INSERT INTO `+endpointSecretsOf(tenant)+` (id, endpoint, kind, sealed, public_key, created_at,
-				  expires_at)
+			`INSERT INTO `+endpointSecretsOf(tenant)+`
+			  (id, endpoint, kind, sealed, public_key, created_at, expires_at)
 			VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7)`,
 			secret.ID, e.ID, secret.Kind, secret.Sealed, secret.PublicKey, secret.CreatedAt,
 			orNull(secret.ExpiresAt))
@@ -77,10 +77,10 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 	return nil
 }
 
-// ChangeEndpoint has change alter an endpoint, and returns it as it is then; its id,
-// type and stage stay. An error of change is returned as it is, and nothing is altered.
-// With another URL, that of another endpoint of the stage is CodeConflict unless it allows
-// that.
+// ChangeEndpoint calls change with an endpoint, writes the result and returns it. change must
+// keep its id, type and stage. After an error of change, ChangeEndpoint writes nothing and
+// returns the error as it is. If another endpoint of the stage has the new URL, it is
+// CodeConflict unless AllowDuplicate is set.
 func (s *Store) ChangeEndpoint(
 	ctx context.Context,
 	tenant, id string,
@@ -112,8 +112,8 @@ func (s *Store) ChangeEndpoint(
 	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
 }
 
-// holdEndpoints locks endpoints and returns them as they are then: a statement that
-// waited for the lock would read their secrets as they were before.
+// holdEndpoints locks endpoints and then reads them. One statement for both would read their
+// secrets as they were before it waited for the lock.
 func holdEndpoints(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -136,18 +136,18 @@ func holdEndpoints(
 	return pgx.CollectRows(rows, scanEndpoint)
 }
 
-// writeEndpoint writes what may change of an endpoint. Its health is taken back to none,
-// if it is none; else SetHealth writes it.
+// writeEndpoint writes the fields of an endpoint that may change. If its health is the zero
+// value it deletes the row of the health; other health is written by SetHealth.
 func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
 	_, err := tx.Exec(ctx,
 		`UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
-			verified_at = $6,
-		verification_error = $7, updated_at = $8, max_in_flight = nullif($9, 0), rate = nullif($10, ''),
-		batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval)
-		  WHERE id = $1::uuid`,
+		  verified_at = $6, verification_error = $7, updated_at = $8,
+		  max_in_flight = nullif($9, 0), rate = nullif($10, ''),
+		  batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval)
+		WHERE id = $1::uuid`,
 		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError,
-		e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(),
-		e.Batch.MaxTasks, e.Batch.MaxWait.Std())
+		e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
+		e.Batch.MaxWait.Std())
 	if err == nil && e.Health == (asyncflow.Health{}) {
 		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID)
 	}
@@ -157,8 +157,8 @@ func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.En
 	return writeSecrets(ctx, tx, tenant, e)
 }
 
-// checkDuplicate refuses an endpoint whose URL another of its stage has: CodeConflict, with
-// the id of the oldest of those. Its worker would get deliveries with several secrets.
+// checkDuplicate refuses an endpoint if others of its stage have the same URL: CodeConflict,
+// with the id of the oldest one. Its worker would get deliveries with several secrets.
 func (s *Store) checkDuplicate(
 	ctx context.Context,
 	tx pgx.Tx,

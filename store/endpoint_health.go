@@ -13,8 +13,8 @@ import (
 
 func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_health" }
 
-// SetHealth writes the health of an endpoint for all nodes, if it is still what this
-// node takes it for. It tells whether it was.
+// SetHealth changes the health of an endpoint for all nodes, if it is still from. It reports
+// whether it was.
 func (s *Store) SetHealth(
 	ctx context.Context,
 	tenant, endpoint string,
@@ -44,15 +44,15 @@ func (s *Store) SetHealth(
 			to.Reason)
 		return err
 	})
-	// it was deleted, or another node was first
+	// The endpoint was deleted, or another node was first.
 	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errSame) {
 		return false, nil
 	}
 	return set && err == nil, wrap(err, "SetHealth(%q, %q)", tenant, endpoint)
 }
 
-// EnableEndpoint takes an endpoint that gets nothing for well, and returns it with the
-// state that it was in. To one that is closed it does nothing.
+// EnableEndpoint closes the circuit breaker of an endpoint that gets no deliveries, and returns
+// the endpoint with its state before. It does nothing if the circuit breaker is closed.
 func (s *Store) EnableEndpoint(
 	ctx context.Context,
 	tenant, id string,

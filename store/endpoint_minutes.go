@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// minutesEvery is how often a node adds what it has counted to the minutes.
+	// minutesEvery is how often a node adds its counts to the minutes.
 	minutesEvery = 5 * time.Second
 	// MinutesKept is how long minutes are kept.
 	MinutesKept = time.Hour
 )
 
-// endpointMinutes counts how this node's attempts at endpoints went, until it is
-// written. An endpoint in use costs a row a minute, however many nodes there are.
+// endpointMinutes counts this node's attempts at endpoints since the last write. An endpoint in
+// use costs a row a minute, however many nodes there are.
 type endpointMinutes struct {
 	mu     sync.Mutex
 	counts map[endpointKey]*Failing
@@ -51,7 +51,7 @@ func (s *Store) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	}
 }
 
-// take returns what was counted, by tenant, and begins anew.
+// take returns the counts by tenant, and starts again from zero.
 func (m *endpointMinutes) take() map[string]map[string]*Failing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +66,8 @@ func (m *endpointMinutes) take() map[string]map[string]*Failing {
 	return tenants
 }
 
-// writeMinutes adds what was counted to the minute that it is. What can't be written is
-// lost: it is a figure, not a task.
+// writeMinutes adds the counts to the present minute. Counts that can't be written are lost:
+// they are statistics, not tasks.
 func (s *Store) writeMinutes(ctx context.Context) error {
 	var errs []error
 	for tenant, counts := range s.minutes.take() {
@@ -75,7 +75,7 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 		for id := range counts {
 			ids = append(ids, id)
 		}
-		slices.Sort(ids) // rows are locked in one order
+		slices.Sort(ids) // so that all nodes lock rows in the same order
 		attempts, failures := make([]int64, len(ids)), make([]int64, len(ids))
 		for i, id := range ids {
 			attempts[i], failures[i] = counts[id].Attempts, counts[id].Failures
@@ -89,7 +89,7 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 			ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts,
 			  failures = m.failures + excluded.failures`,
 			ids, attempts, failures, s.Clock.Now())
-		// the endpoint, or its tenant, was deleted
+		// The endpoint, or its tenant, was deleted.
 		if state := sqlState(err); state == pgerrcode.ForeignKeyViolation ||
 			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {
 			continue
@@ -99,14 +99,13 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// EndpointFailing is how the attempts at an endpoint went.
+// EndpointFailing counts the attempts at an endpoint, and those that failed.
 type EndpointFailing struct {
 	asyncflow.Endpoint // ID, Type and Stage
 	Failing
 }
 
-// EndpointFailures adds up the attempts at a tenant's endpoints since a time, to a
-// minute.
+// EndpointFailures adds up the attempts at a tenant's endpoints since a time, to the minute.
 func (s *Store) EndpointFailures(
 	ctx context.Context,
 	tenant string,
@@ -127,8 +126,8 @@ func (s *Store) EndpointFailures(
 	return all, wrap(err, "EndpointFailures(%q)", tenant)
 }
 
-// ForgetMinutes deletes a tenant's minutes that are over for an hour, and returns how
-// many there were.
+// ForgetMinutes deletes a tenant's minutes that are older than MinutesKept, and returns how many
+// it deleted.
 func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,
@@ -136,7 +135,7 @@ func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	return int(tag.RowsAffected()), wrap(err, "ForgetMinutes(%q)", tenant)
 }
 
-// LookForgetMinutes counts them.
+// LookForgetMinutes counts the minutes that ForgetMinutes would delete.
 func (s *Store) LookForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,

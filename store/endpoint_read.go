@@ -11,21 +11,20 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// endpointColumns are what scanEndpoint reads, of endpoints as e and their health as h.
+// endpointColumns returns the columns that scanEndpoint reads, of endpoints e and health h.
 func endpointColumns(tenant string) string {
 	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at,
-		e.verification_error, e.created_at, e.updated_at,
-		coalesce(e.max_in_flight, 0), coalesce(e.rate, ''), coalesce(e.batch_max_tasks, 0),
-		  coalesce(e.batch_max_wait, '0'),
+		e.verification_error, e.created_at, e.updated_at, coalesce(e.max_in_flight, 0),
+		coalesce(e.rate, ''), coalesce(e.batch_max_tasks, 0), coalesce(e.batch_max_wait, '0'),
 		coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, ''),
-		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind, 'Sealed',
-		    encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
-			'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at)
-			  ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
+		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind,
+		    'Sealed', encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
+		    'CreatedAt', s.created_at, 'ExpiresAt', s.expires_at)
+		    ORDER BY s.expires_at DESC NULLS FIRST, s.created_at DESC, s.id DESC)
 		 FROM ` + endpointSecretsOf(tenant) + ` s WHERE s.endpoint = e.id)`
 }
 
-// endpointsAndHealth are the tables that endpointColumns are of.
+// endpointsAndHealth returns the tables of endpointColumns.
 func endpointsAndHealth(tenant string) string {
 	return endpointsOf(tenant) + ` e LEFT JOIN ` + healthOf(tenant) + ` h ON h.endpoint = e.id `
 }
@@ -39,16 +38,15 @@ func scanEndpoint(row pgx.CollectableRow) (asyncflow.Endpoint, error) {
 	return scanEndpointAnd(row)
 }
 
-// scanEndpointAnd scans an endpoint and what was selected after it.
+// scanEndpointAnd scans an endpoint and the columns after it.
 func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error) {
 	var verified, since, until *time.Time
 	var rate string
 	var secrets []byte
 	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound,
-		&e.Challenged, &verified, &e.VerificationError,
-		&e.CreatedAt, &e.UpdatedAt, &e.Limits.MaxInFlight, &rate,
-		&e.Batch.MaxTasks, (*time.Duration)(&e.Batch.MaxWait), &e.Health.State, &since, &until,
-		&e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
+		&e.Challenged, &verified, &e.VerificationError, &e.CreatedAt, &e.UpdatedAt,
+		&e.Limits.MaxInFlight, &rate, &e.Batch.MaxTasks, (*time.Duration)(&e.Batch.MaxWait),
+		&e.Health.State, &since, &until, &e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
 	if err == nil && secrets != nil {
 		err = json.Unmarshal(secrets, &e.Secrets)
 	}
@@ -69,8 +67,8 @@ func (s *Store) Endpoints(
 	return all, wrap(err, "Endpoints(%q)", tenant)
 }
 
-// EndpointPlace is where an endpoint stands in lists: by type, stage and age. The zero one
-// is before all.
+// EndpointPlace is the place of an endpoint in lists: by type, stage and age. The zero place
+// comes before all endpoints.
 type EndpointPlace struct {
 	Type, Stage string
 	Place
@@ -81,8 +79,8 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 	return EndpointPlace{e.Type, e.Stage, Place{e.CreatedAt, e.ID}}
 }
 
-// EndpointPage returns up to limit of a tenant's endpoints, of one task type or (taskType
-// "") of all, those after a place, and whether there are more.
+// EndpointPage returns up to limit of a tenant's endpoints after a place, of one task type or
+// (taskType "") of all, and reports whether there are more.
 func (s *Store) EndpointPage(
 	ctx context.Context,
 	tenant, taskType string,
@@ -104,11 +102,9 @@ func readEndpoints(
 	q querier,
 	tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
-	rows, err := q.Query(
-		ctx,
+	rows, err := q.Query(ctx,
 		selectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`,
-		taskType,
-	)
+		taskType)
 	if err != nil {
 		return nil, err
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Seals counts what is sealed of a tenant's endpoints, and how much of it was sealed by
-// another key than the one that sealedBy names.
+// Seals counts the sealed values of a tenant's endpoints, and those sealed by another key than
+// the one that sealedBy names.
 func (s *Store) Seals(
 	ctx context.Context,
 	tenant string,
 	sealedBy []byte,
 ) (all, others int, err error) {
 	err = s.of(tenant).QueryRow(ctx,
-		`SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1) FROM
-		(SELECT sealed FROM `+endpointSecretsOf(tenant)+` UNION ALL SELECT outbound
-		    FROM `+endpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
+		`SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1)
+		FROM (SELECT sealed FROM `+endpointSecretsOf(tenant)+` UNION ALL
+		  SELECT outbound FROM `+endpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
 		sealedBy, len(sealedBy)).Scan(&all, &others)
 	return all, others, wrap(err, "Seals(%q)", tenant)
 }
@@ -27,10 +27,10 @@ func (s *Store) Seals(
 // resealBatch is how many endpoints are sealed again in one transaction.
 const resealBatch = 100
 
-// Reseal has again seal the next endpoints, by id, of which something was sealed by
-// another key than the one that sealedBy names; begin with after "". It returns the last
-// one's id, "" when there were none, and how many it was done for. The errors of again
-// are returned together; they leave their endpoint as it is, and no other.
+// Reseal calls again for the next endpoints by id that have a value sealed by another key than
+// the one that sealedBy names, and writes them; begin with after "". It returns the id of the
+// last endpoint ("" when there were none) and how many it wrote. It returns the errors of again
+// together: each leaves its endpoint as it is, and doesn't affect the others.
 func (s *Store) Reseal(
 	ctx context.Context,
 	tenant, after string,
@@ -75,15 +75,14 @@ func (s *Store) Reseal(
 	return last, done, errors.Join(failed...)
 }
 
-// ForgetSecrets deletes a tenant's signing secrets that sign no more, and returns how
-// many there were.
+// ForgetSecrets deletes a tenant's expired signing secrets, and returns how many it deleted.
 func (s *Store) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
 	return int(tag.RowsAffected()), wrap(err, "ForgetSecrets(%q)", tenant)
 }
 
-// LookForgetSecrets counts them.
+// LookForgetSecrets counts the secrets that ForgetSecrets would delete.
 func (s *Store) LookForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())

@@ -11,27 +11,27 @@ import (
 // A roll goes through six steps, each a short transaction that a crash leaves either
 // done or not begun:
 //
-//	open     its tables are made and end_pos is set to it
-//	sealed   after the next one has opened and every node knows: nothing is added to
-//	         its task and ready tables any more
-//	drained  its ready table is empty: begin_pos moves on
+//	open     its tables are made, and end_pos is its position
+//	sealed   the next roll is open and every node knows: its task and ready tables get no
+//	         more rows
+//	drained  its ready table is empty: begin_pos moves to the next roll
 //	cleared  its ready table is dropped
-//	idle     no live task is its own: nothing can happen in it any more, but for a redrive
-//	dropped  after the retention: so are its other tables
+//	idle     it has no live task: nothing can happen in it any more, except a redrive
+//	dropped  the retention is over: its other tables are dropped
 //
-// What waits for a lock of a busy table gives up soon and is tried again.
+// A step that waits for the lock of a busy table gives up soon and is tried again.
 
 // Roll is one generation of a type's tables.
 type Roll struct {
 	Type         string
 	Position     int
-	Room         int64 // how many tasks it can have at most, by its size; 0: it has none
+	Room         int64 // the most tasks that fit into its size; 0: it has none
 	OpenedAt     time.Time
 	SealedAt     time.Time // zero: not sealed
 	DrainedAt    time.Time // zero: tasks are leased from it
 	ReadyDropped bool
 	IdleSince    time.Time // zero: a task may be live
-	// Lost reports whether it was opened before the database went back: see EnterHistory.
+	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
 	Lost bool
 }
 
@@ -57,15 +57,14 @@ func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	return rolls, wrap(err, "Rolls(%q)", tenant)
 }
 
-// leastTask is how many bytes the row of a task takes at least, with its header and its alignment.
+// leastTask is the least size of a task's row in bytes, with its header and its alignment.
 const leastTask = 60
 
-// samplePages is how many pages of a task table are counted to judge how many rows it
-// has; smaller tables are counted whole.
+// samplePages is how many pages of a task table TasksIn counts; it counts smaller tables whole.
 const samplePages = 100
 
-// TasksIn returns about how many tasks a roll has, judged by its size: the rows of some
-// pages, times how many such there are.
+// TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to
+// the size of the table.
 func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, error) {
 	var pages int64
 	err := s.of(t.Tenant).QueryRow(ctx,
@@ -81,12 +80,12 @@ func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, erro
 	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
-// lockPatience is how long a step waits for the lock of a busy table: whoever comes
-// after it waits too.
+// lockPatience is how long a step waits for the lock of a busy table. It is short, as all later
+// statements on the table wait too.
 const lockPatience = `SET LOCAL lock_timeout = '100ms'`
 
-// changeRolls runs do in a transaction that holds the type's row, and tells all nodes
-// of the change unless do returns errSame.
+// changeRolls runs do in a transaction that locks the type's row, and notifies all nodes of the
+// change unless do returns errSame.
 func (s *Store) changeRolls(
 	ctx context.Context,
 	t *Type,

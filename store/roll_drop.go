@@ -14,12 +14,12 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// IdleRoll notes of a cleared roll since when no task of it has been live, if none is, and
-// reports whether none is.
+// IdleRoll marks a cleared roll as idle from now on if none of its tasks is live, and reports
+// whether none is.
 //
-// Every event of a task comes while it is live: so the last one of the roll was before.
-// Journals are not asked, as they have no index on time, and vacuum gives room at their
-// beginning free for new rows when a transaction was rolled back there.
+// Every event of a task happens while the task is live. So the roll's last event was earlier.
+// IdleRoll doesn't read the journals: they have no index on time, and after a rolled-back
+// transaction vacuum frees space at their beginning for new rows.
 func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool, err error) {
 	live, err := t.hasLive(ctx, s.of(t.Tenant), t.tables.live, position) // first without a lock
 	if live || rolledOn(err) {
@@ -29,7 +29,8 @@ func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool,
 		return false, wrap(err, "IdleRoll(%q, %q, %d)", t.Tenant, t.Name, position)
 	}
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
-		if err := lockRoll(ctx, tx, t, position, "UPDATE"); err != nil { // nothing is redriven meanwhile
+		// The lock keeps tasks from being redriven meanwhile.
+		if err := lockRoll(ctx, tx, t, position, "UPDATE"); err != nil {
 			return err
 		}
 		live, err := t.hasLive(ctx, tx, at, position)
@@ -45,8 +46,8 @@ func (s *Store) IdleRoll(ctx context.Context, t *Type, position int) (idle bool,
 	return idle && err == nil, wrap(err, "IdleRoll(%q, %q, %d)", t.Tenant, t.Name, position)
 }
 
-// DropRoll drops the oldest roll of a type with all its finished tasks, if it has been idle
-// since a time or longer.
+// DropRoll drops the oldest roll of a type with all its finished tasks, if it became idle at a
+// time or before.
 func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped bool, err error) {
 	ctx = postgres.Patient(ctx)
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, _ time.Time) error {
@@ -77,7 +78,7 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 	return unlessBusy(dropped, err, "DropRoll(%q, %q)", t.Tenant, t.Name)
 }
 
-// lockRoll holds a roll's row; CodeNotFound when it was dropped.
+// lockRoll locks a roll's row; CodeNotFound when the roll was dropped.
 func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string) error {
 	var held int
 	err := tx.QueryRow(ctx,
@@ -90,10 +91,9 @@ func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string)
 	return err
 }
 
-// reviveRoll holds a roll's row for what sets a final task of it going again: the roll is not
-// dropped, nor idle, until the transaction ends. Only the first one after the roll was
-// idle changes the row, so that the others don't wait for each other. CodeNotFound when it
-// was dropped.
+// reviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends
+// the roll is neither dropped nor idle. Only the first redrive after the roll was idle changes
+// the row, so that others don't wait for each other. CodeNotFound when the roll was dropped.
 func reviveRoll(ctx context.Context, tx pgx.Tx, t *Type, position int) error {
 	for {
 		_, err := tx.Exec(ctx, `UPDATE `+t.tables.qualify("rolls")+` SET idle_since = NULL
@@ -104,14 +104,14 @@ func reviveRoll(ctx context.Context, tx pgx.Tx, t *Type, position int) error {
 		if err := lockRoll(ctx, tx, t, position, "SHARE"); err != nil {
 			return err
 		}
-		// else it became idle in between
+		// Otherwise it became idle in between.
 		if idle, err := t.idleSince(ctx, tx, position); err != nil || idle.IsZero() {
 			return err
 		}
 	}
 }
 
-// idleSince returns since when a roll has been idle; zero: it isn't.
+// idleSince returns when a roll became idle; zero: it isn't idle.
 func (t *Type) idleSince(ctx context.Context, tx pgx.Tx, position int) (time.Time, error) {
 	var idle *time.Time
 	err := tx.QueryRow(ctx,
@@ -120,8 +120,8 @@ func (t *Type) idleSince(ctx context.Context, tx pgx.Tx, position int) (time.Tim
 	return orZero(idle), err
 }
 
-// hasLive reports whether a task of a roll is live. It looks at once at all tables in which one
-// may have its token row; at is where they are.
+// hasLive reports whether a task of a roll is live. One statement looks at all tables in which
+// a task may have its token row; at has the positions of these tables.
 func (t *Type) hasLive(
 	ctx context.Context,
 	db querier,
@@ -131,7 +131,7 @@ func (t *Type) hasLive(
 	first := asyncflow.NewTaskID(t.Name, position, 0).Number
 	next := asyncflow.NewTaskID(t.Name, position+1, 0).Number
 	var tables []string
-	// those with an index on id first
+	// Tables with an index on id come first.
 	for _, table := range slices.Backward(t.tables.tokenTables(at)) {
 		tables = append(tables, fmt.Sprintf(`EXISTS (SELECT FROM %s WHERE id >= $1 AND id < $2)`, table))
 	}

@@ -9,12 +9,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errElsewhere tells that a pending task's token row is in none of the ready tables that
-// this node knows of.
+// A roll move is a new roll of a type, or the seal or drop of an old one, that a node learns of
+// only after it happened.
+
+// errElsewhere is the error of a pending task whose token row is in none of the ready tables
+// that this node knows.
 var errElsewhere = errors.New("the task is in none of the ready tables")
 
-// rolledOn tells that a table was sealed or dropped under a statement, or that there is
-// one more: the type's rolls have moved on, and this node did not know yet.
+// rolledOn reports whether an error comes from a roll move that this node didn't know of: a
+// table was sealed or dropped under a statement, or there is one more.
 func rolledOn(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, errElsewhere) || errors.As(err, &pg) &&
@@ -22,12 +25,11 @@ func rolledOn(err error) bool {
 			pg.ConstraintName == sealed)
 }
 
-// followTries is how often something is tried again with newer rolls.
+// followTries is how often following tries again with newer rolls.
 const followTries = 3
 
-// following runs do with a type, and again with the type as it is by now when its rolls
-// have moved on. do must be safe to repeat; what it did has been rolled back. A type that
-// is gone is CodeNotFound.
+// following runs do with a type. After a roll move it reads the type again and repeats do,
+// which must be safe: its transaction was rolled back. A type that is gone is CodeNotFound.
 func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) error {
 	err := do(t)
 	for range followTries {
@@ -47,14 +49,14 @@ func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) er
 	return err
 }
 
-// queueNewest reads which roll of a type is the newest. What it returns tells afterwards
-// whether that is the one that this node knows of: else tasks of a flow key may stand in a
-// ready table that it doesn't look at.
+// queueNewest queues the query of a type's newest roll. After the batch, onNewest returns
+// errElsewhere if that is not the newest roll that this node knows: then tasks of a flow key
+// may be in a ready table that the node doesn't look at.
 func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 	var end int
-	b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`,
-		t.Name).QueryRow(func(row pgx.Row) error {
-		// else it is looked for again, and missed
+	newest := b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name)
+	newest.QueryRow(func(row pgx.Row) error {
+		// Without a row, following reads the type again and finds that it is gone.
 		if err := row.Scan(&end); !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -68,8 +70,8 @@ func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 	}
 }
 
-// rollsNow returns a type with its rolls as they are in a transaction. Those who look
-// for a token row by themselves must not miss the newest ready table.
+// rollsNow returns a type with its rolls as a transaction sees them. Callers that look for a
+// single token row must not miss the newest ready table.
 func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
 	at, err := readPositions(ctx, tx, t.Tenant, t.Name)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// OpenRoll makes the tables of the next roll and has new tasks go there. It does
-// nothing while an earlier roll is not drained yet, so that tasks are leased from two
-// at most, or if t is not how the type stands any more.
+// OpenRoll makes the tables of the next roll, which gets the new tasks from then on. It does
+// nothing while an earlier roll is not drained, so that tasks are leased from two rolls at
+// most. It also does nothing if the type's rolls are no longer those of t.
 func (s *Store) OpenRoll(ctx context.Context, t *Type) (opened bool, err error) {
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
 		if at.end != t.End || at.begin != at.end {
@@ -21,7 +21,7 @@ func (s *Store) OpenRoll(ctx context.Context, t *Type) (opened bool, err error) 
 	return opened && err == nil, wrap(err, "OpenRoll(%q, %q)", t.Tenant, t.Name)
 }
 
-// openNext makes the next roll, and has new tasks go there.
+// openNext makes the next roll, which gets the new tasks from then on.
 func (t *tables) openNext(ctx context.Context, tx pgx.Tx, at positions, now time.Time) error {
 	if err := t.openRoll(ctx, tx, at.end+1, now); err != nil {
 		return err

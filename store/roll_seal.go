@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// SealRoll keeps rows from being added to a roll that is not open any more: a foreign
-// key to a table that is always empty refuses each. Its lock waits out those who are
-// adding some, and blocks nobody who reads. It tells whether it could have the lock.
+// SealRoll makes Postgres refuse new rows in a roll that is no longer open, by a foreign key to
+// a table that is always empty. Its lock waits for transactions that are adding rows, and
+// blocks no reader. SealRoll reports whether it got the lock in time.
 func (s *Store) SealRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		if position >= t.End {
@@ -35,8 +35,8 @@ func (s *Store) SealRoll(ctx context.Context, t *Type, position int) (done bool,
 // sealed is the name of the constraint that seals a table.
 const sealed = "sealed"
 
-// unlessBusy returns what a step has come to: a lock that it could not have in time is no
-// error, it is tried again later.
+// unlessBusy returns the result of a step. A lock that the step couldn't get in time is no
+// error: the step is tried again later.
 func unlessBusy(done bool, err error, op string, args ...any) (bool, error) {
 	if sqlState(err) == pgerrcode.LockNotAvailable {
 		return false, nil
@@ -44,18 +44,18 @@ func unlessBusy(done bool, err error, op string, args ...any) (bool, error) {
 	return done && err == nil, wrap(err, op, args...)
 }
 
-// DrainRoll has tasks be leased from the next roll on, if the ready table of the first
-// one is sealed and empty.
+// DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:
+// tasks are leased from the next roll on.
 func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error) {
 	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
 		if at.begin != t.Begin || at.begin == at.end {
 			return errSame
 		}
 		var done bool
-		err := tx.QueryRow(ctx,
-			t.tables.at(at.begin, `SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
-			FROM `+t.tables.qualify("rolls")+` WHERE type = $1
-			  AND position = $2`), t.Name, at.begin).Scan(&done)
+		err := tx.QueryRow(ctx, t.tables.at(at.begin, `
+			SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
+			FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`),
+			t.Name, at.begin).Scan(&done)
 		if err != nil || !done {
 			return postgres.FirstError(err, errSame)
 		}
@@ -70,8 +70,7 @@ func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error
 	return drained && err == nil, wrap(err, "DrainRoll(%q, %q)", t.Tenant, t.Name)
 }
 
-// ClearRoll drops the ready table of a drained roll. It tells whether it could have the
-// lock.
+// ClearRoll drops the ready table of a drained roll. It reports whether it got the lock in time.
 func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
 	ctx = postgres.Patient(ctx)
 	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
