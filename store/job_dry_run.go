@@ -10,8 +10,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Due is how many rows a job of governance would move now. Tenant and Type are empty
-// where the rows belong to none.
+// The methods here are the dry runs of background jobs: they count what a job would do now.
+
+// Due is how many rows a background job would change now. Tenant and Type are empty where the
+// rows belong to none.
 type Due struct {
 	Tenant, Type string
 	Rows         int
@@ -31,23 +33,22 @@ func (s *Store) LookPromote(ctx context.Context, t *Type, served []string) (int,
 		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil)
 }
 
-// LookVacuum counts the rows of a type's small tables that are gone and not cleaned
-// away yet, as the server estimates them.
+// LookVacuum counts the dead rows of a type's small tables, as the server estimates them.
 func (s *Store) LookVacuum(ctx context.Context, t *Type) (int, error) {
 	tables := t.tables.tokenTables(positions{t.First, t.Begin, t.End})
 	return countRows(ctx, s.of(t.Tenant),
-		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables 
+		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, tables)
 }
 
 // LookKeys counts a tenant's idempotency keys whose windows are over, by type.
 func (s *Store) LookKeys(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant,
-		`SELECT type, count(*) FROM {schema}.idempotency_keys WHERE expires_at <= $1 GROUP BY type
-			ORDER BY type`, s.Clock.Now())
+		`SELECT type, count(*) FROM {schema}.idempotency_keys
+		WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }
 
-// LookSchedules counts a tenant's schedules that have a tick that is due, by type.
+// LookSchedules counts a tenant's schedules that have a due tick, by type.
 func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error) {
 	if s.suspended(tenant) {
 		return nil, nil
@@ -56,8 +57,8 @@ func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error)
 		WHERE paused_at IS NULL AND next_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }
 
-// LookFold counts the tallies of a tenant that Fold would take first, by type; the sums
-// of its batches come on top.
+// LookFold counts the tallies of a tenant that Fold would take at first, by type. Fold also
+// takes the sums of its earlier batches, which are not counted.
 func (s *Store) LookFold(ctx context.Context, tenant string) ([]Due, error) {
 	now := s.Clock.Now()
 	return s.countByType(ctx, tenant, `
@@ -74,8 +75,8 @@ func (s *Store) LookFold(ctx context.Context, tenant string) ([]Due, error) {
 		now.Add(-keepHours).Truncate(24*time.Hour))
 }
 
-// LookOperations counts the tasks that are left for a tenant's operations whose next
-// step is due, by type.
+// LookOperations counts the tasks that are left for a tenant's operations whose next step is
+// due, by type.
 func (s *Store) LookOperations(
 	ctx context.Context,
 	tenant string,
@@ -89,11 +90,11 @@ func (s *Store) LookOperations(
 // LookForgetOperations counts a tenant's operations that ended long ago, by type.
 func (s *Store) LookForgetOperations(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.operations
-		WHERE state <> 'running' AND finished_at < $1 GROUP BY type
-		ORDER BY type`, s.Clock.Now().Add(-OperationsKept))
+		WHERE state <> 'running' AND finished_at < $1 GROUP BY type ORDER BY type`,
+		s.Clock.Now().Add(-OperationsKept))
 }
 
-// countByType runs a statement that tells types and numbers.
+// countByType runs a statement that returns types and counts.
 func (s *Store) countByType(ctx context.Context, tenant, sql string, args ...any) ([]Due, error) {
 	rows, err := s.of(tenant).Query(ctx, strings.ReplaceAll(sql, "{schema}", quote(schemaOf(tenant))),
 		args...)

@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// exclusively runs do in a transaction of a tenant that holds the lock of a job, so that no
-// two nodes do the same at once; a node that is stopped holds it for 5 s at most.
-// When another node holds it, do is not called. now is the database's time.
+// exclusively runs do in a transaction of a tenant that has the lock of a job, so that no two
+// nodes do the same at once. A node that was stopped keeps the lock for 5 s at most. While
+// another node has the lock, exclusively doesn't call do. now is the database's time.
 func (s *Store) exclusively(
 	ctx context.Context,
 	tenant, job string,

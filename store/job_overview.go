@@ -10,23 +10,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Overview tells governance what a task type needs: the zero time where there is
+// Overview tells the background jobs what a task type needs: the zero time where it needs
 // nothing.
 type Overview struct {
 	Type  *Type
 	Lease time.Time // when the first lease runs out
 	Wait  time.Time // when the first waiting task is due
 	Ready time.Time // the order_time at the head of ready
-	Held  []string  // stages in which tasks wait for an endpoint, or a place at one
-	// HeldKeys tells whether tasks wait for the turn of their flow key.
+	Held  []string  // stages in which tasks wait for an endpoint, or for capacity at one
+	// HeldKeys reports whether tasks are blocked by their flow key.
 	HeldKeys bool
 }
 
 // overviewTypes is how many types one statement looks at.
 const overviewTypes = 50
 
-// Overviews looks at some task types of a tenant, by name; those that are gone are left
-// out.
+// Overviews looks at some task types of a tenant, by name. It leaves out types that are gone.
 func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
 	types := s.Catalog.TypesOf(tenant)
 	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)),
@@ -71,5 +70,5 @@ func (s *Store) overviews(
 	})
 }
 
-// GovernBatch is the most rows that one transaction of governance moves.
+// GovernBatch is the most rows that one transaction of a background job changes.
 const GovernBatch = 1000

@@ -7,28 +7,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// JobRun is the last run of a job of governance that was written down.
+// JobRun is the last recorded run of a background job.
 type JobRun struct {
 	Name     string
-	Spec     string // when it runs, as cron has it
-	Node     string // on which it ran; "" if it never has
+	Spec     string // when it runs, in the syntax of cron
+	Node     string // that ran it; "" if none has
 	Started  time.Time
 	Duration time.Duration
 	Rows     int
-	Error    string // why it failed; "": it ended well
-	// Failures counts the runs that failed since one ended well.
+	Error    string // why it failed; "": it succeeded
+	// Failures counts the runs that failed since the last one that succeeded.
 	Failures  int
-	Succeeded time.Time // when one that ended well began
+	Succeeded time.Time // when the last run that succeeded began
 }
 
-// Idle tells of a run that had nothing to do.
+// Idle reports whether the run had nothing to do.
 func (r JobRun) Idle() bool { return r.Rows == 0 && r.Error == "" }
 
-// IdleEvery is how often a run that had nothing to do is worth a write, of all nodes
-// together.
+// IdleEvery is how often all nodes together record a run that had nothing to do.
 const IdleEvery = time.Minute
 
-// ScheduleJobs writes down when the jobs run, by name.
+// ScheduleJobs records when the jobs run, by name.
 func (s *Store) ScheduleJobs(ctx context.Context, specs map[string]string) error {
 	names, texts := make([]string, 0, len(specs)), make([]string, 0, len(specs))
 	for name, spec := range specs {
@@ -42,10 +41,9 @@ func (s *Store) ScheduleJobs(ctx context.Context, specs map[string]string) error
 	return wrap(err, "ScheduleJobs")
 }
 
-// RecordJob writes down a run of this node. failures counts the runs that failed since
-// the last one that was recorded. A newer run of another node is left as it is, and one
-// that is younger than IdleEvery gives no way to one that had nothing to do, unless it
-// had failed.
+// RecordJob records a run of this node. failures counts the runs that failed since the last
+// recorded one. A newer run of another node stays. A run younger than IdleEvery also stays if
+// this one had nothing to do, unless it had failed.
 func (s *Store) RecordJob(ctx context.Context, r JobRun, failures int) error {
 	var succeeded *time.Time
 	if r.Error == "" {
@@ -64,7 +62,7 @@ func (s *Store) RecordJob(ctx context.Context, r JobRun, failures int) error {
 	return wrap(err, "RecordJob(%q)", r.Name)
 }
 
-// supersedes returns the time up to which runs give way to this one.
+// supersedes returns the time up to which this run replaces other runs.
 func (r JobRun) supersedes() time.Time {
 	if r.Idle() {
 		return r.Started.Add(-IdleEvery)

@@ -14,7 +14,7 @@ import (
 // operationsOf returns the table of a tenant's operations.
 func operationsOf(tenant string) string { return quote(schemaOf(tenant)) + ".operations" }
 
-// operationFilter and operationOptions are how they are kept.
+// operationFilter and operationOptions are the documents in the table.
 type (
 	operationFilter struct {
 		Status asyncflow.Status `json:"status,omitempty"`
@@ -43,8 +43,8 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	return s.acting(ctx, tenant, func(tx pgx.Tx) error {
 		ActOf(ctx).noteOperation(o)
 		_, err := tx.Exec(ctx,
-			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total, position,
-				  next_at, created_at, finished_at)
+			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,
+			  position, next_at, created_at, finished_at)
 			VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
 			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total,
 			o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
@@ -56,17 +56,16 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 const OperationsKept = 30 * 24 * time.Hour
 
 const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done,
-	o.skipped, coalesce(o.error, ''),
-  o.created_at, o.finished_at, o.position, o.next_at`
+  o.skipped, coalesce(o.error, ''), o.created_at, o.finished_at, o.position, o.next_at`
 
-// Place is where a row stands in a list by time; the zero one is before all.
+// Place is the place of a row in a list by time. The zero place comes before all rows.
 type Place struct {
 	At time.Time
 	ID string // a UUID
 }
 
-// OperationPage returns up to limit of a tenant's operations, newest first, those after a
-// place, and whether there are more: those that run and those of the last 30 days.
+// OperationPage returns up to limit of a tenant's operations after a place, newest first, and
+// reports whether there are more. It lists running operations and those of the last 30 days.
 func (s *Store) OperationPage(
 	ctx context.Context,
 	tenant string,
@@ -79,13 +78,9 @@ func (s *Store) OperationPage(
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
 		s.Clock.Now().Add(-OperationsKept), orNull(after.At), orNull(after.ID), limit+1)
 	if err == nil {
-		page, more, err = collectPage(
-			rows,
-			limit,
-			PageBytes,
+		page, more, err = collectPage(rows, limit, PageBytes,
 			func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
-			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) },
-		)
+			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
 	}
 	return page, more, wrap(err, "OperationPage(%q)", tenant)
 }
@@ -96,13 +91,13 @@ func (s *Store) Operation(ctx context.Context, tenant, id string) (Operation, er
 		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o WHERE o.id = $1::uuid`, id)
 }
 
-// StopOperation stops an operation and returns it. It waits for a step under way:
-// afterwards no task is touched by it. One that has ended is returned as it is.
+// StopOperation stops an operation and returns it. It waits for a step under way; afterwards
+// the operation changes no task. An operation that has ended is returned as it is.
 func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
 			WHERE id = $1::uuid AND state = 'running'`, id, s.Clock.Now())
-		if err == nil && tag.RowsAffected() == 0 { // it has ended, or there is none
+		if err == nil && tag.RowsAffected() == 0 { // it has ended, or doesn't exist
 			return errSame
 		}
 		return err
@@ -141,23 +136,22 @@ func (s *Store) readOperations(
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
 }
 
-// scanOperation reads operationColumns, and what follows them into more.
+// scanOperation reads operationColumns, and the columns after them into more.
 func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error) {
 	var f operationFilter
 	var options operationOptions
 	var finished *time.Time
 	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total,
-		&o.Done, &o.Skipped, &o.Error,
-		&o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
-	o.Filter.Status, o.Filter.Stage, o.Filter.Error, o.Filter.Since, o.Filter.Until = f.Status,
-		f.Stage, f.Error, f.Since, f.Until
-	o.Reason, o.FromStage, o.Pace, o.FinishedAt = options.Reason, options.FromStage, options.Pace,
-		orZero(finished)
+		&o.Done, &o.Skipped, &o.Error, &o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
+	o.Filter.Status, o.Filter.Stage, o.Filter.Error = f.Status, f.Stage, f.Error
+	o.Filter.Since, o.Filter.Until = f.Since, f.Until
+	o.Reason, o.FromStage, o.Pace = options.Reason, options.FromStage, options.Pace
+	o.FinishedAt = orZero(finished)
 	return o, err
 }
 
-// ForgetOperations deletes a tenant's operations that ended 30 days ago or before,
-// and returns how many there were.
+// ForgetOperations deletes a tenant's operations that ended more than 30 days ago, and returns
+// how many it deleted.
 func (s *Store) ForgetOperations(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,

@@ -19,8 +19,8 @@ func (s *Store) CountTasks(ctx context.Context, tenant string, n NewOperation) (
 	return o.Total, wrap(err, "CountTasks(%q, %q)", tenant, n.Filter.Type)
 }
 
-// StartOperation begins an operation; governance carries it on. One that concerns no
-// task is done at once.
+// StartOperation begins an operation; a background job takes its steps. An operation that
+// concerns no task is done at once.
 func (s *Store) StartOperation(
 	ctx context.Context,
 	tenant string,
@@ -39,11 +39,11 @@ func (s *Store) StartOperation(
 	return o, nil
 }
 
-// countWindow is how many tasks one statement of a count looks at.
+// countWindow is how many tasks one counting statement looks at.
 const countWindow = 20_000
 
-// prepareOperation returns the operation as it begins: with its total, and with its
-// position where there may be something for it.
+// prepareOperation returns the operation as it begins: with its total, and with a position
+// before the first task that it may concern.
 func (s *Store) prepareOperation(
 	ctx context.Context,
 	tenant string,
@@ -63,14 +63,15 @@ func (s *Store) prepareOperation(
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return o, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
-			Message: "there are too many tasks to look through in the time of one call: narrow the filter, by status above all"}
+			Message: "there are too many tasks to look through in the time of one call: " +
+				"narrow the filter, by status above all"}
 	case err == nil && o.Total == 0:
 		o.State, o.FinishedAt = OperationDone, now
 	}
 	return o, err
 }
 
-// countOperation counts what it concerns, in many short statements.
+// countOperation counts the tasks that an operation concerns, in many short statements.
 func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error {
 	ctx = postgres.Patient(ctx)
 	t, first, err := s.firstLive(ctx, t)
@@ -78,7 +79,7 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 		return err
 	}
 	var f findings
-	if o.Kind == CancelTasks { // what is live has no lesser number
+	if o.Kind == CancelTasks { // no live task has a lesser number
 		o.position = max(first-1, 0)
 		f.last, f.over = o.position, first == 0
 	}
@@ -92,9 +93,9 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 	return err
 }
 
-// firstLive returns the least number of a live task, 0 if none is live. The type comes
-// back with the positions of that moment: another node may have opened a roll this
-// second, and tasks go to it.
+// firstLive returns the least number of a live task, 0 if none is live. It returns the type with
+// the positions of that moment: another node may have opened a roll this second that gets the
+// new tasks.
 func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, err error) {
 	at, err := s.currentPositions(ctx, t)
 	for err == nil {
@@ -118,8 +119,8 @@ func (s *Store) currentPositions(ctx context.Context, t *Type) (positions, error
 	return at, err
 }
 
-// leastToken returns the least number in the tables in which a live task has its one
-// row, all in one statement; 0 if they are empty.
+// leastToken returns the least number in the tables in which live tasks have their token row,
+// by one statement; 0 if they are empty.
 func (s *Store) leastToken(ctx context.Context, t *Type, at positions) (least int64, err error) {
 	var selects []string
 	for _, table := range t.tables.tokenTables(at) {
@@ -130,7 +131,7 @@ func (s *Store) leastToken(ctx context.Context, t *Type, at positions) (least in
 	return least, err
 }
 
-// withPositions returns the type with other positions.
+// withPositions returns the type with the given positions.
 func (t *Type) withPositions(at positions) *Type {
 	if at == t.tables.live {
 		return t

@@ -5,17 +5,16 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
 
 const (
-	// stepWindow is how many tasks a step looks at; stepTasks, the most of them that
-	// it changes.
+	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes.
 	stepWindow = 1000
 	stepTasks  = 100
 )
@@ -49,17 +48,17 @@ func (s *Store) DueOperations(
 // Step is what one step of an operation did.
 type Step struct {
 	Done int
-	Next time.Time // when the next step is due; zero: there is none, or another node is at it
+	Next time.Time // when the next step is due; zero: there is none, or another node takes it
 }
 
-// StepOperation takes the next step of an operation if it is due. All that a step does
-// is one transaction, which holds the operation's row: no other node is at it
-// meanwhile, and nothing is done or counted twice. A step that fails has done nothing
-// and can be taken again, unless the operation can't go on: then it has failed.
+// StepOperation takes the next step of an operation if it is due. A step is one transaction,
+// which locks the operation's row. So no other node takes the same step, and nothing is done
+// or counted twice. A failed step has done nothing and can be taken again, unless the
+// operation can't go on: then the operation has failed.
 func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, error) {
 	t, err := s.Catalog.Fresh(ctx, due.Tenant, due.Type)
 	switch {
-	case err != nil && asyncflow.CodeOf(err) == asyncflow.CodeNotFound: // deleted, with its operations
+	case err != nil && asyncflow.CodeOf(err) == asyncflow.CodeNotFound: // it was deleted
 		return Step{}, nil
 	case err != nil:
 		return Step{}, err
@@ -78,8 +77,8 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Step{}, nil
-	case err != nil &&
-		(strings.HasPrefix(sqlState(err), "22") || asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
+	case err != nil && (pgerrcode.IsDataException(sqlState(err)) ||
+		asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
 		return Step{}, s.failOperation(ctx, due, err)
 	case err != nil:
 		return Step{}, wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
@@ -106,9 +105,9 @@ type step struct {
 	tokens    tokens
 }
 
-// lock reads the operation and holds it; pgx.ErrNoRows when it isn't due, or another
-// node is at it, or its type is being changed or deleted. Holding the type's row too,
-// first of all, keeps a deletion of the type waiting instead of in a deadlock.
+// lock locks and reads the operation; pgx.ErrNoRows when it isn't due, another node takes the
+// step, or its type is being changed or deleted. It locks the type's row first, so that a
+// deletion of the type waits and doesn't deadlock.
 func (st *step) lock(ctx context.Context, tx pgx.Tx, t *Type, due DueOperation) error {
 	rows, err := tx.Query(ctx, `
 		SELECT `+operationColumns+`, tt.first_pos, tt.begin_pos, tt.end_pos
@@ -126,7 +125,7 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *Type, due DueOperation) 
 	return err
 }
 
-// take does with the next tasks what the operation is for.
+// take cancels or redrives the next tasks.
 func (st *step) take(ctx context.Context, tx pgx.Tx) error {
 	if err := st.o.check(st.t); err != nil {
 		return err
@@ -147,7 +146,7 @@ func (st *step) take(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// change cancels or redrives tasks of one roll and returns how many it has.
+// change cancels or redrives tasks of one roll and returns how many it changed.
 func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 	switch {
 	case len(ids) == 0:
@@ -161,17 +160,17 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 	return len(done), err
 }
 
-// write keeps how far the operation is.
+// write writes the progress of the operation.
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.tables.qualify("operations")+`
 		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7
-		  WHERE id = $1::uuid`,
+		WHERE id = $1::uuid`,
 		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), orNull(o.FinishedAt))
 	return err
 }
 
-// most returns how many tasks one step may change: those of a second.
+// most returns how many tasks one step may change: at most those of a second.
 func (o Operation) most() int {
 	if o.Pace == 0 {
 		return stepTasks
@@ -179,8 +178,8 @@ func (o Operation) most() int {
 	return max(1, int(min(stepTasks, o.Pace)))
 }
 
-// advance enters what a step has done. What was counted in the beginning and is not
-// done in the end had moved on before its turn.
+// advance updates the operation after a step. Tasks that were counted at the beginning and are
+// not done at the end are skipped: they no longer met the filter when they were visited.
 func (o *Operation) advance(f findings, done int, now time.Time) {
 	o.position = f.last
 	o.Done += int64(done)

@@ -17,16 +17,16 @@ import (
 type StoredSchedule struct {
 	asyncflow.Schedule
 	PausedAt  time.Time        // zero: it is not paused
-	NextAt    time.Time        // the first tick that hasn't been dealt with; zero: there is none
+	NextAt    time.Time        // the first tick that wasn't processed; zero: there is none
 	LastAt    time.Time        // the last tick that had a task; zero: none had
 	LastID    asyncflow.TaskID // that task; zero: unknown, or of another type than now
-	Skipped   int64            // ticks without a task, as the one before was not final
-	SkippedAt time.Time        // the last of them
+	Skipped   int64            // ticks without a task, as the previous task was not final
+	SkippedAt time.Time        // the last skipped tick
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// NextRuns returns the next n ticks after a time; none while it is paused.
+// NextRuns returns the next n ticks after a time; none while the schedule is paused.
 func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
 	if !s.PausedAt.IsZero() {
 		return nil, nil
@@ -42,20 +42,19 @@ func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
 func schedulesOf(tenant string) string { return quote(schemaOf(tenant)) + ".schedules" }
 
 const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at,
-	coalesce(s.last_id, 0),
-  s.skipped, s.skipped_at, s.created_at, s.updated_at`
+  coalesce(s.last_id, 0), s.skipped, s.skipped_at, s.created_at, s.updated_at`
 
-// SchedulePage returns up to limit schedules of a tenant by name, those after a name,
-// without their contexts, and whether there are more.
+// SchedulePage returns up to limit schedules of a tenant by name, those after a name, without
+// their contexts. It reports whether there are more.
 func (s *Store) SchedulePage(
 	ctx context.Context,
 	tenant, after string,
 	limit int,
 ) (page []StoredSchedule, more bool, err error) {
 	rows, err := s.of(tenant).Query(ctx,
-		`SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at,
-			  next_at,
-		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
+		`SELECT `+scheduleColumns+` FROM (
+		  SELECT name, version, spec, NULL::json AS context, paused_at, next_at, last_at, last_id,
+		    skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
 		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule,
@@ -69,8 +68,8 @@ func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedu
 	return readSchedule(ctx, s.of(tenant), tenant, name, "")
 }
 
-// DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
-// are stay.
+// DeleteSchedule deletes a schedule. None of its tasks is submitted after that; present tasks
+// stay.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
@@ -82,8 +81,8 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	return wrap(err, "DeleteSchedule(%q, %q)", tenant, name)
 }
 
-// PauseSchedule lets the ticks of a schedule pass without tasks, and returns it. No task
-// of a tick is submitted after that. One that is paused already keeps its time.
+// PauseSchedule pauses a schedule and returns it: its ticks pass without tasks. No task of a
+// tick is submitted after that. A schedule that is already paused keeps its time.
 func (s *Store) PauseSchedule(
 	ctx context.Context,
 	tenant, name string,
@@ -100,9 +99,9 @@ func (s *Store) PauseSchedule(
 	return stored, wrap(err, "PauseSchedule(%q, %q)", tenant, name)
 }
 
-// ResumeSchedule has a paused schedule go on with its next tick, and returns it. The
-// ticks that have passed meanwhile stay without tasks, whatever its catch-up policy. One
-// that is not paused is left as it is.
+// ResumeSchedule resumes a paused schedule with its next tick, and returns it. The ticks of the
+// pause stay without tasks, whatever its catch-up policy. It doesn't change a schedule that is
+// not paused.
 func (s *Store) ResumeSchedule(
 	ctx context.Context,
 	tenant, name string,
@@ -124,7 +123,7 @@ func (s *Store) ResumeSchedule(
 	return stored, wrap(err, "ResumeSchedule(%q, %q)", tenant, name)
 }
 
-// TriggerSchedule submits a task of a schedule now, beside its ticks, also while it is
+// TriggerSchedule submits a task of a schedule now, in addition to its ticks, also while it is
 // paused.
 func (s *Store) TriggerSchedule(ctx context.Context, tenant, name string) (Submitted, error) {
 	stored, err := s.Schedule(ctx, tenant, name)
@@ -181,8 +180,8 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 		return s, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	s.Name, s.Version, s.Context = name, version, context
-	s.PausedAt, s.NextAt, s.LastAt, s.SkippedAt = orZero(paused), orZero(next), orZero(last),
-		orZero(skipped)
+	s.PausedAt, s.NextAt = orZero(paused), orZero(next)
+	s.LastAt, s.SkippedAt = orZero(last), orZero(skipped)
 	if s.LastID.Number != 0 {
 		s.LastID.Type = s.Type
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/asyncflow/asyncflow/internal/timetable"
 )
 
-// PutSchedule creates a schedule or makes a new version of it, and tells which; the same
-// document again changes nothing. s must be valid but for what only a timetable tells:
-// that is CodeInvalid. With other times its ticks go on from now; what was missed before
-// stays so.
+// PutSchedule creates a schedule or makes a new version of it, and reports which; the same
+// document again changes nothing. schedule must be valid, except for errors that only a
+// timetable finds: these are CodeInvalid. With other times its ticks go on from now; ticks that
+// were missed before stay missed.
 func (s *Store) PutSchedule(
 	ctx context.Context,
 	tenant string,
@@ -25,8 +25,7 @@ func (s *Store) PutSchedule(
 	return s.putSchedule(ctx, tenant, schedule, false)
 }
 
-// CheckSchedule is PutSchedule for show: it returns what that would return, and changes
-// nothing.
+// CheckSchedule is a dry run of PutSchedule: it returns the same and changes nothing.
 func (s *Store) CheckSchedule(
 	ctx context.Context,
 	tenant string,
@@ -57,7 +56,8 @@ func (s *Store) putSchedule(
 		ActOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
-	if sqlState(err) == pgerrcode.UniqueViolation { // another has just created it: change that one
+	// Another call has just created it: change that one.
+	if sqlState(err) == pgerrcode.UniqueViolation {
 		return s.putSchedule(ctx, tenant, schedule, dry)
 	}
 	if errors.Is(err, errDry) {
@@ -66,8 +66,8 @@ func (s *Store) putSchedule(
 	return stored, created, wrap(err, "PutSchedule(%q, %q)", tenant, schedule.Name)
 }
 
-// writeSchedule creates or changes a schedule and returns it as it is then. It holds the
-// type's row first, as whoever deletes the type does.
+// writeSchedule creates or changes a schedule and returns it. It locks the type's row first, as
+// a deletion of the type does.
 func writeSchedule(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -75,11 +75,9 @@ func writeSchedule(
 	schedule asyncflow.Schedule,
 	now time.Time,
 ) (stored StoredSchedule, g growth, err error) {
-	tag, err := tx.Exec(
-		ctx,
+	tag, err := tx.Exec(ctx,
 		`SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`,
-		schedule.Type,
-	)
+		schedule.Type)
 	switch {
 	case err != nil:
 		return stored, g, err
@@ -118,15 +116,15 @@ func createSchedule(
 		return err
 	}
 	_, err = tx.Exec(ctx,
-		`INSERT INTO `+schedulesOf(tenant)+` (name, type, spec, context, version, next_at, created_at,
-			  updated_at)
+		`INSERT INTO `+schedulesOf(tenant)+`
+		  (name, type, spec, context, version, next_at, created_at, updated_at)
 		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), now)
 	return err
 }
 
-// updateSchedule makes a new version of a schedule, unless it is the same. Its next tick
-// stays, even if it is overdue, unless the times or the type are others.
+// updateSchedule makes a new version of a schedule, unless nothing changes. Its next tick stays,
+// even if it is overdue, unless the times or the type change.
 func updateSchedule(
 	ctx context.Context,
 	tx pgx.Tx,

@@ -11,28 +11,27 @@ import (
 	"github.com/asyncflow/asyncflow/internal/timetable"
 )
 
-// How a tick has exactly one task, whatever dies: its schedule's row is held while its
-// task is submitted, so that no other node is at it; the task's key names the tick, so
-// that submitting it again, after a crash before the row moved on, gives the same task;
-// and the key stands for half a year, until the row has moved on.
+// How a tick has exactly one task, also after a crash: the node locks the schedule's row while
+// it submits the task, so that no other node submits it. The task's key names the tick. So
+// another submit, after a crash before the row was updated, gives the same task. The key is
+// kept for half a year, or until the row was updated.
 
 const (
-	// tickSchedules is how many schedules one transaction takes; tickTasks and tickBytes,
-	// after how many tasks and bytes of contexts it takes no more.
+	// tickSchedules is how many schedules one transaction takes. It takes no more after
+	// tickTasks tasks or tickBytes bytes of contexts.
 	tickSchedules = 50
 	tickTasks     = 500
 	tickBytes     = 4 << 20
-	// tickKeyKept is how long a tick's key still stands when it is needed no more.
+	// tickKeyKept is how long a tick's key is kept after the row was updated.
 	tickKeyKept = 24 * time.Hour
 )
 
-// DueSchedules returns the tenants that have schedules with a tick that is due; not
-// those that are suspended, whose ticks stay due.
+// DueSchedules returns the tenants that have schedules with a due tick. It leaves out suspended
+// tenants, whose ticks stay due.
 func (s *Store) DueSchedules(ctx context.Context) (due []string, err error) {
 	err = s.ofTenants(ctx,
-		`SELECT i
-			WHERE EXISTS (SELECT FROM {schema}.schedules
-			  WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
+		`SELECT i WHERE EXISTS (SELECT FROM {schema}.schedules
+		  WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
 		func(tenant string, _ pgx.CollectableRow) error {
 			if !s.suspended(tenant) {
 				due = append(due, tenant)
@@ -42,16 +41,16 @@ func (s *Store) DueSchedules(ctx context.Context) (due []string, err error) {
 	return due, wrap(err, "DueSchedules")
 }
 
-// Ticked is what one step through the schedules of a tenant did.
+// Ticked says what one round through the schedules of a tenant did.
 type Ticked struct {
-	Schedules int      // that were due and that no other node was at
-	Tasks     int      // that they have now
-	Failed    []string // schedules that can't have their tasks now
+	Schedules int      // that were due and not locked by another node
+	Tasks     int      // of their ticks
+	Failed    []string // schedules whose tasks can't be submitted now
 }
 
-// TickSchedules submits the tasks of ticks that are due, of some schedules of a tenant,
-// first due first; not of those in except. It is done when there are no schedules. What
-// fails is logged and stays due.
+// TickSchedules submits the tasks of due ticks of some schedules of a tenant, first due first,
+// except those named. There is nothing left to do when Schedules is 0. It logs failed
+// schedules, which stay due.
 func (s *Store) TickSchedules(
 	ctx context.Context,
 	tenant string,
@@ -73,7 +72,7 @@ func (s *Store) TickSchedules(
 	return out, wrap(err, "TickSchedules(%q)", tenant)
 }
 
-// round is a step through the schedules of a tenant.
+// round is one round through the schedules of a tenant.
 type round struct {
 	store  *Store
 	tenant string
@@ -81,20 +80,20 @@ type round struct {
 	turns  []*turn
 }
 
-// turn is what is done with one schedule.
+// turn has the ticks of one schedule in a round.
 type turn struct {
 	StoredSchedule
-	run     []time.Time // ticks that are to have tasks now
-	rest    time.Time   // the first tick that is left for later; zero: none that is due
+	run     []time.Time // ticks that get tasks now
+	rest    time.Time   // the first tick left for later; zero: no due one
 	table   timetable.Timetable
 	skipped []time.Time
-	done    int // how many of run have their tasks
+	done    int // how many ticks of run have their tasks
 	err     error
 }
 
-// lock reads schedules that are due and holds them; not those that another node is at,
-// nor those whose type is being changed or deleted. Holding the type's row too keeps a
-// deletion of the type waiting instead of in a deadlock.
+// lock locks and reads due schedules. It skips those that another node has locked, and those
+// whose type is being changed or deleted. It also locks the types' rows, so that a deletion of
+// a type waits and doesn't deadlock.
 func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 	rows, err := tx.Query(ctx, `
 		SELECT `+scheduleColumns+` FROM `+schedulesOf(r.tenant)+` s
@@ -112,8 +111,8 @@ func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 	return err
 }
 
-// plan decides which ticks have tasks now, as far as there is room for them. It drops the
-// schedules that there is none for.
+// plan decides which ticks get tasks now, up to tickTasks and tickBytes. It drops the schedules
+// beyond these limits.
 func (r *round) plan(ctx context.Context) {
 	tasks, bytes := 0, 0
 	for i, t := range r.turns {
@@ -124,15 +123,15 @@ func (r *round) plan(ctx context.Context) {
 		if t.err = t.plan(ctx, r); t.err != nil {
 			continue
 		}
-		room := min(tickTasks-tasks, max(1, (tickBytes-bytes)/max(1, len(t.Context))))
-		if len(t.run) > room {
-			t.run, t.rest = t.run[:room], t.run[room]
+		most := min(tickTasks-tasks, max(1, (tickBytes-bytes)/max(1, len(t.Context))))
+		if len(t.run) > most {
+			t.run, t.rest = t.run[:most], t.run[most]
 		}
 		tasks, bytes = tasks+len(t.run), bytes+len(t.run)*len(t.Context)
 	}
 }
 
-// plan decides which ticks of a schedule have tasks now, by its policies.
+// plan decides which ticks of a schedule get tasks now, by its policies.
 func (t *turn) plan(ctx context.Context, r *round) (err error) {
 	if t.table, err = timetable.New(t.Schedule, t.CreatedAt); err != nil {
 		return err
@@ -150,8 +149,8 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 	switch {
 	case err != nil:
 		return err
-	// of several ticks the last one replaces the others too
 	case t.Overlap == asyncflow.OverlapReplace:
+		// The last of several ticks also replaces the others.
 		if n := len(t.run) - 1; n > 0 {
 			t.skipped, t.run = t.run[:n], t.run[n:]
 		}
@@ -166,7 +165,7 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 	return nil
 }
 
-// replace cancels the task of the tick before. One that has just ended is well too.
+// replace cancels the task of the previous tick. It accepts that the task has just ended.
 func (r *round) replace(ctx context.Context, t *turn) error {
 	_, err := r.store.Cancel(ctx, r.tenant, t.LastID, "replaced by the next task of schedule "+t.Name)
 	if code := asyncflow.CodeOf(err); err != nil &&
@@ -176,13 +175,13 @@ func (r *round) replace(ctx context.Context, t *turn) error {
 	return err
 }
 
-// isLive tells whether a task is not final. One whose tables are gone is.
+// isLive reports whether a task is not final. A task whose tables are gone is final.
 func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) (bool, error) {
 	if id.Number == 0 {
 		return false, nil
 	}
 	task, err := s.Task(ctx, tenant, id)
-	// or of a roll that another node has just opened
+	// The task may be of a roll that another node has just opened.
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return false, err
@@ -194,7 +193,7 @@ func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) 
 	return err == nil && !task.Status.Final(), err
 }
 
-// submit submits the tasks of all ticks, and notes which of them are there then.
+// submit submits the tasks of all ticks, and notes which ticks have their tasks.
 func (r *round) submit(ctx context.Context) {
 	var tasks []asyncflow.NewTask
 	for _, t := range r.turns {
@@ -221,7 +220,7 @@ func (r *round) submit(ctx context.Context) {
 	}
 }
 
-// tickTask returns the task of a tick. Its key stands for no longer than the task is kept.
+// tickTask returns the task of a tick. Its key is kept no longer than the task.
 func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
 	task := t.TickTask(tick)
 	if kind, err := r.store.Catalog.Type(r.tenant, t.Type); err == nil {
@@ -230,15 +229,15 @@ func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
 	return task
 }
 
-// taskOf returns the task that a tick has after its submit, or why it has none. One that
-// was there before may be of an earlier version of the schedule, with another context.
+// taskOf returns the task that a tick has after its submit, or why it has none. A task that
+// existed before may be of an earlier version of the schedule, with another context.
 func (r *round) taskOf(
 	ctx context.Context,
 	task asyncflow.NewTask,
 	result Submitted,
 ) (id asyncflow.TaskID, err error) {
 	switch {
-	case result.Err == nil || result.Existing: // whether it can be read now doesn't matter
+	case result.Err == nil || result.Existing: // it doesn't matter whether it can be read now
 		return result.ID, nil
 	case asyncflow.CodeOf(result.Err) != asyncflow.CodeKeyReused:
 		return id, result.Err
@@ -250,7 +249,7 @@ func (r *round) taskOf(
 	return id, err
 }
 
-// write moves the schedules on, past the ticks that have been dealt with.
+// write moves the schedules past the ticks that were processed.
 func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	for _, t := range r.turns {
@@ -282,7 +281,7 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// outcome sums the round up, and logs what failed.
+// outcome sums up the round, and logs failed schedules.
 func (r *round) outcome() Ticked {
 	out := Ticked{Schedules: len(r.turns)}
 	for _, t := range r.turns {

@@ -9,18 +9,18 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Backlog are the tasks of a type that are due, not under way, and wait for the same.
+// Backlog counts the tasks of a type that are due, not under way, and wait for the same reason.
 type Backlog struct {
-	// WaitsFor is why they are not under way. Of those that were delayed or are tried again
-	// it is that, if their time has come and governance has not moved them on.
+	// WaitsFor is why they are not under way. Delayed and retried tasks keep that reason when
+	// they are due until a background job moves them to ready.
 	WaitsFor asyncflow.WaitReason
-	Stage    string // where they stand, if they wait for its endpoints; else ""
+	Stage    string // of the tasks, if they wait for its endpoints; else ""
 	Tasks    int64
-	Oldest   time.Time // since when the first of them has been due
+	Oldest   time.Time // when the oldest of them became due
 }
 
-// addBacklogs fills in Backlog and OldestDue. What keeps tasks in ready is found out only
-// where there are some, and what the tenant's quotas say once for all types.
+// addBacklogs sets Backlog and OldestDue. It looks for the reason why tasks wait in ready only
+// where there are some, and reads the tenant's quotas once for all types.
 func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) error {
 	var quota asyncflow.WaitReason
 	for i := range all {
@@ -40,11 +40,9 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 			}
 			c.add(Backlog{WaitsFor: why, Tasks: c.due, Oldest: c.since})
 		}
-		slices.SortFunc(c.Backlog,
-			func(a, b Backlog) int {
-				return cmp.Or(a.Oldest.Compare(b.Oldest),
-					cmp.Compare(a.WaitsFor, b.WaitsFor))
-			})
+		slices.SortFunc(c.Backlog, func(a, b Backlog) int {
+			return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.WaitsFor, b.WaitsFor))
+		})
 		if len(c.Backlog) > 0 {
 			c.OldestDue = c.Backlog[0].Oldest
 		}
@@ -52,8 +50,8 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 	return nil
 }
 
-// addHeld adds tasks that are held in wait. What they were filed under may be over: a stage
-// may have lost its last endpoint since, or got one.
+// addHeld adds due tasks in wait. The reason in their rows may be out of date: the stage may
+// have lost its last endpoint since, or got one.
 func (c *counted) addHeld(h heldTasks) {
 	b := Backlog{WaitsFor: h.Reason, Tasks: h.Tasks, Oldest: h.Oldest}
 	if h.Stage != "" {
@@ -81,8 +79,8 @@ func (c *counted) add(b Backlog) {
 	c.Backlog = append(c.Backlog, b)
 }
 
-// keepsInReady returns why the tasks of a type that are due in ready are not leased; byQuota
-// tells what the tenant's quotas say.
+// keepsInReady returns why the due tasks of a type in ready are not leased. byQuota returns the
+// reason by the tenant's quotas.
 func (s *Store) keepsInReady(
 	ctx context.Context,
 	t *Type,

@@ -16,27 +16,27 @@ import (
 type counted struct {
 	Stats
 	t     *Type
-	due   int64     // tasks in ready that are due
-	since time.Time // the oldest of them; zero without any
+	due   int64     // due tasks in ready
+	since time.Time // when the oldest of them became due; zero without any
 	held  []heldTasks
 }
 
-// heldTasks are tasks in wait that are due, by what they were filed under.
+// heldTasks are due tasks in wait, by the reason and stage in their rows.
 type heldTasks struct {
-	Stage  string // "": it doesn't matter
+	Stage  string // "": any
 	Reason asyncflow.WaitReason
 	Tasks  int64
 	Oldest time.Time
 }
 
-// countSQL counts one of the types in the array $1. Its verb is the place in there (1 is the
-// first). Of wait it looks closely only at what is due: that is found by the index on until.
-// What was redriven in the last minute doesn't lower the rate of what became final.
+// countSQL counts one of the types in the array $1. Its verb is the place in the array, from 1.
+// It reads only the due rows of wait, by the index on until. Redrives of the last minute don't
+// lower the rate of tasks that became final.
 const countSQL = `
 SELECT %[1]d, (SELECT count(*) FROM {wait}), r.*, (SELECT count(*) FROM {lease}), c.*, (
   SELECT json_agg(h) FROM (
-    SELECT CASE WHEN reason <> 'flow_key'
-      THEN stage END AS stage, reason, count(*) AS tasks, min(coalesce(since, order_time)) AS oldest
+    SELECT CASE WHEN reason <> 'flow_key' THEN stage END AS stage, reason, count(*) AS tasks,
+      min(coalesce(since, order_time)) AS oldest
     FROM {wait} WHERE until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
     UNION ALL
     SELECT NULL, reason, count(*), min(order_time) FROM {wait} WHERE until <= $3 GROUP BY 2) h)
@@ -46,14 +46,14 @@ FROM (
     coalesce(sum(submitted) FILTER (WHERE at > $2), 0)::float8,
     coalesce(sum(attempts) FILTER (WHERE at > $2), 0)::float8,
     coalesce(sum(failures) FILTER (WHERE at > $2), 0)::float8,
-    coalesce(sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2),
-        0)::float8
+    coalesce(sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0))
+      FILTER (WHERE at > $2), 0)::float8
   FROM {tallies} WHERE type = ($1::text[])[%[1]d]) c,
 (SELECT count(*), count(*) FILTER (WHERE order_time <= $3),
     min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3)
   FROM {readies} r) r`
 
-// countTypes counts some types in one statement, and so at one moment.
+// countTypes counts some types in one statement, and so all at the same moment.
 func (s *Store) countTypes(
 	ctx context.Context,
 	tenant string,
@@ -76,8 +76,7 @@ func (s *Store) countTypes(
 		var held []byte
 		r := &c.Rates
 		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded,
-			&c.Failed, &c.Cancelled,
-			&r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &held)
+			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &held)
 		if err == nil && held != nil {
 			err = json.Unmarshal(held, &c.held)
 		}

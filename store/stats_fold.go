@@ -10,21 +10,21 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// How long tallies are kept apart: rows of a minute, then of an hour, are added up
-// once they are this old.
 const (
+	// keepMinutes is the age at which the rows of an hour's minutes are added up.
 	keepMinutes = 2 * time.Hour
-	keepHours   = 30 * 24 * time.Hour
+	// keepHours is the age at which the rows of a day's hours are added up.
+	keepHours = 30 * 24 * time.Hour
 )
 
 // foldBatch is the most rows that one transaction adds up.
 const foldBatch = 20_000
 
-// foldSQL takes rows that are to be one: those of a type in one minute, hour or day,
-// by their age, unless there is a single one and it stands at the beginning. The
-// sum of the earlier batches is the first row of its span, so one batch goes on
-// where another one ended. It reads all rows older than a minute or two, some 800
-// of a type that is always busy (measured with 50 such types and nothing to do: 50 ms).
+// foldSQL takes the rows that become one: those of a type in one minute, hour or day, by their
+// age. It leaves out a single row at the beginning of its span. The sum of earlier batches is
+// the first row of its span, so one batch goes on where another one ended. The statement reads
+// all rows older than a minute or two, some 800 of a type that is always busy (measured with 50
+// such types and nothing to do: 50 ms).
 const foldSQL = `
 WITH span AS (
   SELECT ctid AS t, type, at, date_bin(
@@ -43,10 +43,9 @@ SELECT type, start, count(*), sum(submitted)::bigint, sum(attempts)::bigint, sum
   sum(succeeded)::bigint, sum(failed)::bigint, sum(cancelled)::bigint
 FROM gone GROUP BY type, start`
 
-// Fold adds up the tallies of a tenant's types: the rows of a minute into one, once
-// it is older than the rates look back; those of an hour after two hours, those of a
-// day after 30 days. No sum changes. It returns how many rows it took: foldBatch at
-// most.
+// Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
+// than rateWindow, those of an hour after two hours, those of a day after 30 days. No sum
+// changes. It takes at most foldBatch rows and returns how many it took.
 func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
 	ctx = postgres.Patient(ctx)
 	table := quote(schemaOf(tenant)) + ".tallies"
@@ -82,8 +81,8 @@ func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
 
 const foldJob = "fold"
 
-// dropTallies deletes the tallies of a type. It waits for a fold under way, which
-// would bring them back.
+// dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
+// them again.
 func (t *tables) dropTallies(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, JobLock(foldJob)); err != nil {
 		return err

@@ -14,7 +14,7 @@ func (s *Store) GrantSubmit(ctx context.Context, tenant, role string) error {
 	return wrap(s.permitSubmit(ctx, tenant, role, "GRANT", "TO"), "GrantSubmit(%q, %q)", tenant, role)
 }
 
-// RevokeSubmit takes that back.
+// RevokeSubmit takes back what GrantSubmit grants.
 func (s *Store) RevokeSubmit(ctx context.Context, tenant, role string) error {
 	return wrap(s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM"), "RevokeSubmit(%q, %q)", tenant,
 		role)
@@ -24,7 +24,7 @@ func (s *Store) permitSubmit(ctx context.Context, tenant, role, verb, prepositio
 	switch role {
 	case "":
 		return asyncflow.InvalidField("role", "is required")
-	case "public": // in quotes too, to Postgres
+	case "public": // Postgres takes it for every role even when it is quoted
 		return asyncflow.InvalidField("role", "is public, which is every role there is; it must be one")
 	}
 	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {

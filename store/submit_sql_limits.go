@@ -9,30 +9,30 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Tasks that are submitted by SQL (see migration 11 of a tenant's schema) meet no node. What a
-// node would hold them against stands in the tenant's schema, in submit_limits: whether the
-// tenant is suspended, and limits of which the operator's are known to nodes alone. Each
-// node writes it for each tenant when it starts, and when what it knows has changed.
+// No node checks tasks that are submitted by SQL (see migration 11 of a tenant's schema). The
+// limits that a node would check are in the tenant's schema, in submit_limits: whether the
+// tenant is suspended, and the limits, of which only nodes know the operator's. Each node
+// writes them for each tenant when it starts, and when they have changed.
 
-// submitLimits writes them.
+// submitLimits writes the limits of submits by SQL.
 type submitLimits struct {
 	store   *Store
 	written map[string]submitLimit // by tenant
 }
 
-// submitLimit is what the tasks of a tenant are held against.
+// submitLimit has the limits of a tenant's tasks.
 type submitLimit struct {
-	refusal      string // "": its calls are taken
+	refusal      string // why its calls are refused; "": they aren't
 	contextBytes int64
 	pendingTasks int64     // 0: no limit
-	made         time.Time // the tenant: a dropped one's name may come back
+	made         time.Time // when the tenant was created: the name may be that of a dropped one
 }
 
 func (s *Store) newSubmitLimits() *submitLimits {
 	return &submitLimits{s, map[string]submitLimit{}}
 }
 
-// submitLimitOf returns what this node holds the tasks of a tenant against.
+// submitLimitOf returns the limits of a tenant as this node knows them.
 func (s *Store) submitLimitOf(t *Tenant) submitLimit {
 	l := submitLimit{contextBytes: int64(s.cfg.MaxContext), pendingTasks: t.Quotas.PendingTasks,
 		made: t.CreatedAt}
@@ -46,8 +46,8 @@ func (s *Store) submitLimitOf(t *Tenant) submitLimit {
 	return l
 }
 
-// write writes the limits of those tenants whose limits are others than when they were
-// last written. One tenant's failure doesn't keep the others from their turn.
+// write writes the limits that have changed since it last wrote them. An error of one tenant
+// doesn't affect the others.
 func (w *submitLimits) write(ctx context.Context) error {
 	var errs []error
 	maps.DeleteFunc(w.written,
@@ -63,8 +63,8 @@ func (w *submitLimits) write(ctx context.Context) error {
 		}
 		_, err := w.store.of(slug).Exec(ctx, `UPDATE `+quote(schemaOf(slug))+`.submit_limits
 			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
-			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2,
-			    $3)`, limit.refusal, limit.contextBytes, limit.pendingTasks)
+			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
+			limit.refusal, limit.contextBytes, limit.pendingTasks)
 		if err != nil {
 			errs = append(errs, wrap(err, "write the limits of %q", slug))
 			continue
