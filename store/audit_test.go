@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// act returns a context with an act, and the act.
+// act returns a context with an audited call, and the call.
 func (b *bundle) act(action string) (context.Context, *store.Act) {
 	a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Tenant: tenant,
 		Subject: "ada", Action: action, Status: 200})
@@ -31,7 +31,7 @@ func (b *bundle) audit(tenant string) []asyncflow.AuditEntry {
 	return all
 }
 
-// A change and its entry are there both or not at all.
+// A change and its entry are written both or not at all.
 func TestActIsOneWithItsChange(t *testing.T) {
 	b := setup(t)
 	ctx, a := b.act("task_type.put")
@@ -46,7 +46,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 		[]any{all[0].Subject, all[0].Action, all[0].Outcome, all[0].Status, all[0].Detail})
 	assert.WithinDuration(t, time.Now(), all[0].At, time.Minute)
 
-	// A change that fails has no entry of a change.
+	// A failed change has no entry of a change.
 	ctx, a = b.act("task_type.delete")
 	require.Error(t, b.DeleteTaskType(ctx, tenant, "nope"))
 	require.False(t, a.Written())
@@ -57,7 +57,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	require.Empty(t, a.Detail)
 	require.Len(t, b.audit(tenant), 1)
 
-	// Without its entry no change is made.
+	// No change is made without its entry.
 	_, err = b.db.Exec(t.Context(),
 		`ALTER TABLE tenant_acme.audit ADD CONSTRAINT full_disk CHECK (action <> 'task_type.delete')`)
 	require.NoError(t, err)
@@ -68,8 +68,8 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	require.NoError(t, err, "it is still there")
 }
 
-// What an operator changes for a tenant is in the audit of what belongs to none, and is one
-// with the change too.
+// An operator's change to a tenant is in the audit that belongs to no tenant, and in the same
+// transaction as the change.
 func TestActOfAnOperator(t *testing.T) {
 	b := setup(t)
 	a := store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root",
@@ -90,7 +90,7 @@ func TestActOfAnOperator(t *testing.T) {
 	require.Len(t, b.audit(""), 2)
 }
 
-// An answer that was lost doesn't make two entries of one call.
+// A call whose answer was lost has one entry, not two.
 func TestRecordAfterALostAnswer(t *testing.T) {
 	b := setup(t)
 	ctx, a := b.act("task_type.put")
@@ -106,7 +106,7 @@ func TestRecordAfterALostAnswer(t *testing.T) {
 	assert.Equal(t, 201, all[0].Status)
 }
 
-// Nobody changes what is in the audit, or takes the last day from it.
+// Nobody can change the audit, or delete its last day.
 func TestAuditIsAppendOnly(t *testing.T) {
 	b := setup(t)
 	for i, age := range []time.Duration{0, 23 * time.Hour, 25 * time.Hour, 400 * 24 * time.Hour} {
@@ -150,7 +150,7 @@ func TestAuditIsAppendOnly(t *testing.T) {
 	}
 }
 
-// A role that may only insert and select can do all that requests need.
+// A role that may only insert and select can do everything that requests need.
 func TestAuditNeedsLittle(t *testing.T) {
 	b := setup(t)
 	tx, err := b.db.Begin(t.Context())
@@ -218,8 +218,8 @@ func TestAuditList(t *testing.T) {
 			Outcome: asyncflow.AuditRefused}))
 }
 
-// What the command line does is told with the time of the database; where there is no
-// audit yet, there is nothing to be told.
+// Entries of the command line have the time of the database; in a database without an audit
+// none is written.
 func TestRecordByHand(t *testing.T) {
 	b := setup(t)
 	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: "ops@host",
@@ -234,7 +234,7 @@ func TestRecordByHand(t *testing.T) {
 	require.NoError(t, store.RecordByHand(t.Context(), b.url, e))
 }
 
-// Denied calls of a tenant that is gone meanwhile don't hold up the others.
+// Denied calls of a tenant that is gone don't delay the others.
 func TestRecordAllWithoutTheTenant(t *testing.T) {
 	b := setup(t)
 	entry := asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: b.Clock.Now(), Action: "x.y",

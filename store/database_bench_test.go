@@ -84,8 +84,9 @@ func BenchmarkTakeRole(b *testing.B) {
 				    i); END LOOP; END $$`, tenants, user))
 			require.NoError(b, err)
 			b.Cleanup(func() {
-				_, err := admin.Exec(context.Background(),
-					fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP EXECUTE format('DROP ROLE %s_%%s', i); END LOOP; END $$`, tenants, user))
+				_, err := admin.Exec(context.Background(), fmt.Sprintf(`DO $$ BEGIN
+					FOR i IN 1..%d LOOP EXECUTE format('DROP ROLE %s_%%s', i); END LOOP; END $$`,
+					tenants, user))
 				require.NoError(b, err)
 			})
 			pool, err := pgxpool.New(b.Context(), url)

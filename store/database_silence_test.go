@@ -17,7 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// warm uses all connections, so that each is open and idle, and returns leases.
+// warm uses all connections, so that each is open and then idle, and returns leases.
 func (b *bundle) warm(t *store.Type) []asyncflow.Lease {
 	b.t.Helper()
 	for i := range 20 {
@@ -28,11 +28,12 @@ func (b *bundle) warm(t *store.Type) []asyncflow.Lease {
 	return leases
 }
 
-// everythingWorks holds the store to its answers, whatever happened to its connections: what
-// is durable is tried again, so its callers don't notice.
+// everythingWorks checks that the store answers whatever happened to its connections: it
+// repeats durable writes, so callers don't notice.
 func (b *bundle) everythingWorks(t *store.Type, leases []asyncflow.Lease) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second) // what a submit has
+	// A submit may take 10 s.
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
 	defer cancel()
 	result := b.Submit(ctx, tenant, []asyncflow.NewTask{newTask(`"again"`)})[0]
 	assert.NoError(b.t, result.Err)
@@ -44,8 +45,8 @@ func (b *bundle) everythingWorks(t *store.Type, leases []asyncflow.Lease) {
 	b.checkTokens("pipe")
 }
 
-// A firewall forgets the connections of a node. Each would be silent until the system gives
-// it up, which takes minutes or for ever.
+// A firewall forgets the connections of a node. Each would be silent until the system gives it
+// up, which takes minutes or forever.
 func TestForgottenConnections(t *testing.T) {
 	t.Parallel()
 	network, url := pgtest.Behind(t, pgtest.Database(t, prepare))
@@ -63,7 +64,7 @@ func TestForgottenConnections(t *testing.T) {
 	b.everythingWorks(pipe, leases)
 }
 
-// While the database is silent, callers hear of it in time.
+// While the database is silent, callers get an error in time.
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -112,11 +113,11 @@ func TestSilentDatabase(t *testing.T) {
 	b.everythingWorks(pipe, nil)
 }
 
-// The processes of Postgres that serve a node stand still, and others don't: a virtual
-// machine that is moved, a disk that hangs. What is durable goes through all the same.
+// The processes of Postgres that serve a node are frozen and others aren't, as with a virtual
+// machine that is moved or a disk that hangs. Durable writes succeed all the same.
 func TestFrozenBackends(t *testing.T) {
 	t.Parallel()
-	// one of our own: its processes are stopped by their ids
+	// a server of our own, as its processes are stopped by their ids
 	server := pgtest.Server(t, devpg.Config{})
 	require.NoError(t, prepare(t.Context(), server.URL("postgres")))
 	b := open(t, server.URL("postgres"), "node-1")
@@ -144,8 +145,8 @@ func TestFrozenBackends(t *testing.T) {
 	b.everythingWorks(pipe, leases)
 }
 
-// Submits whose keys others hold are answered in time, too, when the database goes silent while
-// they are aside, and so are those that come with the same keys meanwhile.
+// Submits whose keys open transactions have are answered in time, also when the database goes
+// silent while they are set aside. So are later submits with the same keys.
 func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -194,8 +195,8 @@ func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A report for which its worker waits no more, as the database took too long with those before,
-// is not kept until it has had its turn: it is refused, and the worker may report again.
+// A report whose worker no longer waits, as the database took too long with earlier ones, is
+// refused and not kept until its turn. The worker may report again.
 func TestReportsThatWaitedTooLong(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

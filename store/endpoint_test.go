@@ -21,17 +21,17 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// endpointID returns the id of the n-th endpoint, secretID of the n-th secret.
+// endpointID returns the id of the n-th endpoint, secretID that of the n-th secret.
 func endpointID(n int) string { return fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", n) }
 func secretID(n int) string   { return fmt.Sprintf("0190a6f0-0000-7000-9000-%012d", n) }
 
-// sealedWith is something sealed with the key k: it begins with it, as the seals of
-// package callbacks do.
+// sealedWith returns a value sealed with the key k. It begins with k, as the seals of package
+// callbacks do.
 func sealedWith(k byte, n int) []byte {
 	return append(bytes.Repeat([]byte{k}, 12), fmt.Sprint(n)...)
 }
 
-// A lease stands for longer where a task may wait for others.
+// A lease is longer where a task may wait for others of its batch.
 func TestLeaseOfABatch(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -129,8 +129,8 @@ func TestEndpointIsKept(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// Changes of one endpoint come one after the other: each sees the secrets that the one
-// before has left.
+// Changes of one endpoint come one after the other: each sees the secrets that the previous
+// change left.
 func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -158,8 +158,8 @@ func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 	require.Equal(t, 9, e.Weight)
 }
 
-// Everything that another key has sealed is sealed again, also while secrets are being
-// rotated; what can't be doesn't keep the rest from it.
+// Every value sealed by another key is sealed again, also while secrets are rotated. A value
+// that can't be sealed doesn't affect the rest.
 func TestReseal(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -263,7 +263,7 @@ func TestForgetSecrets(t *testing.T) {
 	require.Len(t, e.Secrets, 2)
 }
 
-// Alerts keep what was proven of their URL, and nothing of another.
+// Alerts keep the verification of their URL, and drop it with another URL.
 func TestPutAlertsAndProof(t *testing.T) {
 	b := setup(t)
 	put := func(url string) asyncflow.Endpoint {
@@ -285,7 +285,7 @@ func TestPutAlertsAndProof(t *testing.T) {
 	require.Len(t, put("https://y.example").Secrets, 1)
 }
 
-// Endpoints of earlier versions go on as they were; and back.
+// Endpoints survive the migration from an earlier version, and back.
 func TestMigrateEndpoints(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, nil)
@@ -335,7 +335,8 @@ func TestMigrateEndpoints(t *testing.T) {
 		require.Equal(t, 1, weight)
 		_, err = tx.Exec(t.Context(),
 			`INSERT INTO endpoint_secrets
-				VALUES ($1, $2, 'hmac', 'older', '', now(), now() + interval '1 hour')`, secretID(2), endpointID(1))
+				VALUES ($1, $2, 'hmac', 'older', '', now(), now() + interval '1 hour')`,
+			secretID(2), endpointID(1))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), down)
 		require.NoError(t, err)

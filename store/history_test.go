@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// Databases that go back: what has come after is lost.
+// Databases that go back: later writes are lost.
 var goingBack = map[string]func(*testing.T, *devpg.Server) (again func() *devpg.Server){
 	"a standby that lags is promoted": func(t *testing.T, primary *devpg.Server) func() *devpg.Server {
 		standby := pgtest.Standby(t, primary)
@@ -39,9 +39,9 @@ var goingBack = map[string]func(*testing.T, *devpg.Server) (again func() *devpg.
 	},
 }
 
-// No id names two tasks when the database goes back, whether the node goes on or is a new one:
-// neither of tasks that came by the API nor by SQL, of types that rolled, were made again or are
-// new since, nor of a tenant that is.
+// No id names two tasks when the database goes back, whether the same node goes on or a new one
+// starts. This holds for tasks submitted by the API and by SQL, for types that rolled, were
+// created again or are new since, and for a new tenant.
 func TestIdsNeverComeAgain(t *testing.T) {
 	t.Parallel()
 	for name, back := range goingBack {
@@ -77,7 +77,7 @@ func TestIdsNeverComeAgain(t *testing.T) {
 	}
 }
 
-// ids are those of all tasks that there ever were, each with when that was.
+// ids are the ids of all tasks that ever existed, each with the time in words.
 type ids struct {
 	t    *testing.T
 	seen map[string]string
@@ -111,14 +111,14 @@ func (ids ids) add(tenant, id, when string) {
 	ids.seen[tenant+" "+id] = when
 }
 
-// named is a type of that name.
+// named returns a type of that name.
 func named(name string) asyncflow.TaskType {
 	t := twoStages()
 	t.Name = name
 	return t
 }
 
-// lead has a type roll and another one made again, and makes a new one and a new tenant.
+// lead rolls a type, creates another one again, and creates a new type and a new tenant.
 func (b *bundle) lead(ids ids) {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -140,8 +140,8 @@ func (b *bundle) lead(ids ids) {
 	ids.of(b, "late", "of a new tenant", "pipe")
 }
 
-// In another history of the database a type gets one new roll, however many submit at once. By
-// SQL nothing is submitted before.
+// In another history of the database a type gets one new roll, however many callers submit at
+// once. Before that, submits by SQL are refused.
 func TestOtherHistoryOpensOneRoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -184,7 +184,7 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 	})
 }
 
-// A database that doesn't say what its history is takes tasks nonetheless.
+// A database whose history can't be read takes tasks nonetheless.
 func TestHistoryThatMayNotBeRead(t *testing.T) {
 	b := setup(t)
 	_, err := b.db.Exec(t.Context(),
@@ -198,8 +198,7 @@ func TestHistoryThatMayNotBeRead(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What was written in a history that is lost goes on where it can: a batch whose roll isn't there
-// goes to the one that is open.
+// A batch for a roll of a lost history goes to the open roll.
 func TestSubmitToALostRoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// oldSnapshot holds a snapshot, and leaves the dead entries of so many leased rows that
-// a lease is slow until it is over; then they are cleaned away.
+// oldSnapshot holds a snapshot, and leaves the dead entries of many leased rows, so that leases
+// are slow until over is called, which cleans them away.
 func (b *bundle) oldSnapshot() (over func()) {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
@@ -39,7 +39,7 @@ func (b *bundle) oldSnapshot() (over func()) {
 	}
 }
 
-// hide inserts a row that is due, and tells nobody.
+// hide inserts a due row without an announcement.
 func (b *bundle) hide(sequence int) (id, order int64) {
 	b.t.Helper()
 	ready := asyncflow.NewTaskID("pipe", 1, 1000000+int64(sequence)).Number
@@ -51,8 +51,8 @@ func (b *bundle) hide(sequence int) (id, order int64) {
 	return ready, order
 }
 
-// While an old snapshot makes leases slow they begin at a mark. What comes in below it
-// is leased at once if it is told of, here or by another node, and a little later if not.
+// While an old snapshot makes leases slow, they begin at a mark. A row below it is leased at
+// once if it is announced, by this node or another one, and a little later if not.
 func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	b := setup(t)
 	woken := make(chan int64, 100)
@@ -88,7 +88,7 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	_, err := b.db.Exec(t.Context(), `SELECT pg_notify('asyncflow_wake', $1)`,
 		fmt.Sprintf("node-3 acme pipe %d", order))
 	require.NoError(t, err)
-	for <-woken != order { // news of the other
+	for <-woken != order { // the announcement of the other row
 	}
 	leases, _ = look(far)
 	require.Len(t, leases, 1, "the mark was lowered by another node's news")

@@ -15,12 +15,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// shapeOf returns the functions, tables' columns and constraints of a tenant's schema, but for
-// the tables of task types.
+// shapeOf returns the functions, columns and constraints of a tenant's schema, except those of
+// the task types' tables.
 func (b *bundle) shapeOf(schema string) []string {
 	b.t.Helper()
 	rows, err := b.db.Query(b.t.Context(), `
-		SELECT replace(p.proname || pg_get_function_arguments(p.oid) || pg_get_function_result(p.oid) || p.prosecdef
+		SELECT replace(p.proname || pg_get_function_arguments(p.oid)
+		  || pg_get_function_result(p.oid) || p.prosecdef
 		  || coalesce(p.proconfig::text, '') || p.prosrc, $1, 'SCHEMA') AS what
 		FROM pg_proc p WHERE p.pronamespace = $1::regnamespace
 		UNION ALL
@@ -40,8 +41,8 @@ func (b *bundle) shapeOf(schema string) []string {
 	return shape
 }
 
-// A tenant with tasks in all places goes back to the schema before histories, keys that are put
-// aside, times of rolls and refusals, and comes again, and nothing is lost on the way.
+// A tenant with tasks in all tables is migrated back to the schema before histories, keys that
+// are set aside, times of rolls and refusals, and forth again. Nothing is lost on the way.
 func TestMigrateBackAndForth(t *testing.T) {
 	const before, baseBefore = 13, 5
 	b := setup(t)

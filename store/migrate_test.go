@@ -92,7 +92,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// The tables of task types that an earlier version made are brought up to date too.
+// A migration also brings the task types' tables of an earlier version up to date.
 func TestMigrateTaskTypes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, nil)
@@ -119,11 +119,13 @@ func TestMigrateTaskTypes(t *testing.T) {
 		  VALUES (1, '{"n":  1}'), (2, NULL), (3, NULL);
 		INSERT INTO tenant_acme."task_a-type_2" VALUES (4, '2026-01-02 03:04:05Z');
 		CREATE TABLE tenant_acme."journal_a-type_1" (id bigint, seq int, at timestamptz, output json,
-		    final text CHECK (final IN ('failed', 'succeeded')), outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
+		    final text CHECK (final IN ('failed', 'succeeded')),
+		    outcome text NOT NULL CHECK (outcome IN ('done', 'failed', 'redriven')));
 		CREATE INDEX ON tenant_acme."journal_a-type_1" USING brin (at);
 		CREATE TABLE tenant_acme."lease_a-type" (id bigint PRIMARY KEY);
 		CREATE TABLE tenant_acme."wait_a-type" (id bigint PRIMARY KEY, seq int, stage text,
-		    order_time timestamptz, until timestamptz, key text, reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
+		    order_time timestamptz, until timestamptz, key text,
+		    reason text NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint')));
 		CREATE TABLE tenant_acme."ready_a-type_1" (order_time timestamptz, id bigint, seq int);
 		CREATE TABLE tenant_acme."ready_a-type_2" (order_time timestamptz, id bigint, seq int);
 		INSERT INTO tenant_acme."ready_a-type_2"
@@ -181,8 +183,8 @@ func TestMigrateTaskTypes(t *testing.T) {
 	require.ErrorContains(t, err, "check constraint")
 }
 
-// A database that knows nothing of suspended tenants and quotas is brought up to date with
-// its tenants, and back.
+// A database from before suspended tenants and quotas is brought up to date with its tenants,
+// and back.
 func TestMigrateTenants(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, nil)

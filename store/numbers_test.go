@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A type that is made again goes on with other ids: an id, and the completion tokens
-// for it, never name another task.
+// A type that is created again has other ids: an id, and its completion tokens, never name
+// another task.
 func TestIDsNeverComeBack(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "node-2")
@@ -51,7 +51,7 @@ func TestIDsNeverComeBack(t *testing.T) {
 	}
 }
 
-// A task on its way from ready to lease must be seen by a delete.
+// A delete must see a task that is moving from ready to lease.
 func TestDeleteWhileLeasing(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "node-2")
@@ -63,7 +63,7 @@ func TestDeleteWhileLeasing(t *testing.T) {
 		id := b.submit(newTask(`1`))[0].ID
 		leased := make(chan []asyncflow.Lease, 1)
 		go func() {
-			// may meet a lock, but must not lose the task
+			// it may wait for a lock, but must not lose the task
 			leases, _, _ := far.Lease(context.Background(), pipe, 5)
 			leased <- leases
 		}()
@@ -83,8 +83,8 @@ func TestDeleteWhileLeasing(t *testing.T) {
 	}
 }
 
-// After a crash of Postgres between the allotment of a number and the insert, no
-// other node gets the same number: both tasks are kept.
+// After a crash of Postgres between the allotment of a number and the insert, no other node
+// gets the same number: both tasks are kept.
 func TestNumbersSurviveACrash(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Server(t, devpg.Config{Durable: true})
@@ -100,7 +100,7 @@ func TestNumbersSurviveACrash(t *testing.T) {
 		_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE tenant_acme.task_pipe_1 IN SHARE MODE`)
 		require.NoError(t, err)
 		var before, now int64
-		next := func(n *int64) { // the numbers that are allotted
+		next := func(n *int64) { // the allotted numbers
 			require.NoError(t,
 				conn.QueryRow(t.Context(), `SELECT next_number FROM tenant_acme.rolls`).Scan(n))
 		}
@@ -135,7 +135,7 @@ func TestNumbersSurviveACrash(t *testing.T) {
 	}
 }
 
-// expireBlock makes both nodes take new blocks of numbers.
+// expireBlock makes all nodes take new blocks of numbers.
 func (b *bundle) expireBlock(others ...*bundle) {
 	for _, node := range append(others, b) {
 		node.ForgetNumbers()

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A step that fails at its very end has changed and counted nothing; what is due is
-// done once, by the next try.
+// A step that fails at its very end has changed and counted nothing; the next try does its work
+// once.
 func TestStepIsAtomic(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -39,7 +39,7 @@ func TestStepIsAtomic(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Nodes that step the same operation at once do each task once.
+// Nodes that take steps of the same operation at once change each task once.
 func TestNodesShareAnOperation(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -74,7 +74,7 @@ func TestNodesShareAnOperation(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Another node that holds the operation is not waited for.
+// A step doesn't wait for another node that has locked the operation.
 func TestStepSkipsAHeldOperation(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 1)
@@ -89,8 +89,8 @@ func TestStepSkipsAHeldOperation(t *testing.T) {
 	assert.Equal(t, 1, b.step(due).Done)
 }
 
-// The next step is due when the tasks of the last one are paid for, counted from now:
-// what was missed isn't made up for.
+// The next step is due when the pace allows for the tasks of the last one, counted from now:
+// missed time isn't made up for.
 func TestPace(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 200)
@@ -129,13 +129,13 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A stop waits for the step under way, and nothing is touched after it.
+// A stop waits for the step under way; after it no task is changed.
 func TestStopWaitsForAStep(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	b.submitMany(150)
 	_, due := b.start(store.CancelTasks, store.NewOperation{})
-	tx, err := b.db.Begin(t.Context()) // holds the step up
+	tx, err := b.db.Begin(t.Context()) // delays the step
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())
 	_, err = tx.Exec(t.Context(),
@@ -176,8 +176,8 @@ func TestStopWaitsForAStep(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// While its type is being changed or deleted a step is left for later: it neither
-// waits nor gets in the way.
+// While its type is being changed or deleted, a step is left for later: it neither waits nor
+// blocks.
 func TestStepGivesWayToItsType(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 10)

@@ -27,7 +27,7 @@ func (b *bundle) submitMany(n int) {
 	}
 }
 
-// settleAll settles leases at once, each with the outcome that is chosen for it.
+// settleAll settles leases at once, each with the outcome that choose returns for it.
 func (b *bundle) settleAll(
 	pipe *store.Type,
 	leases []asyncflow.Lease,
@@ -57,7 +57,7 @@ func done(int, asyncflow.Lease) asyncflow.Outcome {
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 }
 
-// failMany has n tasks fail in their first stage.
+// failMany makes n tasks fail in their first stage.
 func (b *bundle) failMany(pipe *store.Type, n int) {
 	b.t.Helper()
 	b.submitMany(n)
@@ -91,7 +91,7 @@ func (b *bundle) step(due store.DueOperation) store.Step {
 func (b *bundle) finish(due store.DueOperation) store.Operation {
 	b.t.Helper()
 	for {
-		// the clock may have gone back: then it isn't due yet
+		// the clock may have gone back: then the step isn't due yet
 		if step := b.step(due); step.Next.IsZero() {
 			if o := b.operation(due); o.State != store.OperationRunning {
 				return o
@@ -107,7 +107,7 @@ func (b *bundle) operation(due store.DueOperation) store.Operation {
 	return o
 }
 
-// figures are what an operation has come to.
+// figures are the results of an operation.
 func figures(o store.Operation) []any { return []any{o.State, o.Total, o.Done, o.Skipped} }
 
 func (b *bundle) count(sql string) (n int) {
@@ -116,7 +116,7 @@ func (b *bundle) count(sql string) (n int) {
 	return n
 }
 
-// An operation does to all that its filter finds what a single call would do to each.
+// An operation does to all tasks of its filter what a single call would do to each.
 func TestOperationFilters(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(longSecond())
@@ -208,8 +208,8 @@ func TestOperationIsRefused(t *testing.T) {
 	assert.Empty(t, all)
 }
 
-// A task that fails again, while the operation is still at it or later, is not
-// redriven by it again; nor is one that failed only after the operation began.
+// An operation doesn't redrive a task that fails again, during the operation or later, nor a
+// task that failed only after the operation began.
 func TestRedrivenOnce(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -233,7 +233,8 @@ func TestRedrivenOnce(t *testing.T) {
 	assert.EqualValues(t, 101, n, "another operation finds them")
 }
 
-// What moved on before its turn is skipped; what was submitted later isn't concerned.
+// Tasks that no longer meet the filter when they are visited are skipped; tasks submitted later
+// aren't concerned.
 func TestOperationSkipsWhatMovedOn(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -248,7 +249,7 @@ func TestOperationSkipsWhatMovedOn(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Every task is cancelled, however fast they move from table to table meanwhile.
+// Every task is cancelled, however fast the tasks move between tables meanwhile.
 func TestCancelAmongMovingTasks(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -297,7 +298,7 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// With its type an operation is deleted; a step that comes then finds nothing.
+// An operation is deleted with its type; a later step finds nothing.
 func TestTypeOfAnOperationIsDeleted(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 10)
@@ -310,7 +311,7 @@ func TestTypeOfAnOperationIsDeleted(t *testing.T) {
 	assert.Equal(t, store.Step{}, b.step(due))
 }
 
-// An operation whose stage was removed meanwhile can't go on, and says so.
+// An operation whose stage was removed meanwhile can't go on, and its error says so.
 func TestOperationFails(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 10)

@@ -66,7 +66,7 @@ func TestPagesOfAConfiguration(t *testing.T) {
 	require.Equal(t, endpoints, gotEndpoints)
 }
 
-// A page is full by its bytes too, whatever the limit.
+// A page is also full by its bytes, whatever the limit.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -31,8 +31,8 @@ func sqlState(err error) string {
 	return ""
 }
 
-// swapRoles has each of two tenants' work done under the role of the other: as if the
-// first fence, which says whose schema is named, were not there. The same again undoes it.
+// swapRoles makes the work of each of two tenants run under the other's role, as if the first
+// fence, which says whose schema is named, didn't exist. A second call undoes the first.
 func (b *bundle) swapRoles() {
 	b.t.Helper()
 	b.exec(`
@@ -53,15 +53,15 @@ type calls struct {
 // withoutSQL are the methods that run no statement of a tenant.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted",
-	// Postgres skips what is another's, with a warning
+	// Postgres skips the tables of another role with a warning
 	"VacuumType",
-	// it is done under the base role
+	// it runs under the base role
 	"ForgetAudit",
-	// the operator's, of the schema asyncflow
+	// the operator's methods, on the schema asyncflow
 	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant", "Tenant",
 	"TenantPage"}
 
-// special are the arguments after the tenant where their types say too little.
+// special are the arguments after the tenant where their types are not enough.
 var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID},
 	"StopOperation": {anyUUID},
@@ -109,8 +109,8 @@ func changed() asyncflow.TaskType {
 	return t
 }
 
-// ofATenant tells whether a method is about a tenant: it takes its name, a type of its,
-// an operation of its, or something of its audit.
+// ofATenant reports whether a method is about a tenant: it takes the tenant's name, or one of
+// its types, operations or audit entries.
 func ofATenant(m reflect.Method) bool {
 	for i := 1; i < m.Type.NumIn(); i++ {
 		in := m.Type.In(i)
@@ -127,7 +127,7 @@ func ofATenant(m reflect.Method) bool {
 	return false
 }
 
-// each calls every method that is about a tenant and gives its error to check.
+// each calls every method that is about a tenant, and check with its error.
 func (c *calls) each(check func(name string, err error)) int {
 	v := reflect.ValueOf(c.b.Store)
 	n := 0
@@ -142,7 +142,7 @@ func (c *calls) each(check func(name string, err error)) int {
 	return n
 }
 
-// call calls one method and returns its error, or that which it gave to a function.
+// call calls one method and returns its error, or the error that it passed to a callback.
 func (c *calls) call(m reflect.Method, f reflect.Value) error {
 	told := make(chan []reflect.Value, 10)
 	rest := special[m.Name]
@@ -187,7 +187,7 @@ func zeros(f reflect.Type) (all []reflect.Value) {
 	return all
 }
 
-// errorIn returns the error among some values, or in the first of them.
+// errorIn returns the error among some values, or inside the first of them.
 func errorIn(values []reflect.Value) error {
 	for _, v := range values {
 		switch x := v.Interface().(type) {
@@ -206,8 +206,8 @@ func errorIn(values []reflect.Value) error {
 	return nil
 }
 
-// The store names the schema of one tenant under the role of another: Postgres refuses
-// each kind of call.
+// If the store names the schema of one tenant under the role of another, Postgres refuses each
+// kind of call.
 func TestSecondFence(t *testing.T) {
 	b := setup(t)
 	for _, name := range []string{tenant, "other"} {
@@ -260,7 +260,7 @@ func (b *bundle) swappedOpen() error {
 	return err
 }
 
-// What each role may do, straight from Postgres.
+// What each role may do, asked of Postgres directly.
 func TestRolesMayLittle(t *testing.T) {
 	b := setup(t)
 	for _, name := range []string{tenant, "other"} {
@@ -326,7 +326,7 @@ func TestRolesMayLittle(t *testing.T) {
 	assert.Empty(t, strangers, "all is the tenant's own, also what was made since")
 }
 
-// as runs a statement under a role, and takes it back.
+// as runs a statement under a role, and rolls it back.
 func (b *bundle) as(role, sql string) (tag pgconn.CommandTag, err error) {
 	tx, err := b.db.Begin(b.t.Context())
 	require.NoError(b.t, err)
@@ -336,8 +336,8 @@ func (b *bundle) as(role, sql string) (tag pgconn.CommandTag, err error) {
 	return tx.Exec(b.t.Context(), sql)
 }
 
-// Every statement that goes past of and hot is refused too: a connection's own role is
-// the base role.
+// A statement on a tenant's table outside of and hot is also refused: a connection's own role
+// is the base role.
 func TestForgottenRole(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// unfenced returns the URL of a database as it was before there were roles, with tasks.
+// unfenced returns the URL of a database from before there were roles, with tasks.
 func unfenced(t *testing.T) string {
 	t.Helper()
 	url := pgtest.Database(t, nil)
@@ -106,7 +106,8 @@ func TestMigrateToRoles(t *testing.T) {
 	require.NoError(t, err, "down and up again")
 }
 
-// A table that is in use is waited for in short turns, so that nobody waits behind us.
+// A migration waits for a table in use for a short time only, again and again, so that nobody
+// waits behind it.
 func TestMigrateToRolesWaitsForTables(t *testing.T) {
 	t.Parallel()
 	url := unfenced(t)
@@ -122,7 +123,7 @@ func TestMigrateToRolesWaitsForTables(t *testing.T) {
 		_, err := store.Migrate(t.Context(), url)
 		done <- err
 	}()
-	time.Sleep(700 * time.Millisecond) // longer than one turn
+	time.Sleep(700 * time.Millisecond) // longer than one wait
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-done)
 }
@@ -163,7 +164,7 @@ func TestOpenNeedsRoles(t *testing.T) {
 	require.NoError(t, open(false))
 }
 
-// A tenant that is made without a role while nodes run is left out, and holds up nobody.
+// A tenant that is created without a role while nodes run is left out, and delays nobody.
 func TestTenantWithoutRole(t *testing.T) {
 	b := setup(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "later", store.WithoutRoles(true))
@@ -185,8 +186,8 @@ func TestTenantWithoutRole(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// login makes a database of its own for a user that is no superuser, and returns its
-// URL, the user's name, and a connection of an administrator.
+// login makes a database for a user that is no superuser, and returns its URL, the user's name,
+// and a connection of an administrator.
 func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) {
 	t.Helper()
 	url = pgtest.Database(t, nil)
@@ -196,7 +197,8 @@ func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) 
 	require.NoError(t, err)
 	user = fmt.Sprintf("login_%d", rand.Int64())
 	_, err = admin.Exec(t.Context(),
-		fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret' %[2]s; ALTER DATABASE %[3]s OWNER TO %[1]s`,
+		fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret' %[2]s;
+			ALTER DATABASE %[3]s OWNER TO %[1]s`,
 			user, attributes, pgx.Identifier{cfg.Database}.Sanitize()))
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -211,7 +213,7 @@ func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) 
 		cfg.Database), user, admin
 }
 
-// use has a store do some of each kind of work as the user of a URL.
+// use does some of each kind of a store's work as the user of a URL.
 func use(t *testing.T, url string, off bool) {
 	t.Helper()
 	s, err := store.Open(t.Context(),
@@ -256,7 +258,8 @@ func TestUserThatMakesRoles(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// One that may not is told what an administrator has to do, word by word; or does without.
+// For a user that may not, the error has the statements for an administrator; or the user does
+// without roles.
 func TestUserThatMayMakeNoRoles(t *testing.T) {
 	t.Parallel()
 	url, user, admin := login(t, "")

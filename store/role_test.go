@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Whatever happened on a connection before, each tenant's statements run under its role,
-// and what belongs to no tenant under the base role.
+// Whatever happened on a connection before, each tenant's statements run under its role, and
+// work that belongs to no tenant under the base role.
 func TestEveryStatementHasItsRole(t *testing.T) {
 	b := setup(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "third")
@@ -27,7 +27,7 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 		want[name], err = b.RoleOf(t.Context(), name)
 		require.NoError(t, err)
 	}
-	troubles := map[string]string{ // SQLSTATEs by what is run in the middle
+	troubles := map[string]string{ // SQLSTATEs by the statement that is run in the middle
 		`SELECT 1 / 0`: pgerrcode.DivisionByZero,
 		`SELECT pg_terminate_backend(pg_backend_pid())`: pgerrcode.AdminShutdown,
 		`SELECT FROM nowhere`:                           pgerrcode.UndefinedTable,
@@ -70,7 +70,8 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 	wg.Wait()
 }
 
-// What can't be in a transaction runs under the role too, and leaves nothing behind.
+// A statement that can't be in a transaction also runs under the role, and the connection
+// doesn't keep it.
 func TestRoleOutsideOfATransaction(t *testing.T) {
 	b := setup(t)
 	require.NoError(t, b.Outside(t.Context(), tenant,
@@ -101,7 +102,7 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 	})
 }
 
-// A role goes with the last database that uses it.
+// A role is dropped with the last database that uses it.
 func TestDropTenantRole(t *testing.T) {
 	b := setup(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "mine")

@@ -21,7 +21,7 @@ func (b *bundle) idle(want bool) {
 	require.Equal(b.t, want, idle)
 }
 
-// drop tries to drop the first roll, as if its retention were over that began at a time.
+// drop tries to drop the first roll, as if a retention that began at a time were over.
 func (b *bundle) drop(since time.Time) bool {
 	b.t.Helper()
 	dropped, err := b.DropRoll(b.t.Context(), b.known(), since)
@@ -29,8 +29,8 @@ func (b *bundle) drop(since time.Time) bool {
 	return dropped
 }
 
-// The retention of a roll counts from its last event, wherever Postgres has put that in the
-// journal: after a rollback and a vacuum that is not at its end.
+// The retention of a roll counts from its last event, wherever Postgres has put its row in the
+// journal: after a rollback and a vacuum that is not at the end.
 func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -54,13 +54,14 @@ func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	_, err = b.Cancel(t.Context(), tenant, straggler, "")
 	require.NoError(t, err)
 	require.Positive(t, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1
-		WHERE outcome = 'cancelled' AND (ctid::text::point)[0] < pg_relation_size('tenant_acme.journal_pipe_1') / 8192 - 64`), "it is not at the end")
+		WHERE outcome = 'cancelled' AND (ctid::text::point)[0]
+		  < pg_relation_size('tenant_acme.journal_pipe_1') / 8192 - 64`), "it is not at the end")
 	b.idle(true)
 	require.False(t, b.drop(before))
 	require.True(t, b.drop(b.Clock.Now()))
 }
 
-// A redrive begins the retention anew, also when its task has ended again before anybody looked.
+// The retention starts again with a redrive, also if its task ended again before anybody looked.
 func TestRetentionAfterARedrive(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -80,8 +81,8 @@ func TestRetentionAfterARedrive(t *testing.T) {
 	require.True(t, b.drop(b.Clock.Now()))
 }
 
-// Rolls that were cleared by an earlier version have their time from the end of their journals;
-// those with a live task have none.
+// Rolls that an earlier version cleared get their time from the end of their journals; rolls
+// with a live task get none.
 func TestMigrateIdleRolls(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -9,7 +9,7 @@ import (
 )
 
 // A key ends with its task: when the retention was lowered and the task is gone, a repeat makes
-// a new one, also on a node that hasn't heard of that, and by SQL.
+// a new task, also by SQL and on a node that doesn't know yet.
 func TestKeysEndWithTheirTasks(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A task that waits for a month, one that is tried again in two days, and one that its
-// worker has had for hours hold up no roll; when their time comes they stand in the order
-// of all.
+// A task that waits for a month, one that is retried in two days, and one that a worker has had
+// for hours delay no roll. When their time comes they have their place in the order of all
+// tasks.
 func TestStragglers(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -47,8 +47,8 @@ func TestStragglers(t *testing.T) {
 	}
 	require.Equal(t, []int{1, 4, 4}, b.positions())
 
-	// Their time comes, while a backlog stands in an old roll and the new one has a task
-	// with a head start of an hour.
+	// Their time comes while an old roll has a backlog and the new one has a task with a head
+	// start of an hour.
 	b.submit(newTask(`"backlog 1"`), newTask(`"backlog 2"`))
 	pipe := b.roll()
 	urgent := newTask(`"urgent"`)

@@ -34,7 +34,7 @@ func (b *bundle) roll() *store.Type {
 	return t
 }
 
-// behind opens a store that knows of nothing that happens after this.
+// behind opens a store that learns of nothing that happens after the call.
 func behind(t *testing.T, b *bundle) *bundle {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4, HotPool: 4})
@@ -48,7 +48,7 @@ func (b *bundle) positions() []int {
 	return []int{t.First, t.Begin, t.End}
 }
 
-// A roll opens, is sealed, drained, cleared and dropped; tasks go their way.
+// A roll opens, is sealed, drained, cleared and dropped, while tasks run as usual.
 func TestRollsLife(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -80,7 +80,7 @@ func TestRollsLife(t *testing.T) {
 	require.False(t, drained, "a task is left")
 	pipe = b.known()
 	var order []string
-	for range 2 { // from both, in one order
+	for range 2 { // from both, in one common order
 		l := b.lease(pipe, 1)[0]
 		order = append(order, string(l.Context))
 		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
@@ -90,13 +90,13 @@ func TestRollsLife(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, drained, "neither what is leased nor what waits holds it")
 	require.Equal(t, []int{1, 2, 2}, b.positions())
-	for range 2 { // again is well
+	for range 2 { // a repeat is no error
 		cleared, err := b.ClearRoll(t.Context(), b.known(), 1)
 		require.NoError(t, err)
 		require.True(t, cleared)
 	}
 
-	// What lives in the old roll goes on in the new one.
+	// Live tasks of the old roll go on in the new one.
 	pipe = b.known()
 	b.settle(pipe, stuck,
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"out"`)})
@@ -143,7 +143,7 @@ func TestRollsLife(t *testing.T) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 }
 
-// A node that has not heard of a roll goes on as if nothing were, whatever it does.
+// A node that doesn't know of a roll yet can do everything all the same.
 func TestWritersFollowARoll(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -216,8 +216,8 @@ func TestWritersFollowARoll(t *testing.T) {
 	at(promoted, 1, "first")
 }
 
-// Who lets the tasks of a flow key go on sees those of a roll that its node doesn't know of
-// yet, also while the one before can still be written.
+// A release of a flow key's tasks sees those of a roll that its node doesn't know of yet, also
+// while the previous roll can still be written.
 func TestUnholdFollowsARoll(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -240,7 +240,7 @@ func TestUnholdFollowsARoll(t *testing.T) {
 	require.Equal(t, begun, b.admitAll()[0].ID)
 }
 
-// Nobody is left behind whose node doesn't know that a ready table is gone.
+// No read fails as its node doesn't know that a ready table is gone.
 func TestReadersFollowARoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -272,8 +272,8 @@ func TestReadersFollowARoll(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A submit whose commit is unknown is found in the sealed roll, and not repeated in the
-// next one.
+// A submit whose commit is uncertain is found in the sealed roll, and not repeated in the next
+// one.
 func TestUnknownCommitAndSeal(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -290,7 +290,7 @@ func TestUnknownCommitAndSeal(t *testing.T) {
 	require.EqualValues(t, 2, all[0].Pending)
 }
 
-// A seal doesn't wait for those who read, nor do they wait for it; a drop gives up soon.
+// A seal doesn't wait for readers, nor do they wait for it; a drop gives up soon.
 func TestSealAndReaders(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -299,7 +299,8 @@ func TestSealAndReaders(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = dump.Rollback(t.Context()) }()
 	_, err = dump.Exec(t.Context(),
-		`LOCK TABLE tenant_acme.task_pipe_1, tenant_acme.ready_pipe_1, tenant_acme.sealed IN ACCESS SHARE MODE`)
+		`LOCK TABLE tenant_acme.task_pipe_1, tenant_acme.ready_pipe_1, tenant_acme.sealed
+		IN ACCESS SHARE MODE`)
 	require.NoError(t, err)
 	pipe := b.roll()
 	var n int
@@ -319,7 +320,7 @@ func TestSealAndReaders(t *testing.T) {
 	require.True(t, cleared)
 }
 
-// A seal waits for those who write, but not for long.
+// A seal waits for writers, but not for long.
 func TestSealAndWriters(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -341,8 +342,8 @@ func TestSealAndWriters(t *testing.T) {
 	require.Error(t, err, "it is open")
 }
 
-// A transaction that sees the world as it was before the roll can't add to it, and can
-// add to the next one.
+// A transaction with a snapshot from before the roll can't add to it, but can add to the next
+// one.
 func TestRepeatableReadAcrossARoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -375,7 +376,7 @@ func TestRepeatableReadAcrossARoll(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
-// A key stands for no longer than its task is kept.
+// A key is kept no longer than its task.
 func TestKeysAndRetention(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// minutely is a schedule of the type pipe with a tick each minute. The last one was some
+// minutely returns a schedule of the type pipe with a tick each minute. The last tick was some
 // seconds ago, so that the next one comes after the test.
 func (b *bundle) minutely() asyncflow.Schedule {
 	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`),
@@ -117,7 +117,7 @@ func TestPutScheduleRefused(t *testing.T) {
 	}
 }
 
-// Of many who create the same schedule at once, one does; the others change it.
+// Of many callers that put the same schedule at once, one creates it; the others change it.
 func TestScheduleCreatedAtOnce(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -139,8 +139,8 @@ func TestScheduleCreatedAtOnce(t *testing.T) {
 	assert.Equal(t, 1, b.schedule("minutely").Version)
 }
 
-// A pause lasts until the resume; what has passed meanwhile has no tasks, whatever the
-// catch-up policy.
+// A pause lasts until the resume; the ticks of the pause have no tasks, whatever the catch-up
+// policy.
 func TestSchedulePaused(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -178,7 +178,7 @@ func TestSchedulePaused(t *testing.T) {
 	assert.NotZero(t, b.tick(), "one that isn't paused is left as it is")
 }
 
-// With its task type a schedule is deleted; with the schedule its tasks are not.
+// A schedule is deleted with its task type; its tasks are not deleted with the schedule.
 func TestScheduleDeleted(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -19,8 +19,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// tick steps through the schedules until none is due, and returns how many tasks they
-// have had.
+// tick runs rounds through the schedules until none is due, and returns how many tasks they
+// submitted.
 func (b *bundle) tick() (tasks int) {
 	b.t.Helper()
 	var failed []string
@@ -34,8 +34,8 @@ func (b *bundle) tick() (tasks int) {
 	}
 }
 
-// overdue has a minutely schedule stand so long before the last tick that is due, and
-// returns that tick.
+// overdue sets a minutely schedule's next tick to d before the last due tick, and returns the
+// last due tick.
 func (b *bundle) overdue(name string, d time.Duration) time.Time {
 	b.t.Helper()
 	starts := b.schedule(name).StartsAt
@@ -65,7 +65,7 @@ func tickKey(name string, tick time.Time) string {
 	return "schedule/" + name + "/" + tick.UTC().Format(time.RFC3339)
 }
 
-// A tick that is due has its task: of the template, with a key that tells the tick.
+// A due tick has its task: of the template, with a key that names the tick.
 func TestTick(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -97,16 +97,18 @@ func TestTick(t *testing.T) {
 			WHERE expires_at < now() + interval '25 h'`), "the key has done its duty")
 }
 
-// A node that dies between submitting a task and moving its schedule on has made no
-// second task, however long ago it was, and whatever was changed since.
+// If a node dies between the submit of a task and the update of its schedule, there is no second
+// task, however long ago it was, and whatever was changed since.
 func TestTickAfterACrash(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	s := b.minutely()
 	b.putSchedule(s)
 	last := b.overdue(s.Name, 0)
-	b.exec(`CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'crash'; END $$`)
-	b.exec(`CREATE TRIGGER crash BEFORE UPDATE ON tenant_acme.schedules FOR EACH ROW EXECUTE FUNCTION crash()`)
+	b.exec(`CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE 'crash'; END $$`)
+	b.exec(`CREATE TRIGGER crash BEFORE UPDATE ON tenant_acme.schedules
+		FOR EACH ROW EXECUTE FUNCTION crash()`)
 	_, err := b.TickSchedules(t.Context(), tenant, nil)
 	require.ErrorContains(t, err, "crash")
 	require.Equal(t, []string{tickKey(s.Name, last)}, b.keys(), "the task is there")
@@ -127,8 +129,8 @@ func TestTickAfterACrash(t *testing.T) {
 	assert.Equal(t, []string{tickKey(s.Name, last)}, b.keys())
 }
 
-// Nodes that tick the same schedules, that die in the middle and come back, make one task
-// for each tick.
+// Nodes that tick the same schedules, die in the middle and come back make one task for each
+// tick.
 func TestTicksOfSeveralNodes(t *testing.T) {
 	const schedules, seconds = 6, 400
 	b := setup(t)
@@ -154,7 +156,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				// longer and longer, so that one gets through on a slow machine
+				// longer and longer, so that one succeeds on a slow machine
 				lives := time.Duration(20+50*((3*n+life)%7)+20*life) * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), lives)
 				for ctx.Err() == nil {
@@ -187,8 +189,8 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// What another node is at is left to it, and nothing is submitted that would come after
-// the answer to a deletion, a pause or a change of the type.
+// A round skips schedules that another node has locked. It submits nothing after the answer to a
+// deletion, a pause or a change of the type.
 func TestTickGivesWay(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -291,7 +293,7 @@ func TestOverlap(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Caught up, a schedule that skips or replaces makes one task.
+// When it catches up, a schedule that skips or replaces makes one task.
 func TestOverlapWhileCatchingUp(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -308,7 +310,7 @@ func TestOverlapWhileCatchingUp(t *testing.T) {
 	}
 }
 
-// One schedule's trouble is no other's: it stays due, and has its task later.
+// A failing schedule doesn't affect others: it stays due, and gets its task later.
 func TestTickThatFails(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -329,8 +331,7 @@ func TestTickThatFails(t *testing.T) {
 	assert.Len(t, b.keys(), 30)
 }
 
-// With another type or other times, ticks that are due under the old ones are gone; with
-// another context they are not.
+// Another type or other times drop the due ticks of the old ones; another context doesn't.
 func TestChangeOfADueSchedule(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -23,7 +23,7 @@ import (
 type replica struct {
 	*bundle
 	primary, standby *devpg.Server
-	admin            *pgxpool.Pool // to the primary; it waits for no standby
+	admin            *pgxpool.Pool // to the primary; doesn't wait for the standby
 }
 
 func setupReplica(t *testing.T) *replica {
@@ -54,14 +54,14 @@ func (r *replica) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// waiting counts the connections of the node that wait for the standby, in a statement like this.
+// waiting counts the node's connections that wait for the standby in a statement like this.
 func (r *replica) waiting(like string) int {
 	return r.count(`SELECT count(*) FROM pg_stat_activity
 		WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query LIKE $1`, like)
 }
 
-// cut ends the waits of the node for the standby by a function of Postgres until rows are
-// there, which the primary alone has then.
+// cut ends the node's waits for the standby by a function of Postgres until rows exist, which
+// only the primary has then.
 func (r *replica) cut(how, rows string, args ...any) {
 	r.t.Helper()
 	eventually(r.t, rows, func() bool {
@@ -72,8 +72,7 @@ func (r *replica) cut(how, rows string, args ...any) {
 	})
 }
 
-// promoted ends the primary as a crash would, has the standby take its place, and returns a
-// node on that.
+// promoted ends the primary as a crash would, promotes the standby, and returns a node on it.
 func (r *replica) promoted() *bundle {
 	r.t.Helper()
 	require.NoError(r.t, r.primary.Kill())
@@ -85,14 +84,14 @@ func (r *replica) promoted() *bundle {
 	return open(r.t, r.standby.URL("postgres"), "node-2")
 }
 
-// warm has a node take numbers, which it keeps: to take some is a write that waits, too.
+// warm makes a node take numbers, which it keeps: to take some is a write that also waits.
 func warm(b *bundle) {
 	b.t.Helper()
 	b.submit(newTask(`{"a":0}`))
 	b.KeepNumbers(store.TypeKey{Tenant: tenant, Type: "pipe"})
 }
 
-// cancelled are the ways in which a wait for a standby ends without it.
+// cancelled are the ways to end a wait for a standby without an answer from it.
 var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
 
 // A submit is answered when the standby has the task, however the wait for it ends.
@@ -145,8 +144,8 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 	require.NoError(t, err)
 }
 
-// A repeated key is answered when the standby has the task that it stands for, which somebody
-// committed on the primary alone.
+// A repeated key is answered when the standby has its task, which was committed on the primary
+// alone.
 func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	task := newTask(`{"a":1}`)
@@ -175,7 +174,8 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A settlement, and a report that finds it written, are answered when the standby has it.
+// A settlement, and a report that finds it already written, are answered when the standby has
+// it.
 func TestSettlementWaitsForTheStandby(t *testing.T) {
 	for _, how := range cancelled {
 		t.Run(how, func(t *testing.T) { testSettlementWaitsForTheStandby(t, how) })
@@ -215,7 +215,7 @@ func testSettlementWaitsForTheStandby(t *testing.T, how string) {
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
 }
 
-// A call that finds done what it asks for is answered when the standby has that.
+// A call that finds its change already made is answered when the standby has the change.
 func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	id := r.submit(newTask(`{"a":1}`))[0].ID
@@ -246,8 +246,8 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusCancelled, task.Status, fmt.Sprint(id))
 }
 
-// While the standby is away, tasks lose one attempt at most, though nobody hears of their leases:
-// those whose leases are begun again and again would fail without a delivery.
+// While the standby is away, tasks lose at most one attempt, though no node learns of their
+// leases. If leases began again and again, tasks would fail without a delivery.
 func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	kind, err := r.Catalog.Type(tenant, "pipe")
@@ -277,8 +277,9 @@ func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
 	})
 }
 
-// While the standby is away for longer than a submit has, its deadlines cut the commits: the
-// answer says so in time, and a repeat with the same key finds the task once the standby has it.
+// While the standby is away for longer than a submit may take, deadlines end the waits of its
+// commits. The answer says so in time, and a repeat with the same key finds the task once the
+// standby has it.
 func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	warm(r.bundle)
@@ -308,8 +309,8 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a node asks of a server that is a standby, as one is that another took the place of, counts
-// as a write that is refused: it is 503, and the node looks for the server that takes it.
+// A confirm on a standby, such as a former primary, counts as a refused write: it is 503, and
+// the node looks for the server that takes writes.
 func TestConfirmOnAStandby(t *testing.T) {
 	r := setupReplica(t)
 	conn, err := pgx.Connect(t.Context(), r.standby.URL("postgres"))

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// backlog returns what waits of the type, by why, without its times.
+// backlog returns how many tasks of the type wait, by reason.
 func (b *bundle) backlog() map[asyncflow.WaitReason]int64 {
 	b.t.Helper()
 	s := b.stats("pipe")
@@ -34,7 +34,7 @@ func urgent(context string) asyncflow.NewTask {
 	return task
 }
 
-// The oldest task that is due is told of, however many are before it in order.
+// The oldest due task counts, however many are before it in the order.
 func TestOldestDueBehindAStreamOfPriority(t *testing.T) {
 	b := setup(t)
 	b.serving(twoStages())
@@ -49,9 +49,9 @@ func TestOldestDueBehindAStreamOfPriority(t *testing.T) {
 	require.Equal(t, starving.CreatedAt, b.stats("pipe").OldestDue)
 }
 
-// What is due and not under way counts, wherever it is kept and whatever keeps it. A head
-// start is no delay there either, and a task keeps the time from which it was due while it
-// goes to and fro.
+// Due tasks that are not under way count, in whichever table and for whichever reason they wait.
+// A head start is no delay there either. A task keeps the time since when it is due while it
+// moves between tables.
 func TestBacklogOfHeldTasks(t *testing.T) {
 	b := setup(t)
 	b.serving(twoStages())
@@ -94,7 +94,8 @@ func TestBacklogOfHeldTasks(t *testing.T) {
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitEndpoint: 3}, b.backlog())
 }
 
-// What waits for its turn, or for governance, is due as well; what waits for its time is not.
+// Tasks that wait for their flow key or for a background job are due; tasks that wait for their
+// time are not.
 func TestBacklogOfWaitingTasks(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -112,7 +113,7 @@ func TestBacklogOfWaitingTasks(t *testing.T) {
 	assert.Greater(t, b.Clock.Now().Sub(b.stats("pipe").OldestDue), 59*time.Minute)
 }
 
-// Limits and quotas are named as the single tasks name them.
+// The backlog names limits and quotas as single tasks do.
 func TestBacklogOfLimits(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -129,7 +130,7 @@ func TestBacklogOfLimits(t *testing.T) {
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitConcurrency: 1}, b.backlog())
 }
 
-// What is submitted by SQL has its head start, too.
+// Tasks submitted by SQL also have their head start.
 func TestBacklogOfSQLSubmits(t *testing.T) {
 	b := setup(t)
 	b.serving(twoStages())

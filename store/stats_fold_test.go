@@ -19,7 +19,8 @@ func (b *bundle) scatter(rows int) {
 		    cancelled)
 		SELECT 'type' || n % 3, now() - CASE n % 4 WHEN 0 THEN interval '100 days' WHEN 1
 		  THEN interval '3 hours' ELSE interval '10 min' END * random(),
-		  (random() * 9)::int, (random() * 9)::int, (random() * 9)::int, (random() * 9)::int, (random() * 9)::int - 4, (random() * 9)::int - 4
+		  (random() * 9)::int, (random() * 9)::int, (random() * 9)::int, (random() * 9)::int,
+		  (random() * 9)::int - 4, (random() * 9)::int - 4
 		FROM generate_series(1, $1) n`, rows)
 	require.NoError(b.t, err)
 }
@@ -48,8 +49,8 @@ func (b *bundle) foldAll() (taken int) {
 	}
 }
 
-// No fold changes a sum: not the first, in several batches, nor the next one, after
-// more rows have come for times that were folded already.
+// No fold changes a sum: neither the first one, in several batches, nor the next one, after more
+// rows have come for times that were folded already.
 func TestFoldKeepsTheSums(t *testing.T) {
 	b := setup(t)
 	for range 2 {
@@ -81,7 +82,8 @@ func (b *bundle) checkFolded() {
 			  count(*) - count(DISTINCT (type, at))
 			FROM tenant_acme.tallies
 			WHERE at < now() - $2::text::interval
-			  AND at > now() - $3::text::interval`, c.unit, c.older, c.younger).Scan(&rows, &wrong, &doubled))
+			  AND at > now() - $3::text::interval`, c.unit, c.older, c.younger).
+			Scan(&rows, &wrong, &doubled))
 		assert.Positive(b.t, rows, c.unit)
 		assert.Zero(b.t, wrong, "rows that don't stand at the beginning of their %s", c.unit)
 		assert.Zero(b.t, doubled, "rows of the same %s", c.unit)
@@ -128,12 +130,14 @@ func TestFoldWhileRowsAreAdded(t *testing.T) {
 	b.checkFolded()
 }
 
-// Nothing to fold, nothing touched: the rows stay where they are.
+// Without anything to fold, a fold writes nothing: the rows stay in their place.
 func TestFoldLeavesFoldedRowsAlone(t *testing.T) {
 	b := setup(t)
 	_, err := b.db.Exec(t.Context(), `INSERT INTO tenant_acme.tallies (type, at, submitted) VALUES
-		('pipe', date_trunc('minute', now() - interval '10 min'), 1), ('pipe', date_trunc('hour', now() - interval '9 h'), 1),
-		('pipe', date_trunc('day', now() - interval '40 days', 'UTC'), 1), ('pipe', now(), 1), ('pipe', now(), 1)`)
+		('pipe', date_trunc('minute', now() - interval '10 min'), 1),
+		('pipe', date_trunc('hour', now() - interval '9 h'), 1),
+		('pipe', date_trunc('day', now() - interval '40 days', 'UTC'), 1),
+		('pipe', now(), 1), ('pipe', now(), 1)`)
 	require.NoError(t, err)
 	assert.Zero(t, b.foldAll())
 	n, err := b.Fold(t.Context(), "other")

@@ -18,7 +18,7 @@ type tallied struct {
 	Submitted, Attempts, Failures, Succeeded, Failed, Cancelled int64
 }
 
-// tallies returns the sums of a type, and in how many rows they are.
+// tallies returns the sums of a type, and the number of their rows.
 func (b *bundle) tallies(tenant, name string) (sums tallied, rows int) {
 	b.t.Helper()
 	err := b.db.QueryRow(b.t.Context(), `
@@ -43,7 +43,7 @@ func (b *bundle) stats(name string) store.Stats {
 	return all[0]
 }
 
-// checkTallies asserts that what was submitted and isn't final is live.
+// checkTallies asserts that tasks that were submitted and aren't final are live.
 func (b *bundle) checkTallies(name string) {
 	b.t.Helper()
 	sums, _ := b.tallies(tenant, name)
@@ -110,7 +110,7 @@ func TestSubmitsAreCounted(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// Every way for an attempt to end, and for a task.
+// Every way in which an attempt or a task can end is counted.
 func TestEndsAreCounted(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -171,7 +171,9 @@ func TestEndsAreCounted(t *testing.T) {
 			for range 2 {
 				_, taken, err := b.SettleLate(t.Context(), pipe, l.ID, l.Seq,
 					asyncflow.Outcome{Kind: asyncflow.OutcomeRejected},
-					func(asyncflow.Lease, time.Time) asyncflow.Verdict { return asyncflow.Verdict{Kind: asyncflow.Fail} })
+					func(asyncflow.Lease, time.Time) asyncflow.Verdict {
+						return asyncflow.Verdict{Kind: asyncflow.Fail}
+					})
 				require.NoError(t, err)
 				require.True(t, taken)
 			}
@@ -279,7 +281,8 @@ func TestRates(t *testing.T) {
 	_, err := b.db.Exec(t.Context(),
 		`INSERT INTO tenant_acme.tallies (type, at, submitted, attempts, failures, succeeded, failed,
 			  cancelled) VALUES
-		('pipe', now() - interval '90 s', 6000, 6000, 6000, 6000, 6000, 6000), ('pipe', now() - interval '30 s', 60, 30, 12, 6, 3, 3),
+		('pipe', now() - interval '90 s', 6000, 6000, 6000, 6000, 6000, 6000),
+		('pipe', now() - interval '30 s', 60, 30, 12, 6, 3, 3),
 		('pipe', now(), 0, 0, 0, 0, -3, 0), ('pipe', now(), 0, 0, 0, 0, 0, -3)`)
 	require.NoError(t, err)
 	s := b.stats("pipe")
@@ -323,7 +326,7 @@ func TestOldestDue(t *testing.T) {
 	assert.Equal(t, due, b.stats("pipe").OldestDue, "what was delayed is due from its time on")
 }
 
-// A node that hasn't heard yet that a type is gone counts the others.
+// A node that doesn't know yet that a type is gone counts the others.
 func TestStatsAfterADelete(t *testing.T) {
 	b := setup(t)
 	far, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "deaf"})
@@ -341,7 +344,7 @@ func TestStatsAfterADelete(t *testing.T) {
 	assert.Equal(t, "stays", all[0].Type)
 }
 
-// A type that is made again counts from nothing, also when a fold was under way.
+// A type that is created again counts from zero, also when a fold was under way.
 func TestDeletedTalliesDontComeBack(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

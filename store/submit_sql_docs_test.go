@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The examples of docs/sql-submit.md do what they say, connected as a role that has what the page
-// grants. One whose client isn't installed is skipped.
+// The examples of docs/sql-submit.md work for a role with the rights that the page grants. An
+// example whose client isn't installed is skipped.
 func TestSQLSubmitExamples(t *testing.T) {
 	b := setup(t)
 	receipts := twoStages()
@@ -38,7 +38,7 @@ func TestSQLSubmitExamples(t *testing.T) {
 	require.NoError(t, err)
 	for i, c := range []struct {
 		language, file string
-		programs       []string // the first one for which the arguments of installed work
+		programs       []string // the first one for which the arguments of installed succeed
 		installed, run []string
 	}{
 		{"sql", "receipt.sql", []string{"psql"}, []string{"--version"},

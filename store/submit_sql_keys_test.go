@@ -19,7 +19,7 @@ func withKey(key, context string) asyncflow.NewTask {
 	return task
 }
 
-// A key stands for one task, whichever way it was submitted.
+// A key names one task, whichever way it was submitted.
 func TestSQLKeys(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -60,7 +60,7 @@ func TestSQLKeys(t *testing.T) {
 	assert.InDelta(t, 24*3600, seconds, 60)
 }
 
-// Who submits the same key at once waits for the other, and gets its task if it is
+// A concurrent submit with the same key waits for the other one, and gets its task if that is
 // committed.
 func TestSQLKeysAtOnce(t *testing.T) {
 	b := setup(t)
@@ -87,7 +87,7 @@ func TestSQLKeysAtOnce(t *testing.T) {
 	}
 }
 
-// blocked waits until so many connections wait for another's lock.
+// blocked waits until n connections wait for another's lock.
 func (b *bundle) blocked(n int) {
 	b.t.Helper()
 	eventually(b.t, "someone waits", func() bool {
@@ -98,7 +98,7 @@ func (b *bundle) blocked(n int) {
 	})
 }
 
-// A key that an open transaction has holds up no other key that a node submits with it.
+// A key that an open transaction has delays no other key that a node submits with it.
 func TestSQLKeyHoldsUpNoOther(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -131,8 +131,8 @@ func TestSQLKeyHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, taken, r[2].ID)
 }
 
-// A snapshot that is older than another's key can't be told of its task: the transaction is
-// to be tried again, as with any unique key.
+// A transaction whose snapshot is older than another's key can't see its task: it must be tried
+// again, as with any unique key.
 func TestSQLKeyBehindASnapshot(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A transaction that is committed long after it has submitted is heard of by all nodes, and
-// its tasks are leased at once, although others with later order_times were leased
-// meanwhile and leases begin at a mark far above.
+// All nodes learn of a transaction that commits long after it submitted. Its tasks are leased at
+// once, although others with later order_times were leased meanwhile and leases begin at a mark
+// far above.
 func TestSQLSubmitCommittedLate(t *testing.T) {
 	b := setup(t)
 	woken := make(chan time.Time, 10000)
@@ -47,7 +47,7 @@ func TestSQLSubmitCommittedLate(t *testing.T) {
 
 		require.NoError(t, tx.Commit(t.Context()))
 		told := b.task(late).OrderTime.Truncate(time.Second)
-		for !(<-woken).Equal(told) { // news of the others
+		for !(<-woken).Equal(told) { // announcements of the others
 		}
 		var got []asyncflow.TaskID
 		for _, l := range far.lease(pipe, 10) {

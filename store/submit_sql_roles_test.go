@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Whoever was granted submit_task of a tenant can do that and nothing else.
+// A role that was granted submit_task of a tenant can do that and nothing else.
 func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -62,7 +62,7 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 		"nobody has it who wasn't given it")
 }
 
-// What a caller has in its own schemas and settings changes nothing.
+// A caller's own schemas and settings change nothing.
 func TestSQLSubmitIsNotMisled(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -75,7 +75,8 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 		`CREATE TEMP TABLE ready_pipe_1 (id bigint)`, `CREATE TEMP TABLE ready_pipe_2 (id bigint)`,
 		`GRANT ALL ON ALL TABLES IN SCHEMA pg_temp TO PUBLIC`,
 		`CREATE TEMP TABLE tallies (type text, at timestamptz, submitted int)`,
-		`CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''infinity''::timestamptz'`,
+		`CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+		  AS 'SELECT ''infinity''::timestamptz'`,
 		`CREATE FUNCTION pg_temp.submit_check(text, json, text, int, timestamptz, text, interval, bigint,
 			  timestamptz) RETURNS void LANGUAGE sql AS ''`,
 		`SET search_path = pg_temp, pg_catalog, tenant_acme`,
@@ -91,8 +92,8 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 	assert.Equal(t, pgerrcode.InvalidParameterValue, sqlState(err))
 }
 
-// A tenant of before gets the function by the migration, and loses it with the way back;
-// tasks that were submitted by SQL stay.
+// A migration gives the function to an earlier tenant, and the way back drops it; tasks that
+// were submitted by SQL stay.
 func TestMigrateToSQLSubmit(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -112,7 +113,7 @@ func TestMigrateToSQLSubmit(t *testing.T) {
 	assert.Equal(t, []asyncflow.TaskID{before, id}, b.failAll())
 }
 
-// Where there were no roles of tenants, a migration gives the function to the tenant's.
+// In a database that had no roles, a migration gives the function to the tenant's new role.
 func TestMigrateSQLSubmitToRoles(t *testing.T) {
 	t.Parallel()
 	url := unfenced(t)

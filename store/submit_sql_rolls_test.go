@@ -24,8 +24,8 @@ func begin(t *testing.T, conn *pgx.Conn, isolation string) {
 	require.NoError(t, err)
 }
 
-// rollAndClear opens the next roll, and takes the one before to where its ready table is
-// dropped. Its tasks fail.
+// rollAndClear opens the next roll, and drops the ready table of the previous one, whose tasks
+// fail.
 func (b *bundle) rollAndClear() {
 	b.t.Helper()
 	b.roll()
@@ -38,7 +38,7 @@ func (b *bundle) rollAndClear() {
 	require.True(b.t, cleared)
 }
 
-// failAll leases all tasks that are due, has them fail for good, and returns their ids.
+// failAll leases all due tasks, makes them fail for good, and returns their ids.
 func (b *bundle) failAll() (ids []asyncflow.TaskID) {
 	b.t.Helper()
 	leases := b.lease(b.known(), 1000)
@@ -49,8 +49,8 @@ func (b *bundle) failAll() (ids []asyncflow.TaskID) {
 	return ids
 }
 
-// Whoever began before a roll submits to the roll that is open now, whatever its snapshot
-// shows.
+// A transaction that began before a roll submits to the roll that is open now, whatever its
+// snapshot shows.
 func TestSQLSubmitMeetsNoSeal(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -59,7 +59,7 @@ func TestSQLSubmitMeetsNoSeal(t *testing.T) {
 		b.submit(newTask(`1`))
 		begin(t, app, isolation)
 		b.rollAndClear()
-		b.rollAndClear() // what the snapshot shows as open is two back
+		b.rollAndClear() // the roll that is open in the snapshot is two back
 		var ids []asyncflow.TaskID
 		for _, more := range []string{``, `, key => 'a key in ` + isolation + `'`,
 			`, run_at => clock_timestamp() + interval '1h'`} {
@@ -75,7 +75,7 @@ func TestSQLSubmitMeetsNoSeal(t *testing.T) {
 	}
 }
 
-// A roll that an open transaction has written to is not sealed before that ends.
+// A roll is not sealed before the transactions end that have written to it.
 func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -104,7 +104,7 @@ func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 		append(b.failAll(), b.failAll()...))
 }
 
-// A type that was deleted is unknown; one that an old snapshot shows can't be submitted to.
+// A deleted type is unknown; nobody can submit to one that only an old snapshot shows.
 func TestSQLSubmitToADeletedType(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -124,8 +124,8 @@ func TestSQLSubmitToADeletedType(t *testing.T) {
 	assert.Equal(t, []asyncflow.TaskID{id}, b.failAll())
 }
 
-// While a type rolls again and again, transactions of all kinds submit to it, next to a
-// node: what was committed is leased once, and nothing else is.
+// While a type rolls again and again, transactions of all kinds and a node submit to it:
+// committed tasks are leased once, and no others.
 func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -151,7 +151,7 @@ func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
 	})
 	done := make(chan struct{})
 	rest.Go(func() {
-		for n := 0; n < 3; { // finds nothing any more
+		for n := 0; n < 3; { // until it finds nothing any more
 			ids := b.failAll()
 			leased.add(ids...)
 			select {
@@ -185,7 +185,7 @@ func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
 	assert.EqualValues(t, len(leased.ids), stats[0].Failed)
 }
 
-// ledger is what a test has done itself.
+// ledger records what a test has done itself.
 type ledger struct {
 	mu  sync.Mutex
 	ids map[asyncflow.TaskID]int
@@ -199,7 +199,7 @@ func (l *ledger) add(ids ...asyncflow.TaskID) {
 	}
 }
 
-// someTasks submits some tasks in one transaction, and returns those that it has committed.
+// someTasks submits some tasks in one transaction, and returns those that it committed.
 func (b *bundle) someTasks(app *pgx.Conn, r *rand.Rand) (ids []asyncflow.TaskID) {
 	ctx := context.WithoutCancel(b.t.Context())
 	isolation := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead}[r.IntN(2)]
@@ -231,7 +231,7 @@ func (b *bundle) someTasks(app *pgx.Conn, r *rand.Rand) (ids []asyncflow.TaskID)
 	return ids
 }
 
-// rollStep takes the rolls of the type one step further, and tells whether it has opened one.
+// rollStep takes the rolls of the type one step further, and reports whether it opened one.
 func (b *bundle) rollStep() bool {
 	ctx, t := b.t.Context(), b.known()
 	if t.Begin == t.End {

@@ -124,7 +124,7 @@ func TestSQLSubmitRollback(t *testing.T) {
 	assert.EqualValues(t, 2, stats[0].Running)
 }
 
-// What stands in a task's row, and where its token is, is as after a submit through a node.
+// A task's row, and the place of its token row, are as after a submit through a node.
 func TestSQLSubmitOptions(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -146,7 +146,9 @@ func TestSQLSubmitOptions(t *testing.T) {
 			now.Add(-100 * time.Second)},
 		"no head start": {`'pipe', '1', priority => 0`,
 			asyncflow.Options{Priority: asyncflow.Priority{0}}, asyncflow.StatusPending, now},
-		"soon": {`'pipe', '1', priority => 100, run_at => clock_timestamp() + interval '40s'`, asyncflow.Options{Priority: asyncflow.Priority{100}}, asyncflow.StatusPending, now.Add(40 * time.Second)},
+		"soon": {`'pipe', '1', priority => 100, run_at => clock_timestamp() + interval '40s'`,
+			asyncflow.Options{Priority: asyncflow.Priority{100}}, asyncflow.StatusPending,
+			now.Add(40 * time.Second)},
 		"later": {`'pipe', '1', run_at => clock_timestamp() + interval '1h'`,
 			asyncflow.Options{}, asyncflow.StatusWaiting, now.Add(time.Hour)},
 		"in the past": {`'pipe', '1', run_at => '-infinity'`, asyncflow.Options{},
@@ -176,8 +178,8 @@ func TestSQLSubmitOptions(t *testing.T) {
 	}
 }
 
-// Lists show the tasks of all rolls, however they were submitted and however they are
-// bounded by time.
+// Lists show the tasks of all rolls, however they were submitted and however the list is bounded
+// by time.
 func TestSQLSubmitIsListed(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -18,8 +18,7 @@ func (b *bundle) change(id asyncflow.TaskID, p asyncflow.Patch) {
 	b.checkTokens(id.Type)
 }
 
-// A task with a new priority is leased before those that came earlier, in this stage
-// and in the next one.
+// A task with a new priority is leased before earlier ones, in this stage and in the next one.
 func TestChangePriority(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -40,7 +39,7 @@ func TestChangePriority(t *testing.T) {
 	require.Equal(t, first, b.lease(pipe, 1)[0].ID)
 }
 
-// What a task has already makes no journal row.
+// A patch that a task already has makes no journal row.
 func TestChangeNothing(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -80,7 +79,7 @@ func TestChangeTime(t *testing.T) {
 	require.WithinDuration(t, at, *attempts[0].NextTime, 0)
 }
 
-// A retry is set going before its pause is over; it is the same attempt.
+// A retry may start before its pause is over; it is the same attempt.
 func TestChangeRetry(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -97,7 +96,7 @@ func TestChangeRetry(t *testing.T) {
 	require.Equal(t, 2, b.lease(pipe, 1)[0].Attempt)
 }
 
-// A task that waits for an endpoint goes on doing so, unless it is given a time.
+// A task that waits for an endpoint still waits for it, unless it gets a time.
 func TestChangeParked(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -136,7 +135,7 @@ func TestChangeRefused(t *testing.T) {
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// Of two changes at once the later one starts from what the earlier one left.
+// The later one of two concurrent changes starts from the result of the earlier one.
 func TestChangesAddUp(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -160,7 +159,7 @@ func TestChangesAddUp(t *testing.T) {
 	}
 }
 
-// A change keeps the error of the attempt before.
+// A change keeps the previous attempt's error.
 func TestChangeKeepsTheError(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -176,8 +175,8 @@ func TestChangeKeepsTheError(t *testing.T) {
 	require.Equal(t, "a timeout", task.Error)
 }
 
-// Changes race with leases and with each other: each task is leased once, and has one
-// token row all the time.
+// Changes race with leases and with each other: each task is leased once, and always has one
+// token row.
 func TestChangesAtOnce(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -11,8 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// places submits tasks and brings each to a place of its own; it returns them by what
-// they are.
+// places submits tasks and brings each into a state of its own; it returns their ids by state.
 func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 	b.t.Helper()
 	ids := map[string]asyncflow.TaskID{}
@@ -49,7 +48,7 @@ func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 	settle(second("waiting in second"), asyncflow.OutcomeFailed, "a timeout of the worker")
 
 	settle(second("redriven to first"), asyncflow.OutcomeRejected, "timeout")
-	released := second("released in second") // what is pending would be leased next: it comes last
+	released := second("released in second") // pending tasks would be leased next: it comes last
 	settle(next("pending in second"), asyncflow.OutcomeDone, "")
 	settle(released, asyncflow.OutcomeReleased, "")
 	_, err = b.Redrive(b.t.Context(), tenant, ids["redriven to first"], store.Redrive{Stage: "first"})
@@ -119,8 +118,8 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// A page is full while there is more, also where few of many pending tasks stand in
-// the stage that is asked for.
+// A page is full while there are more tasks, also where few of many pending tasks are in the
+// stage of the filter.
 func TestListPagesOfAStage(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -55,8 +55,8 @@ func TestTaskPassesItsStages(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A stage without an output passes on what it was sent, the last one too: as the result. Whoever
-// reads the task, or watches it, sees the same.
+// A stage without an output passes on its input; the last stage's is the result. Reading and
+// watching the task show the same.
 func TestResultOfStagesWithoutOutput(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -97,7 +97,7 @@ func TestResultOfStagesWithoutOutput(t *testing.T) {
 	}
 }
 
-// A task that failed has no result, whatever its stages gave.
+// A failed task has no result, whatever its stages' outputs.
 func TestNoResultOfFailedTasks(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -135,7 +135,7 @@ func TestRetriesThenFails(t *testing.T) {
 	assert.Equal(t, 3, task.Attempt)
 }
 
-// A late settlement must change nothing: the fence.
+// A late settlement changes nothing: it is fenced off by seq.
 func TestFence(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -233,7 +233,7 @@ func TestOrder(t *testing.T) {
 	assert.Equal(t, []string{`"plain"`, `"urgent"`, `"most"`, `"new"`}, got)
 }
 
-// One member's data must not spoil a batch: Postgres refuses what is no text, however it
+// One task's data must not spoil a batch: Postgres refuses a value that is no text, however it
 // got past the checks.
 func TestBadMemberFailsAlone(t *testing.T) {
 	b := setup(t)
@@ -295,7 +295,7 @@ func TestUnknownTypeAndTask(t *testing.T) {
 		_, err = b.Attempts(t.Context(), tenant, id)
 		assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), id.String())
 	}
-	// Another tenant's task is unknown, too.
+	// Another tenant's task is also unknown.
 	id := b.submit(newTask(`1`))[0].ID
 	_, err := b.Task(t.Context(), "other", id)
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))

@@ -15,9 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// past writes tasks that have ended already, by SQL, of the next numbers, one for each
-// second; now is the middle. Of ten, one has failed, with an error that holds its number;
-// of a hundred, one was cancelled.
+// past writes n ended tasks with the next numbers by SQL, one for each second; the middle one is
+// of now. One in ten has failed, with its number in the error; one in a hundred was cancelled.
 func (b *bundle) past(pipe *store.Type, n, middle int) {
 	b.t.Helper()
 	var end int64
@@ -40,8 +39,8 @@ func (b *bundle) past(pipe *store.Type, n, middle int) {
 	require.NoError(b.t, err)
 }
 
-// behindHistory returns a type with tasks in every place, and a long history before
-// and after them.
+// behindHistory returns a type with tasks in every state, and a long history before and after
+// them.
 func behindHistory(t *testing.T, n int) (*bundle, *store.Type) {
 	b := setup(t)
 	pipe := b.put(longSecond())
@@ -51,7 +50,7 @@ func behindHistory(t *testing.T, n int) (*bundle, *store.Type) {
 	return b, pipe
 }
 
-// node is a node of a plan.
+// node is a node of a query plan.
 type node struct {
 	Type     string  `json:"Node Type"`
 	Relation string  `json:"Relation Name"`
@@ -79,8 +78,8 @@ func planOf(t *testing.T, text string) node {
 	return plan[0].Plan
 }
 
-// A task's row in ready is found by all of its index, also by a plan that was made while
-// there was next to nothing in it.
+// A task's row in ready is found by all columns of its index, also by a plan that was made while
+// the table was almost empty.
 func TestReadyRowIsFoundByItsIndex(t *testing.T) {
 	b, pipe := behindHistory(t, 100)
 	plans, err := b.ExplainPage(t.Context(), pipe, store.Filter{Limit: 50})
@@ -98,8 +97,8 @@ func TestReadyRowIsFoundByItsIndex(t *testing.T) {
 	assert.True(t, found)
 }
 
-// However long the history, a page looks at so many rows of it at most, and at next to
-// none where what is looked for is live.
+// However long the history, a page looks at a bounded number of its rows, and at almost none
+// where it looks for live tasks.
 func TestListsLookAtFewRows(t *testing.T) {
 	const history = 4 * store.PageLook
 	b, pipe := behindHistory(t, history)
@@ -149,15 +148,16 @@ func TestListsLookAtFewRows(t *testing.T) {
 	for _, setting := range []string{"parallel_setup_cost", "parallel_tuple_cost",
 		"min_parallel_table_scan_size", "min_parallel_index_scan_size"} {
 		_, err := b.db.Exec(t.Context(),
-			`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+` = 0', current_database()); END $$`)
+			`DO $$ BEGIN
+			  EXECUTE format('ALTER DATABASE %I SET `+setting+` = 0', current_database()); END $$`)
 		require.NoError(t, err)
 	}
 	b = open(t, b.url, "node-2")
 	t.Run("with workers for nothing", check)
 }
 
-// Pages together show what a look at every single task shows, once and in order; those
-// that find little end early and are gone on from.
+// All pages together show what a read of every single task shows, once and in order. Pages that
+// find few tasks end early, and the next one goes on from there.
 func TestPages(t *testing.T) {
 	b, _ := behindHistory(t, 2*store.PageLook)
 	var all []store.Task
@@ -169,7 +169,7 @@ func TestPages(t *testing.T) {
 		require.NoError(t, rows.Scan(&id.Number))
 		if seq := id.Sequence(); seq%1000 < 900 && seq > 20 && seq < 2*store.PageLook-100 &&
 			(seq < store.PageLook-20 || seq > store.PageLook+200) {
-			continue // tasks of a kind that is there often enough
+			continue // enough tasks of this kind
 		}
 		task, err := b.Task(t.Context(), tenant, id)
 		require.NoError(t, err)
@@ -247,7 +247,7 @@ func numbersOf(tasks []store.Task) []int64 {
 	return numbers
 }
 
-// A search that passes the time it is to begin at ends there.
+// A search ends when it passes the filter's Since.
 func TestSinceEndsASearch(t *testing.T) {
 	b, _ := behindHistory(t, 4*store.PageLook)
 	page, err := b.TaskPage(t.Context(), tenant,

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Who follows a task is told of whatever this node does to it, by the time that it is
-// done.
+// A follower of a task is notified of every change by this node, at the latest when the change
+// is done.
 func TestFollow(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -74,8 +74,7 @@ func TestFollow(t *testing.T) {
 	require.Empty(t, moved, "it has been given up")
 }
 
-// What is watched is a task as it stands and the journal up to there, without the
-// context.
+// Watch returns a task and its journal up to the task's state, without the context.
 func TestWatch(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

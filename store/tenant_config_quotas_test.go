@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// limit gives the tenant a quota, and the nodes the time to know it.
+// limit gives the tenant a quota, and waits until the nodes know it.
 func limit(t *testing.T, name asyncflow.QuotaName, value float64, nodes ...*bundle) {
 	t.Helper()
 	_, err := nodes[0].PatchTenant(
@@ -26,8 +26,8 @@ func limit(t *testing.T, name asyncflow.QuotaName, value float64, nodes ...*bund
 	}
 }
 
-// atOnce does n things at once on several nodes, and returns how many of them were done.
-// All others must have been refused for want of quota, or by code.
+// atOnce does n things at once on several nodes, and returns how many succeeded. All others must
+// have been refused by the quota, or with code.
 func atOnce(t *testing.T, n int, code asyncflow.Code, do func(i int) error) (done int) {
 	t.Helper()
 	errs := make(chan error, n)
@@ -166,7 +166,7 @@ func TestTheBytesOfAConfigurationAreBounded(t *testing.T) {
 	}
 	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err), "types count")
 
-	// What is over a lower quota stays, and may shrink.
+	// Configuration over a lowered quota stays, and may shrink.
 	limit(t, asyncflow.QuotaConfigurationBytes, 10, near, far)
 	_, err = near.ChangeEndpoint(t.Context(), tenant, all[0].ID, func(e *asyncflow.Endpoint) error {
 		e.Weight, e.Outbound = 7, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// All tenants are looked at, in as many statements as it takes.
+// A survey covers all tenants, in as many statements as it takes.
 func TestManyTenants(t *testing.T) {
 	b := setup(t)
 	for n := range 60 {

@@ -44,12 +44,12 @@ func TestDeleteTaskType(t *testing.T) {
 		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
 	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(r[0].Err))
-	b.put(twoStages()) // and it can come again
+	b.put(twoStages()) // it can be created again
 	b.submit(newTask(`1`))
 }
 
-// A delete must not slip between the submits of another node that knows nothing of
-// it: they are refused, not lost.
+// A delete must not slip between the submits of another node that doesn't know of it: they are
+// refused, not lost.
 func TestDeleteWhileSubmitting(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

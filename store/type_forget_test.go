@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Types that come, are used and go leave nothing behind on a node.
+// Types that are created, used and deleted leave nothing behind on a node.
 func TestTypesThatAreGoneAreForgotten(t *testing.T) {
 	b := setup(t)
 	for n := range 10 {

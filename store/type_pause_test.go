@@ -71,7 +71,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// Why a task is not running, as far as its type can tell.
+// Why a task is not running, as far as its type shows.
 func TestWaitsFor(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()

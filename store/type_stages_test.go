@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Tasks that stand in a removed stage go on with the one that it is mapped to, wherever
-// their token rows are.
+// Tasks in a removed stage go on with the stage that it is mapped to, in whichever tables their
+// token rows are.
 func TestRemovedStageIsMapped(t *testing.T) {
 	b := setup(t)
 	old := twoStages()
@@ -62,7 +62,7 @@ func TestRemovedStageIsMapped(t *testing.T) {
 		require.Equal(t, asyncflow.StatusSucceeded, place(l.ID)[0])
 	}
 
-	// A mapping whose target is removed has to lead on.
+	// If the target of a mapping is removed, it needs a mapping too.
 	last := old
 	last.Stages = old.Stages[1:]
 	_, _, err = b.PutTaskType(t.Context(), tenant, last)
@@ -73,7 +73,7 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	require.Equal(t, []any{asyncflow.StatusWaiting, "second", 1}, place(waiting))
 }
 
-// A task that failed in a stage that was removed is redriven where that one is mapped.
+// A task that failed in a removed stage is redriven in the stage that it is mapped to.
 func TestRedriveFromRemovedStage(t *testing.T) {
 	b := setup(t)
 	old := twoStages()
@@ -89,8 +89,7 @@ func TestRedriveFromRemovedStage(t *testing.T) {
 	require.Equal(t, "second", b.lease(pipe, 1)[0].Stage)
 }
 
-// A redriven stage is sent with what it was sent with before, whatever the stages before
-// it are called by now.
+// A redriven stage gets the same input as before, whatever the earlier stages are called now.
 func TestRedriveKeepsTheContext(t *testing.T) {
 	b := setup(t)
 	old := twoStages()
@@ -131,8 +130,8 @@ func TestRedriveKeepsTheContext(t *testing.T) {
 	run("renamed", `"ctx"`, rejected)
 }
 
-// A new version applies to tasks that are not leased yet; those that are leased end by
-// it.
+// A new version applies to tasks that are not leased yet, and to the end of those that are
+// leased.
 func TestNewVersionApplies(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
