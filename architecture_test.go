@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
 	"worker":           {"client", "client/api", "internal/signing", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api", "internal/docspage", "internal/signing", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/pgfetch": {},
 	"internal/devpg":   {"internal/pgfetch", "."},

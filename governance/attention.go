@@ -94,7 +94,7 @@ func (s sight) runsOut(now time.Time) bool { return !s.Lease.IsZero() && !now.Be
 func (s sight) busy(t *store.Type, now time.Time) bool {
 	return s.runsOut(now) || !s.Ready.IsZero() || !now.Before(s.again) ||
 		!s.Wait.IsZero() && s.Wait.Before(now.Add(asyncflow.Soon)) ||
-		len(s.Held) > 0 && t.Guarded(now) || len(served(t, s.Held, now)) > 0 || s.HeldKeys
+		len(s.Held) > 0 && t.Limited(now) || len(served(t, s.Held, now)) > 0 || s.HeldKeys
 }
 
 // keep keeps what was seen of the types of a tenant that were picked; nothing, where

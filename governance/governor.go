@@ -27,6 +27,7 @@ type Config struct {
 // Governor runs the jobs.
 type Governor struct {
 	store *store.Store
+	tasks Submitter
 	log   *slog.Logger
 	jobs  []Job
 	audit time.Duration // AuditRetention
@@ -64,13 +65,21 @@ func (g *Governor) standardJobs() []Job {
 	}
 }
 
+// Submitter takes the tasks of schedules, and notices of alerts.
+type Submitter interface {
+	// Submit submits tasks of a tenant, and returns a result for each in the same order.
+	Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted
+	// SubmitNotice submits a task of asyncflow's own, whatever the tenant's quotas.
+	SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted
+}
+
 // New returns a governor of everything in the store. A schedule that can't be is
 // CodeInvalid.
-func New(s *store.Store, cfg Config) (*Governor, error) {
+func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{store: s, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s)}
+	g := &Governor{store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s)}
 	g.jobs = g.standardJobs()
 	return g, schedule(g.jobs, cfg.Schedules)
 }

@@ -34,7 +34,7 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
 		}
-		if len(o.Held) > 0 && o.Type.Guarded(now) {
+		if len(o.Held) > 0 && o.Type.Limited(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), now) // the next lease looks at them
 		}
 		stuck, err := g.unholdStuck(ctx, o)
@@ -55,7 +55,7 @@ func (g *Governor) unholdStuck(ctx context.Context, o store.Overview) (sum int, 
 	}
 	for last := ""; ; {
 		var n int
-		n, last, err = g.store.UnholdStuck(ctx, o.Type, last)
+		n, last, err = g.store.ReleaseStuck(ctx, o.Type, last)
 		sum += n
 		if err != nil || last == "" {
 			return sum, err
@@ -66,7 +66,7 @@ func (g *Governor) unholdStuck(ctx context.Context, o store.Overview) (sum int, 
 // served returns those stages with held tasks that have an endpoint. Those of a guarded
 // type come back by its leases.
 func served(t *store.Type, held []string, now time.Time) (served []string) {
-	if t.Guarded(now) {
+	if t.Limited(now) {
 		return nil
 	}
 	for _, stage := range held {

@@ -17,3 +17,14 @@ func isDataError(err error) bool {
 // isRefused reports whether Postgres refused a statement for want of a right: the role fence
 // has held, and another try would be refused too.
 func isRefused(err error) bool { return sqlState(err) == pgerrcode.InsufficientPrivilege }
+
+// IsDataError reports whether Postgres refused the data of a statement, so that the same data
+// would be refused again.
+func IsDataError(err error) bool { return isDataError(err) }
+
+// IsRefused reports whether Postgres refused a statement for want of a right.
+func IsRefused(err error) bool { return isRefused(err) }
+
+// RolledOn reports whether an error comes from a roll move: a statement met a table that was
+// sealed or dropped.
+func RolledOn(err error) bool { return rolledOn(err) }

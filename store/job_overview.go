@@ -54,7 +54,7 @@ func (s *Store) overviews(
 			(SELECT min(until) FROM {lease}),
 			(SELECT until FROM {wait} WHERE until < 'infinity' ORDER BY until LIMIT 1),
 			(SELECT order_time FROM {readies} r ORDER BY order_time, id LIMIT 1),
-			ARRAY(`+heldStagesSQL+`),
+			ARRAY(`+blockedStagesSQL+`),
 			EXISTS (SELECT FROM {wait} WHERE key IS NOT NULL AND reason = 'flow_key')`), i)
 	}
 	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)

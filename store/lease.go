@@ -34,10 +34,7 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 	if err != nil {
 		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
-	s.moved(t.Key(), len(leases))
-	for _, l := range leases {
-		s.watched.tell(t.Key(), l.ID.Number)
-	}
+	s.announceTaken(t.Key(), leases)
 	return leases, next, nil
 }
 
@@ -57,15 +54,9 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	if leases, err = takeReady(ctx, conn, t, from, now, n, scan); err != nil {
 		return nil, next, err
 	}
-	hold(leases, t, now)
 	b := &pgx.Batch{}
-	byID := make(map[int64]*asyncflow.Lease, len(leases))
-	for i := range leases {
-		byID[leases[i].ID.Number] = &leases[i]
-	}
 	if len(leases) > 0 {
-		queuePayloads(b, t, leases, byID)
-		s.queueLeases(b, t, leases, nil, now)
+		s.queueTaken(b, t, leases, nil, now)
 	}
 	if len(leases) < n {
 		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
@@ -169,14 +160,35 @@ func leasesInOrder(a, b asyncflow.Lease) int {
 	return place{a.OrderTime, a.ID.Number}.compare(place{b.OrderTime, b.ID.Number})
 }
 
-// hold sets since when and until when the leases stand.
-func hold(leases []asyncflow.Lease, t *Type, now time.Time) {
-	for i := range leases {
+// begin sets since when and until when leases stand.
+func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
+	for _, l := range leases {
 		timeout := asyncflow.MinTimeout
-		if stage := t.StageIndex(leases[i].Stage); stage >= 0 {
+		if stage := t.StageIndex(l.Stage); stage >= 0 {
 			timeout = t.Stages[stage].Timeout.Std()
 		}
-		leases[i].LeasedAt, leases[i].Until = now, now.Add(timeout+t.gathering(leases[i].Stage)+LeaseMargin)
+		l.LeasedAt, l.Until = now, now.Add(timeout+t.gathering(l.Stage)+LeaseMargin)
+	}
+}
+
+// queueTaken adds to a batch what leases of tasks from ready or wait need: their payloads, which
+// are filled in, and their rows. keys are their flow keys; nil: they have none.
+func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time) {
+	all := make([]*asyncflow.Lease, len(leases))
+	byID := make(map[int64]*asyncflow.Lease, len(leases))
+	for i := range leases {
+		all[i], byID[leases[i].ID.Number] = &leases[i], &leases[i]
+	}
+	begin(all, t, now)
+	queuePayloads(b, t, leases, byID)
+	s.queueLeases(b, t, all, keys, now)
+}
+
+// announceTaken tells those who follow tasks that these are leased.
+func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
+	s.moved(key, len(leases))
+	for _, l := range leases {
+		s.watched.tell(key, l.ID.Number)
 	}
 }
 
@@ -223,7 +235,7 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 }
 
 // queueLeases writes the lease rows. keys are their flow keys; nil: they have none.
-func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time) {
+func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time) {
 	var all groups[leaseGroup, leaseRows]
 	for i, l := range leases {
 		r := all.of(leaseGroup{spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, l.Until, l.Endpoint})

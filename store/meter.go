@@ -24,20 +24,8 @@ func (noMeter) Type(TypeKey) TypeMeter        { return noMeter{} }
 func (noMeter) Submitted(int)                 {}
 func (noMeter) Settled(*asyncflow.Settlement) {}
 
-// countSubmitted counts those tasks of a call that are new.
-func (s *Store) countSubmitted(tenant string, byType map[string][]int, results []Submitted) {
-	for name, indexes := range byType {
-		n := 0
-		for _, i := range indexes {
-			if results[i].Err == nil && !results[i].Existing {
-				n++
-			}
-		}
-		if n > 0 { // else nobody may know the type
-			s.cfg.Meter.Type(TypeKey{tenant, name}).Submitted(n)
-		}
-	}
-}
+// CountSubmitted counts new tasks of a type that this node has accepted.
+func (s *Store) CountSubmitted(key TypeKey, n int) { s.cfg.Meter.Type(key).Submitted(n) }
 
 // countSettled counts settlements that were written.
 func (s *Store) countSettled(key TypeKey, settled ...asyncflow.Settlement) {

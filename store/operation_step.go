@@ -84,7 +84,7 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 		return Step{}, wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
 	}
 	s.Wakeups.Announce(t.Key(), st.tokens.earliest)
-	s.freed(t, st.cancelled)
+	s.freed(ctx, t, st.cancelled)
 	for _, c := range st.cancelled {
 		s.watched.tell(t.Key(), c.Lease.ID.Number)
 	}

@@ -123,17 +123,6 @@ func (s *Store) ResumeSchedule(
 	return stored, wrap(err, "ResumeSchedule(%q, %q)", tenant, name)
 }
 
-// TriggerSchedule submits a task of a schedule now, in addition to its ticks, also while it is
-// paused.
-func (s *Store) TriggerSchedule(ctx context.Context, tenant, name string) (Submitted, error) {
-	stored, err := s.Schedule(ctx, tenant, name)
-	if err != nil {
-		return Submitted{}, err
-	}
-	result := s.Submit(ctx, tenant, []asyncflow.NewTask{stored.Task()})[0]
-	return result, result.Err
-}
-
 // after returns the first tick after a time, and after the last one that had a task.
 func (s StoredSchedule) after(now time.Time) (time.Time, error) {
 	t, err := timetable.New(s.Schedule, s.CreatedAt)

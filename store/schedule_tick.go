@@ -54,6 +54,7 @@ type Ticked struct {
 func (s *Store) TickSchedules(
 	ctx context.Context,
 	tenant string,
+	submit Submit,
 	except []string,
 ) (out Ticked, err error) {
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
@@ -62,7 +63,7 @@ func (s *Store) TickSchedules(
 			return err
 		}
 		r.plan(ctx)
-		r.submit(ctx)
+		r.submit(ctx, submit)
 		if err := r.write(ctx, tx); err != nil {
 			return err
 		}
@@ -194,7 +195,7 @@ func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) 
 }
 
 // submit submits the tasks of all ticks, and notes which ticks have their tasks.
-func (r *round) submit(ctx context.Context) {
+func (r *round) submit(ctx context.Context, submit Submit) {
 	var tasks []asyncflow.NewTask
 	for _, t := range r.turns {
 		if t.err == nil {
@@ -203,7 +204,7 @@ func (r *round) submit(ctx context.Context) {
 			}
 		}
 	}
-	results := r.store.Submit(ctx, r.tenant, tasks)
+	results := submit(ctx, r.tenant, tasks)
 	for _, t := range r.turns {
 		if t.err != nil {
 			continue

@@ -62,8 +62,6 @@ type Store struct {
 	Catalog *Catalog
 	Wakeups *Wakeups
 
-	receiver Receiver // of tasks that are delivered at once; nil: nobody
-
 	nodes atomic.Int32 // how many nodes there are, as last seen
 	apis  atomic.Int32 // how many of them take requests
 
@@ -73,19 +71,8 @@ type Store struct {
 	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
-	pendings    *pendings
 	minutes     *endpointMinutes
-	giveUp      context.CancelFunc // ends the batches under way
-	submits     *gatherer[*submitItem]
-	keyed       *gatherer[*submitItem]
-	aside       *aside
-	settles     *gatherer[settleItem]
-	reports     *gatherer[settleItem]
-	extends     *gatherer[extendItem]
-	accepted    *accepted
-	leasesOf    *gatherer[leaseOfItem]
-	doubtful    atomic.Bool       // leases may be committed of which nobody knows, see sure
-	unholds     *gatherer[string] // flow keys
+	doubtful    atomic.Bool // leases may be committed of which nobody knows, see sure
 }
 
 // Open connects, and checks that the schema is current. An unreachable or
@@ -107,7 +94,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s := &Store{cfg: cfg, log: cfg.Log}
 	defer func() {
 		if err != nil {
-			s.close()
+			s.Close()
 		}
 	}()
 	s.fate = &postgres.SharedFate{}
@@ -133,50 +120,17 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
-	s.accepted = newAccepted()
 	s.marks = lowwater.NewMarks[TypeKey]()
-	s.pendings = newPendings()
 	s.minutes = newEndpointMinutes()
-	var writing context.Context
-	writing, s.giveUp = context.WithCancel(context.Background())
-	s.submits = newGatherer(writing, 1, submitBatch, submitLinger, s.writeSubmits)
-	s.keyed = newGatherer(writing, 2, submitBatch, submitLinger, s.writeKeyed) // may wait for another node's submit
-	s.aside = newAside(writing, s)
-	s.settles = newGatherer(writing, 1, settleBatch, settleLinger, s.writeSettlements)
-	s.reports = newGatherer(writing, 1, settleBatch, reportLinger, s.writeSettlements)
-	s.extends = newGatherer(writing, 1, settleBatch, settleLinger, s.writeExtends)
-	s.leasesOf = newGatherer(writing, 2, settleBatch, leaseOfLinger, s.readLeases)
-	s.unholds = newGatherer(writing, 1, settleBatch, settleLinger, s.writeUnholds)
-	s.submits.await = s.awaitRoom
-	s.settles.others = func(unwritten int) bool {
-		return s.Dispatchers() > 1 && s.receiver != nil && s.receiver.MayLinger(unwritten)
-	}
-	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
-	s.settles.size, s.reports.size = settleItem.size, settleItem.size
 	s.Catalog.OnChange(s.forgetTypes)
 	return s, s.Catalog.open(ctx)
 }
 
-// closePatience bounds how long Close waits for a database that doesn't answer.
+// closePatience bounds how long Close waits for connections in use.
 const closePatience = 5 * time.Second
 
-// Close waits for the batches under way and closes the connections.
+// Close closes the connections, but doesn't wait for long for those in use.
 func (s *Store) Close() {
-	defer time.AfterFunc(closePatience, s.giveUp).Stop()
-	s.submits.drain()
-	s.keyed.drain()
-	s.aside.drain()
-	s.settles.drain()
-	s.reports.drain()
-	s.extendAllAccepted()
-	s.extends.drain()
-	s.leasesOf.drain()
-	s.unholds.drain()
-	s.close()
-}
-
-// close closes the connections, but doesn't wait for long for those in use.
-func (s *Store) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

@@ -49,7 +49,7 @@ func (s *Store) Cancel(
 		case err != nil:
 			return Task{}, err
 		case len(cancelled) > 0 || task.Status == asyncflow.StatusCancelled:
-			s.freed(t, cancelled)
+			s.freed(ctx, t, cancelled)
 			s.watched.tell(t.Key(), id.Number)
 			return task, nil
 		case task.Status.Final():
@@ -219,7 +219,7 @@ func takeResting(
 	c.ID = id
 	take := func(position int, sql string, args ...any) error {
 		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).
-			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.placed, &c.held)
+			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.placed, &c.blocked)
 		c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
 		return err
 	}

@@ -128,9 +128,9 @@ func writeChange(
 	if p.RunAt.IsZero() {
 		placed = c.placed
 	}
-	if p.RunAt.IsZero() && c.held != "" { // it still waits for the same reason
-		v.Reason = c.held
-		if c.held == asyncflow.WaitEndpoint {
+	if p.RunAt.IsZero() && c.blocked != "" { // it still waits for the same reason
+		v.Reason = c.blocked
+		if c.blocked == asyncflow.WaitEndpoint {
 			v.Kind = asyncflow.Park
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
 	s.countSettled(t.Key(), settled...)
-	s.freed(t, settled)
+	s.freed(ctx, t, settled)
 	for _, settlement := range settled {
 		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
 	}

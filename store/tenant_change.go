@@ -44,14 +44,12 @@ type TenantPatch struct {
 
 // PatchTenant changes a tenant and returns it. A tenant that is already suspended keeps its
 // time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
-// PatchTenant has suspended a tenant, this node begins no lease and no delivery of it, see
-// Pause.
+// PatchTenant has suspended a tenant, this node begins no lease of it, see Pause.
 func (s *Store) PatchTenant(
 	ctx context.Context,
 	slug string,
 	p TenantPatch,
 ) (t StoredTenant, err error) {
-	defer s.quiesceTenant(ctx, slug)
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		switch {
 		case !old.DeletedAt.IsZero():
@@ -88,18 +86,6 @@ func (s *Store) PatchTenant(
 	})
 }
 
-// quiesceTenant waits for the leases under way of a tenant that was suspended.
-func (s *Store) quiesceTenant(ctx context.Context, slug string) {
-	if !s.suspended(slug) {
-		return
-	}
-	var keys []TypeKey
-	for _, t := range s.Catalog.TypesOf(slug) {
-		keys = append(keys, t.Key())
-	}
-	s.quiesce(ctx, keys...)
-}
-
 // operatorsOwn refuses to suspend or delete the operator's own tenant.
 func operatorsOwn(slug string) error {
 	return asyncflow.Errorf(asyncflow.CodeConflict,
@@ -113,7 +99,6 @@ func (s *Store) DeleteTenant(
 	slug string,
 	grace *time.Duration,
 ) (StoredTenant, error) {
-	defer s.quiesceTenant(ctx, slug)
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		now := s.Clock.Now()
 		at := now.Add(asyncflow.DefaultGrace)

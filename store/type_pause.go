@@ -43,8 +43,8 @@ func (p PauseState) Room(full int, now time.Time) int {
 }
 
 // Pause stops the leases of a task type and returns the type. A type that is already paused
-// keeps its time and reason. Once Pause has returned, this node begins no lease and no
-// delivery of the type; other nodes learn of it within about a second.
+// keeps its time and reason. Once Pause has returned, this node begins no lease of the type;
+// other nodes learn of it within about a second.
 func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
@@ -60,7 +60,6 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 					"and may go on with it; pause it again"}
 		}
 	}
-	s.quiesce(ctx, TypeKey{tenant, name})
 	return t, nil
 }
 

@@ -80,8 +80,7 @@ func (p *HotPool) turn(ctx context.Context) error {
 
 // take takes the home of a type from the free seats, or else the best of them.
 func (p *HotPool) take(tenant, taskType string) *pgxpool.Pool {
-	hash := maphash.Comparable(p.seed, [2]string{tenant, taskType})
-	home := p.seats[hash%uint64(len(p.seats))]
+	home := p.seats[p.Home(tenant, taskType)]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := slices.Index(p.free, home)
@@ -92,6 +91,15 @@ func (p *HotPool) take(tenant, taskType string) *pgxpool.Pool {
 	p.free = slices.Delete(p.free, at, at+1)
 	return seat
 }
+
+// Home returns the number of a type's home, from 0 to Size-1.
+func (p *HotPool) Home(tenant, taskType string) int {
+	hash := maphash.Comparable(p.seed, [2]string{tenant, taskType})
+	return int(hash % uint64(len(p.seats)))
+}
+
+// Size returns how many connections there are at most.
+func (p *HotPool) Size() int { return len(p.seats) }
 
 // best returns the index of the free seat that was released last. It prefers seats whose
 // connection is open.

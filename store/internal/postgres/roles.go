@@ -138,6 +138,15 @@ func (r *Roles) AsTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	return roleError(err)
 }
 
+// QueueTenant queues the statement that gives the rest of a batch's transaction a tenant's role.
+func (r *Roles) QueueTenant(ctx context.Context, b *pgx.Batch, tenant string) error {
+	role, err := r.Of(ctx, tenant)
+	if err == nil && role != "" {
+		b.Queue(setRole, role)
+	}
+	return err
+}
+
 // AsAny is AsTenant or, without a tenant (""), AsBase.
 func (r *Roles) AsAny(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if tenant == "" {
