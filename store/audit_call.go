@@ -81,15 +81,15 @@ func (a *Act) noteOperation(o Operation) {
 // Written reports whether the call's entry is in the audit.
 func (a *Act) Written() bool { return a.written }
 
-// acting runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
+// audited runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
 // of the context's audited call, if it has one. After an error of do, also errSame and errDry,
 // the entry is written later. do must not take another role.
-func (s *Store) acting(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
-	return s.actingThen(ctx, tenant, do, nil)
+func (s *Store) audited(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return s.auditedThen(ctx, tenant, do, nil)
 }
 
-// actingThen is acting that also runs then at the end, under the base role.
-func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
+// auditedThen is audited that also runs then at the end, under the base role.
+func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
 	a := ActOf(ctx)
 	if a != nil && a.written {
 		a = nil
@@ -102,7 +102,7 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 		if err := do(tx); err != nil {
 			return err
 		}
-		return s.endAct(ctx, tx, a, then)
+		return s.writeAudited(ctx, tx, a, then)
 	})
 	if errors.Is(err, errSame) { // maybe an earlier try made the change, and its answer was lost
 		err = postgres.FirstError(confirm(ctx, s.of(tenant)), errSame)
@@ -116,9 +116,9 @@ func (s *Store) actingThen(ctx context.Context, tenant string, do, then func(pgx
 	return err
 }
 
-// endAct writes the entry of an audited call and runs then, each unless it is nil. It writes
+// writeAudited writes the entry of an audited call and runs then, each unless it is nil. It writes
 // to a tenant's audit under the tenant's role; everything else runs under the base role.
-func (s *Store) endAct(ctx context.Context, tx pgx.Tx, a *Act, then func(pgx.Tx) error) error {
+func (s *Store) writeAudited(ctx context.Context, tx pgx.Tx, a *Act, then func(pgx.Tx) error) error {
 	above := a != nil && a.Schema == ""
 	if a != nil && !above {
 		if err := insertAudit(ctx, tx, a.Schema, a.done(s)); err != nil {

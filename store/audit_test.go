@@ -53,7 +53,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	ctx, a = b.act("task_type.put")
 	_, _, err = b.CheckTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
-	require.False(t, a.Written(), "it was for show")
+	require.False(t, a.Written(), "it was a dry run")
 	require.Empty(t, a.Detail)
 	require.Len(t, b.audit(tenant), 1)
 

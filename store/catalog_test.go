@@ -58,7 +58,7 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 		func() bool { return far.Catalog.Stale() == 1 },
 	)
 	_, err = far.Catalog.Type(tenant, "pipe")
-	require.NoError(t, err, "it keeps what it knew")
+	require.NoError(t, err, "it keeps its last configuration")
 	_, err = far.Catalog.Fresh(t.Context(), tenant, "new")
 	require.Equal(
 		t,

@@ -122,7 +122,7 @@ func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 		s.watched.tell(key, l.ID.Number)
 	}
 	s.Wakeups.Announce(key, first)
-	s.moved(key, len(leases))
+	s.countLeased(key, len(leases))
 }
 
 // Doubtful reports whether leases may have been committed of which no node knows. No task

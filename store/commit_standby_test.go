@@ -124,7 +124,7 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 		return got != nil || r.waiting("%") > 0
 	})
 	if got != nil {
-		require.Error(t, got.Err, "acknowledged, and the standby doesn't have it")
+		require.Error(t, got.Err, "acknowledged, but not on the standby")
 	}
 
 	r.standby = pgtest.Server(t, r.standby.Config())
@@ -137,7 +137,7 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 	}
 	if got.Err != nil {
 		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
-			"too late for the patience of a submit")
+			"later than a submit may take")
 		return
 	}
 	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
@@ -161,12 +161,12 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 	go func() { repeated <- r.Submit(context.Background(), tenant, []asyncflow.NewTask{task})[0] }()
 	eventually(t, "the answer, or its wait for the standby",
 		func() bool { return len(repeated) > 0 || r.waiting("commit") > 0 })
-	require.Empty(t, repeated, "acknowledged, and the standby doesn't have it")
+	require.Empty(t, repeated, "acknowledged, but not on the standby")
 	r.standby = pgtest.Server(t, r.standby.Config())
 	got := <-repeated
 	if got.Err != nil {
 		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
-			"too late for the patience of a submit")
+			"later than a submit may take")
 		return
 	}
 	require.True(t, got.Existing)
@@ -199,7 +199,7 @@ func testSettlementWaitsForTheStandby(t *testing.T, how string) {
 	r.cut(how, `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`, id.Number)
 	eventually(t, "the answer, or its wait for the standby",
 		func() bool { return len(settled) > 0 || r.waiting("%") > 0 })
-	require.Empty(t, settled, "acknowledged, and the standby doesn't have it")
+	require.Empty(t, settled, "acknowledged, but not on the standby")
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // however long: nothing comes
 	defer cancel()
@@ -238,7 +238,7 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 	}()
 	eventually(t, "the answer, or its wait for the standby",
 		func() bool { return len(again) > 0 || r.waiting("%pg_logical_emit_message%") > 0 })
-	require.Empty(t, again, "acknowledged, and the standby doesn't have it")
+	require.Empty(t, again, "acknowledged, but not on the standby")
 	r.standby = pgtest.Server(t, r.standby.Config())
 	require.NoError(t, <-again)
 	task, err := r.promoted().Task(t.Context(), tenant, id)
@@ -268,7 +268,7 @@ func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
 	_, _, err = r.Lease(t.Context(), kind, 1) // a statement's deadline cuts it
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
 	eventually(t, "the end of what was cut", func() bool { return r.waiting("%") == 0 })
-	require.Equal(t, 1, leased(), "leases of which nobody knows")
+	require.Equal(t, 1, leased(), "leases that no node knows of")
 
 	r.standby = pgtest.Server(t, r.standby.Config())
 	eventually(t, "leases go on", func() bool {

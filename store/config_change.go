@@ -25,7 +25,7 @@ const nextVersion = `greatest(version + 1,
 
 // changeBy is change in a transaction under the role of the tenant whose, or ("") the base role.
 func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
-	err := s.actingThen(ctx, whose, do, func(tx pgx.Tx) error {
+	err := s.auditedThen(ctx, whose, do, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
 			`UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
 			return err

@@ -87,7 +87,7 @@ func (s *Store) ChangeEndpoint(
 	change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {
 			return err
 		}
@@ -112,9 +112,9 @@ func (s *Store) ChangeEndpoint(
 	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
 }
 
-// holdEndpoints locks endpoints and then reads them. One statement for both would read their
+// lockEndpoints locks endpoints and then reads them. One statement for both would read their
 // secrets as they were before it waited for the lock.
-func holdEndpoints(
+func lockEndpoints(
 	ctx context.Context,
 	tx pgx.Tx,
 	tenant, where string,
@@ -168,7 +168,7 @@ func (s *Store) checkDuplicate(
 	if e.AllowDuplicate {
 		return nil
 	}
-	if err := s.holdTenant(ctx, tx, tenant); err != nil {
+	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
 	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+endpointsOf(tenant)+`

@@ -58,7 +58,7 @@ func (s *Store) EnableEndpoint(
 	tenant, id string,
 ) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		all, err := holdEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {
 			return err
 		}

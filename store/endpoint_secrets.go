@@ -42,7 +42,7 @@ func (s *Store) Reseal(
 		after = "00000000-0000-0000-0000-000000000000"
 	}
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		all, err := holdEndpoints(ctx, tx, tenant, `id IN (SELECT id FROM `+endpointsOf(tenant)+` e
+		all, err := lockEndpoints(ctx, tx, tenant, `id IN (SELECT id FROM `+endpointsOf(tenant)+` e
 			WHERE id > $1::uuid AND (substr(outbound, 1, $3) <> $2
 			  OR EXISTS (SELECT FROM `+endpointSecretsOf(tenant)+` s
 			      WHERE s.endpoint = e.id AND substr(s.sealed, 1, $3) <> $2))

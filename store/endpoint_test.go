@@ -50,7 +50,7 @@ func TestLeaseOfABatch(t *testing.T) {
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	l = b.lease(pipe, 1)[0]
 	require.Equal(t, time.Second+store.LeaseMargin, l.Until.Sub(l.LeasedAt),
-		"in the next stage nobody waits")
+		"no task waits in the next stage")
 }
 
 func TestEndpointIsKept(t *testing.T) {

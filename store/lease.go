@@ -186,7 +186,7 @@ func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys
 
 // announceTaken tells those who follow tasks that these are leased.
 func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
-	s.moved(key, len(leases))
+	s.countLeased(key, len(leases))
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
 	}

@@ -69,14 +69,14 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	for _, node := range []*bundle{b, far} {
 		leases, next := look(node) // is slow
 		require.Empty(t, leases)
-		require.True(t, next.After(b.Clock.Now()), "one that looks at everything is due")
+		require.True(t, next.After(b.Clock.Now()), "a lease that looks at everything is due")
 		require.Less(t, next.Sub(b.Clock.Now()), 30*time.Second)
 	}
 
 	hidden, _ := b.hide(1)
 	leases, next := look(b)
-	require.Empty(t, leases, "nobody has told of it")
-	require.True(t, next.After(b.Clock.Now()), "nor is it looked for with the head")
+	require.Empty(t, leases, "nobody has announced it")
+	require.True(t, next.After(b.Clock.Now()), "nor does the look at the head find it")
 	early := newTask(`1`)
 	early.Options.Priority = asyncflow.Priority{300}
 	id := b.submit(early)[0].ID
@@ -91,7 +91,7 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	for <-woken != order { // the announcement of the other row
 	}
 	leases, _ = look(far)
-	require.Len(t, leases, 1, "the mark was lowered by another node's news")
+	require.Len(t, leases, 1, "the mark was lowered by another node's announcement")
 	assert.Equal(t, told, leases[0].ID.Number)
 
 	require.Eventually(t, func() bool {

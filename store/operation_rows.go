@@ -40,7 +40,7 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	return s.acting(ctx, tenant, func(tx pgx.Tx) error {
+	return s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		ActOf(ctx).noteOperation(o)
 		_, err := tx.Exec(ctx,
 			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,
@@ -94,7 +94,7 @@ func (s *Store) Operation(ctx context.Context, tenant, id string) (Operation, er
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
 // the operation changes no task. An operation that has ended is returned as it is.
 func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
-	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
+	err := s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
 			WHERE id = $1::uuid AND state = 'running'`, id, s.Clock.Now())
 		if err == nil && tag.RowsAffected() == 0 { // it has ended, or doesn't exist

@@ -167,7 +167,7 @@ func TestOperationFilters(t *testing.T) {
 	_, due = b.start(store.RedriveTasks,
 		store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed}, FromStage: "second"})
 	assert.Equal(t, []any{store.OperationDone, int64(2), int64(1), int64(1)}, figures(b.finish(due)),
-		"one never came so far")
+		"one never got there")
 	task, err := b.Task(t.Context(), tenant, ids["failed in second"])
 	require.NoError(t, err)
 	assert.Equal(t, []any{asyncflow.StatusPending, "second", 1},

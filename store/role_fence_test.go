@@ -323,7 +323,7 @@ func TestRolesMayLittle(t *testing.T) {
 	require.NoError(t, err)
 	strangers, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	assert.Empty(t, strangers, "all is the tenant's own, also what was made since")
+	assert.Empty(t, strangers, "everything is the tenant's own, also newer tables")
 }
 
 // as runs a statement under a role, and rolls it back.

@@ -81,7 +81,7 @@ func TestMigrateToRoles(t *testing.T) {
 	var tables int
 	require.NoError(t, b.db.QueryRow(t.Context(),
 		`SELECT count(*) FROM pg_class WHERE relnamespace = 'tenant_acme'::regnamespace`).Scan(&tables))
-	assert.Equal(t, tables, owners["tenant_acme "+role], "all that was there is the role's")
+	assert.Equal(t, tables, owners["tenant_acme "+role], "all earlier objects are the role's")
 	pipe, err := b.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
 	for _, l := range b.lease(pipe, 10) {
@@ -89,10 +89,10 @@ func TestMigrateToRoles(t *testing.T) {
 	}
 	stats, err := b.Stats(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, stats[0].Failed, "tasks from before go on")
+	assert.EqualValues(t, 2, stats[0].Failed, "earlier tasks go on")
 	opened, err := b.OpenRoll(t.Context(), pipe)
 	require.NoError(t, err)
-	assert.True(t, opened, "and so do tables from before")
+	assert.True(t, opened, "and so do earlier tables")
 	for name, survey := range map[string]func() error{
 		"keys":       func() error { _, err := b.TenantsToExpire(t.Context()); return err },
 		"tallies":    func() error { _, err := b.Unfolded(t.Context()); return err },
@@ -150,7 +150,7 @@ func TestOpenNeedsRoles(t *testing.T) {
 		"tenant later has no database role yet: run asyncflow migrate up")
 	_, err = store.CreateTenant(t.Context(), url, "later")
 	require.NoError(t, err)
-	require.NoError(t, open(false), "made for a tenant that was there")
+	require.NoError(t, open(false), "made for an earlier tenant")
 
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)

@@ -80,10 +80,10 @@ func (s *Store) DropRoll(ctx context.Context, t *Type, since time.Time) (dropped
 
 // lockRoll locks a roll's row; CodeNotFound when the roll was dropped.
 func lockRoll(ctx context.Context, tx pgx.Tx, t *Type, position int, how string) error {
-	var held int
+	var locked int
 	err := tx.QueryRow(ctx,
 		`SELECT position FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2 FOR `+how,
-		t.Name, position).Scan(&held)
+		t.Name, position).Scan(&locked)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d of %s is not kept any more", position,
 			t.Name)

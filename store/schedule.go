@@ -71,7 +71,7 @@ func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedu
 // DeleteSchedule deletes a schedule. None of its tasks is submitted after that; present tasks
 // stay.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
-	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
+	err := s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
 		if err == nil && tag.RowsAffected() == 0 {
 			return unknownSchedule(name)
@@ -87,7 +87,7 @@ func (s *Store) PauseSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
-	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
+	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
 			`UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name,
 			s.Clock.Now()); err != nil {
@@ -106,7 +106,7 @@ func (s *Store) ResumeSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
-	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
+	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
 			stored.PausedAt.IsZero() {
 			return err

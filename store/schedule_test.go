@@ -49,14 +49,14 @@ func TestPutSchedule(t *testing.T) {
 	assert.True(t, created)
 	assert.Equal(t, 1, would.Version)
 	_, err = b.Schedule(t.Context(), tenant, s.Name)
-	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "it was for show")
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "it was a dry run")
 
 	first, created, err := b.PutSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
 	assert.True(t, created)
 	want := s
 	want.Version = 1
-	assert.Equal(t, want, first.Schedule, "the context too is what it was, byte by byte")
+	assert.Equal(t, want, first.Schedule, "the context is the same, byte by byte")
 	assert.Equal(t, time.Date(b.Clock.Now().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC), first.NextAt.UTC())
 	again, created, err := b.PutSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)

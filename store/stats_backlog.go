@@ -25,8 +25,8 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 	var quota asyncflow.WaitReason
 	for i := range all {
 		c := &all[i]
-		for _, h := range c.held {
-			c.addHeld(h)
+		for _, h := range c.inWait {
+			c.addDueInWait(h)
 		}
 		if c.due > 0 {
 			why, err := s.keepsInReady(ctx, c.t, func() (_ asyncflow.WaitReason, err error) {
@@ -50,9 +50,9 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 	return nil
 }
 
-// addHeld adds due tasks in wait. The reason in their rows may be out of date: the stage may
+// addDueInWait adds due tasks in wait. The reason in their rows may be out of date: the stage may
 // have lost its last endpoint since, or got one.
-func (c *counted) addHeld(h heldTasks) {
+func (c *counted) addDueInWait(h dueInWait) {
 	b := Backlog{WaitsFor: h.Reason, Tasks: h.Tasks, Oldest: h.Oldest}
 	if h.Stage != "" {
 		b.Stage, _ = c.t.Place(h.Stage, 1)

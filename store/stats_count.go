@@ -15,14 +15,14 @@ import (
 // counted are the counts of a type.
 type counted struct {
 	Stats
-	t     *Type
-	due   int64     // due tasks in ready
-	since time.Time // when the oldest of them became due; zero without any
-	held  []heldTasks
+	t      *Type
+	due    int64     // due tasks in ready
+	since  time.Time // when the oldest of them became due; zero without any
+	inWait []dueInWait
 }
 
-// heldTasks are due tasks in wait, by the reason and stage in their rows.
-type heldTasks struct {
+// dueInWait are due tasks in wait, by the reason and stage in their rows.
+type dueInWait struct {
 	Stage  string // "": any
 	Reason asyncflow.WaitReason
 	Tasks  int64
@@ -73,12 +73,12 @@ func (s *Store) countTypes(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c counted, err error) {
 		var place int
 		var since *time.Time
-		var held []byte
+		var inWait []byte
 		r := &c.Rates
 		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded,
-			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &held)
-		if err == nil && held != nil {
-			err = json.Unmarshal(held, &c.held)
+			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &inWait)
+		if err == nil && inWait != nil {
+			err = json.Unmarshal(inWait, &c.inWait)
 		}
 		for _, rate := range []*float64{&r.Submitted, &r.Attempts, &r.Failures, &r.Finished} {
 			*rate /= rateWindow.Seconds()

@@ -66,7 +66,7 @@ func TestFoldKeepsTheSums(t *testing.T) {
 	var recent int
 	require.NoError(t, b.db.QueryRow(t.Context(),
 		`SELECT count(*) FROM tenant_acme.tallies WHERE at > now() - interval '1 min'`).Scan(&recent))
-	assert.Greater(t, recent, 2000, "what rates look at is left alone")
+	assert.Greater(t, recent, 2000, "tallies of the rates stay")
 }
 
 // checkFolded asserts that there is one row for each minute, hour and day, by age.

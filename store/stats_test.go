@@ -51,7 +51,7 @@ func (b *bundle) checkTallies(name string) {
 	require.Equal(b.t, []int64{sums.Succeeded, sums.Failed, sums.Cancelled},
 		[]int64{s.Succeeded, s.Failed, s.Cancelled})
 	require.Equal(b.t, sums.Submitted-s.Succeeded-s.Failed-s.Cancelled, s.Waiting+s.Pending+s.Running,
-		"submitted less final, and live")
+		"submitted less final, and live tasks")
 	require.LessOrEqual(b.t, sums.Failures, sums.Attempts)
 }
 
@@ -94,7 +94,7 @@ func TestSubmitsAreCounted(t *testing.T) {
 	require.NoError(t,
 		b.SubmitAgain(t.Context(), tenant, [2]asyncflow.NewTask{newTask(`3`), newTask(`4`)}))
 	assert.Equal(t, tallied{Submitted: 7}, first(b.tallies(tenant, "pipe")),
-		"what was there already doesn't count again")
+		"present tasks don't count again")
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`4`), bad})
 	require.NoError(t, results[0].Err)
 	accepted := int64(8)
@@ -323,7 +323,7 @@ func TestOldestDue(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(),
 		`UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '1 min'
 			RETURNING order_time`).Scan(&due))
-	assert.Equal(t, due, b.stats("pipe").OldestDue, "what was delayed is due from its time on")
+	assert.Equal(t, due, b.stats("pipe").OldestDue, "a delayed task is due from its time on")
 }
 
 // A node that doesn't know yet that a type is gone counts the others.

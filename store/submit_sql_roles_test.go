@@ -59,7 +59,7 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.bySQL(app, `'pipe', '1'`)
 	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err),
-		"nobody has it who wasn't given it")
+		"a role without the grant may not")
 }
 
 // A caller's own schemas and settings change nothing.

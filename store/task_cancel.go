@@ -30,7 +30,7 @@ func (s *Store) Cancel(
 	for range cancelTries {
 		var cancelled []asyncflow.Settlement
 		err := s.following(ctx, t, func(t *Type) error {
-			return s.acting(ctx, t.Tenant, func(tx pgx.Tx) (err error) {
+			return s.audited(ctx, t.Tenant, func(tx pgx.Tx) (err error) {
 				if t, err = rollsNow(ctx, tx, t); err != nil {
 					return err
 				}

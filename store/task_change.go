@@ -58,7 +58,7 @@ func (s *Store) tryChange(
 	p asyncflow.Patch,
 ) (changed bool, err error) {
 	ts := &tokens{}
-	err = s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
+	err = s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
 		t, err := rollsNow(ctx, tx, t)
 		if err != nil {
 			return err

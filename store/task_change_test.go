@@ -90,7 +90,7 @@ func TestChangeRetry(t *testing.T) {
 	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{60}})
 	task, err := b.Task(t.Context(), tenant, id)
 	require.NoError(t, err)
-	require.Equal(t, asyncflow.WaitRetry, task.WaitsFor, "its priority is for the stages to come")
+	require.Equal(t, asyncflow.WaitRetry, task.WaitsFor, "its priority is for later stages")
 	require.Empty(t, b.lease(pipe, 1))
 	b.change(id, asyncflow.Patch{RunAt: b.Clock.Now().Add(-time.Second)})
 	require.Equal(t, 2, b.lease(pipe, 1)[0].Attempt)

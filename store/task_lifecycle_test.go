@@ -179,7 +179,7 @@ func TestDelayedTaskWaitsAndIsPromoted(t *testing.T) {
 	results := b.submit(soon, later)
 	assert.Equal(t, asyncflow.StatusPending, results[0].Status)
 	assert.Equal(t, asyncflow.StatusWaiting, results[1].Status)
-	eventually(t, "the lease tells when the next task is due; sooner, after one that took long",
+	eventually(t, "the lease returns when the next task is due; sooner, after a slow one",
 		func() bool {
 			leases, next, err := b.Lease(t.Context(), pipe, 10)
 			require.NoError(t, err)

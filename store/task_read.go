@@ -192,7 +192,7 @@ func (s *Store) AwaitFinal(
 	id asyncflow.TaskID,
 	wait time.Duration,
 ) (Task, error) {
-	moved, done := s.Follow(tenant, id)
+	changed, done := s.Follow(tenant, id)
 	defer done()
 	end := time.NewTimer(wait)
 	defer end.Stop()
@@ -203,7 +203,7 @@ func (s *Store) AwaitFinal(
 		}
 		poll := time.NewTimer(s.WatchPause())
 		select {
-		case <-moved:
+		case <-changed:
 		case <-poll.C:
 		case <-end.C:
 			poll.Stop()

@@ -33,7 +33,7 @@ func (s *Store) Redrive(
 	var ts *tokens
 	err = s.following(ctx, t, func(t *Type) error {
 		ts = &tokens{}
-		return s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
+		return s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
 			_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
 			if err == nil {
 				err = refused[id.Number]

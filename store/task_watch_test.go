@@ -17,13 +17,13 @@ func TestFollow(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	id := b.submit(newTask(`1`))[0].ID
-	moved, done := b.Follow(tenant, id)
+	changed, done := b.Follow(tenant, id)
 	other, doneToo := b.Follow(tenant, asyncflow.NewTaskID("pipe", 1, 999))
 	defer doneToo()
 	told := func(what string) {
 		t.Helper()
 		select {
-		case <-moved:
+		case <-changed:
 		default:
 			t.Fatalf("nothing was told of %s", what)
 		}
@@ -66,12 +66,12 @@ func TestFollow(t *testing.T) {
 	_, err = b.Cancel(t.Context(), tenant, id, "enough")
 	require.NoError(t, err)
 	told("both of them, once")
-	require.Empty(t, moved)
+	require.Empty(t, changed)
 	require.Empty(t, other)
 	done()
 	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
 	require.NoError(t, err)
-	require.Empty(t, moved, "it has been given up")
+	require.Empty(t, changed, "nobody follows the task any more")
 }
 
 // Watch returns a task and its journal up to the task's state, without the context.

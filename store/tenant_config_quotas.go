@@ -14,14 +14,14 @@ import (
 // and counts everything. A lowered quota removes nothing: a change that neither adds nor grows
 // anything is not refused.
 
-// holdTenant locks the tenant's row until the tenant's transaction ends. Lock no other row of
+// lockTenant locks the tenant's row until the tenant's transaction ends. Lock no other row of
 // the tenant after it.
-func (s *Store) holdTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
+func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if err := s.roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
-	const hold = `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`
-	if _, err := tx.Exec(ctx, hold, tenant); err != nil {
+	const lock = `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`
+	if _, err := tx.Exec(ctx, lock, tenant); err != nil {
 		return err
 	}
 	return s.roles.AsTenant(ctx, tx, tenant)
@@ -40,7 +40,7 @@ func (s *Store) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g gro
 	if !ok || g.one == "" && g.bytes <= 0 {
 		return nil
 	}
-	if err := s.holdTenant(ctx, tx, tenant); err != nil {
+	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
 	used, err := configUse(ctx, tx, tenant)

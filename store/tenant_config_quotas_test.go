@@ -234,5 +234,5 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 		allowed.ID,
 		func(e *asyncflow.Endpoint) error { e.Weight = 3; return nil },
 	)
-	require.NoError(t, err, "what has its URL may change otherwise")
+	require.NoError(t, err, "an endpoint with the same URL may change otherwise")
 }

@@ -23,7 +23,7 @@ func TestStageWithLiveTasksStays(t *testing.T) {
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "in lease")
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	_, _, err = b.PutTaskType(t.Context(), tenant, fewer)
-	require.NoError(t, err, "it has moved on")
+	require.NoError(t, err, "it is in another stage")
 }
 
 func TestDeleteTaskType(t *testing.T) {

@@ -61,7 +61,7 @@ func TestPauseAndResume(t *testing.T) {
 	again, err = b.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
 	require.Equal(t, resumed.PauseState, again.PauseState, "it was not paused")
-	require.Equal(t, paused.Version, again.Version, "it is no other version")
+	require.Equal(t, paused.Version, again.Version, "its version stays")
 
 	for _, err := range []error{
 		func() error { _, err := b.Pause(t.Context(), tenant, "nope", ""); return err }(),

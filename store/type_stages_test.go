@@ -37,7 +37,7 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	require.Equal(t, 1, pipe.Version)
 	known, err := b.TaskType(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
-	require.Equal(t, 1, known.Version, "it was for show")
+	require.Equal(t, 1, known.Version, "it was a dry run")
 
 	pipe = b.put(next)
 	require.Equal(t, next.StageMapping, pipe.StageMapping)
@@ -67,7 +67,7 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	last.Stages = old.Stages[1:]
 	_, _, err = b.PutTaskType(t.Context(), tenant, last)
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err),
-		"one waits in first, which leads to third")
+		"a task waits in first, which is mapped to third")
 	last.StageMapping = map[string]string{"third": "second"}
 	require.Equal(t, map[string]string{"first": "second", "third": "second"}, b.put(last).StageMapping)
 	require.Equal(t, []any{asyncflow.StatusWaiting, "second", 1}, place(waiting))

@@ -20,7 +20,7 @@ func TestWakeupsReachOtherNodes(t *testing.T) {
 	})
 	_ = far
 	require.Equal(t, store.TypeKey{}, <-woken,
-		"a new LISTEN connection says that news may have been missed")
+		"a new LISTEN connection reports possibly lost announcements")
 	b.submit(newTask(`1`))
 	select {
 	case k := <-woken:
