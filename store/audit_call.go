@@ -118,7 +118,12 @@ func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pg
 
 // writeAudited writes the entry of an audited call and runs then, each unless it is nil. It writes
 // to a tenant's audit under the tenant's role; everything else runs under the base role.
-func (s *Store) writeAudited(ctx context.Context, tx pgx.Tx, a *Act, then func(pgx.Tx) error) error {
+func (s *Store) writeAudited(
+	ctx context.Context,
+	tx pgx.Tx,
+	a *Act,
+	then func(pgx.Tx) error,
+) error {
 	above := a != nil && a.Schema == ""
 	if a != nil && !above {
 		if err := insertAudit(ctx, tx, a.Schema, a.done(s)); err != nil {
