@@ -40,7 +40,7 @@ type compared struct {
 }
 
 // comparedKeys are the figures that are compared. The first is judged.
-var comparedKeys = []string{"cpu_all", "cpu_node", "cpu_postgres", "cpu_worker", "rate"}
+var comparedKeys = []string{"cpu_all", "cpu_node", "cpu_postgres", "rate"}
 
 func (c *comparison) find(scenario, key string) *compared {
 	for i := range c.Figures {
@@ -99,7 +99,8 @@ func (c *comparison) writeFindings(w io.Writer) {
 	var costly, slower []string
 	for _, f := range c.Figures {
 		ratio := report.Median(f.Ratios)
-		row := fmt.Sprintf("%s (%.3f)", f.Scenario, ratio)
+		row := fmt.Sprintf("%s (%.3f; %.3f–%.3f)",
+			f.Scenario, ratio, slices.Min(f.Ratios), slices.Max(f.Ratios))
 		switch {
 		case f.Key == comparedKeys[0] && ratio > notable:
 			costly = append(costly, row)
