@@ -152,7 +152,7 @@ func writeStatements(ctx context.Context, d *rig.Database, w io.Writer, tasks in
 	var calls int64
 	var time, wal float64
 	n := float64(tasks)
-	short := strings.NewReplacer(rig.Schema+".", "", "|", `\|`)
+	short := strings.NewReplacer(`"`+rig.Schema+`".`, "", rig.Schema+".", "", "|", `\|`)
 	_, err = pgx.ForEachRow(rows, []any{&text, &calls, &time, &wal}, func() error {
 		_, err := fmt.Fprintf(w, "| `%.90s` | %s | %s | %s |\n",
 			short.Replace(strings.TrimSpace(text)),
