@@ -35,7 +35,7 @@ func parseCompare(args []string) (compareConfig, error) {
 		f.StringVar(&cfg.base, "base", "HEAD", "the revision that this tree is compared with")
 		f.Var(&cfg.only, "only", "scenarios with CPU per task, such as post,single; default: all")
 		f.IntVar(&cfg.rounds, "rounds", 6, "pairs of each")
-		f.IntVar(&cfg.tasks, "tasks", 30000, "tasks of a measurement")
+		f.IntVar(&cfg.tasks, "tasks", 60000, "tasks of a measurement")
 	})
 	if len(cfg.only) == 0 {
 		cfg.only = compareRows

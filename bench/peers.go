@@ -78,11 +78,11 @@ func (p program) begin(ctx context.Context, r *rounds) (measure, error) {
 		}
 	}
 	url, err := r.MakeDatabase(ctx, p.name)
-	told := peer.Flags{Database: url, Jobs: r.tasks}
+	flags := peer.Flags{Database: url, Jobs: r.tasks}
 	if p.post {
-		told.URL = r.Worker.Base + worker.RawPath
+		flags.URL = r.Worker.Base + worker.RawPath
 	}
-	return func(ctx context.Context) (report.Figures, error) { return p.run(ctx, r.Rig, told) }, err
+	return func(ctx context.Context) (report.Figures, error) { return p.run(ctx, r.Rig, flags) }, err
 }
 
 // peerLimit is how long a peer may take for a round.
@@ -90,11 +90,11 @@ const peerLimit = 2 * time.Minute
 
 // run starts a peer, lets it work, and ends it.
 func (p program) run(
-	ctx context.Context, r *rig.Rig, told peer.Flags,
+	ctx context.Context, r *rig.Rig, flags peer.Flags,
 ) (all report.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, peerLimit)
 	defer cancel()
-	before, err := deadIn(ctx, told.Database)
+	before, err := deadIn(ctx, flags.Database)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (p program) run(
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, args[0], append(args[1:], told.Args()...)...)
+	cmd := exec.CommandContext(ctx, args[0], append(args[1:], flags.Args()...)...)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -118,13 +118,13 @@ func (p program) run(
 	if err != nil {
 		return nil, err
 	}
-	all, err = watchPeer(ctx, r, process, told.Jobs, input, bufio.NewReader(output))
+	all, err = watchPeer(ctx, r, process, flags.Jobs, input, bufio.NewReader(output))
 	_ = input.Close()
 	if err = errors.Join(err, process.Wait()); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	after, err := deadIn(ctx, told.Database)
-	rows := (after - before) / float64(told.Jobs+rig.WarmUpTasks)
+	after, err := deadIn(ctx, flags.Database)
+	rows := (after - before) / float64(flags.Jobs+rig.WarmUpTasks)
 	all.Add("dead", "Dead rows", "rows/task", rows)
 	return all, err
 }

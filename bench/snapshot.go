@@ -18,10 +18,10 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// snapshotConfig says how long an old snapshot is held.
+// snapshotConfig says how long an old snapshot stays open.
 type snapshotConfig struct {
 	options
-	held  time.Duration // how long
+	open  time.Duration // how long
 	rate  int           // tasks a second meanwhile; 0: half of what is possible
 	tasks int           // to find out what is possible
 }
@@ -30,14 +30,14 @@ func parseSnapshot(args []string) (snapshotConfig, error) {
 	var cfg snapshotConfig
 	const short = "20 s, to see that nothing is broken"
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
-		f.DurationVar(&cfg.held, "held", 5*time.Minute, "how long the snapshot is held")
+		f.DurationVar(&cfg.open, "held", 5*time.Minute, "how long the snapshot stays open")
 		f.IntVar(&cfg.rate, "rate", 0, "tasks a second; default: half of what is possible")
 		f.IntVar(&cfg.tasks, "tasks", 100_000, "tasks to find out what is possible")
 	})
 	if cfg.short {
-		cfg.held, cfg.tasks = 20*time.Second, 30_000
+		cfg.open, cfg.tasks = 20*time.Second, 30_000
 	}
-	if err == nil && (cfg.held < time.Second || cfg.rate < 0 || cfg.tasks < rig.BatchSize) {
+	if err == nil && (cfg.open < time.Second || cfg.rate < 0 || cfg.tasks < rig.BatchSize) {
 		err = fmt.Errorf("--held must be at least 1s, --rate positive, and --tasks at least %d",
 			rig.BatchSize)
 	}
@@ -76,10 +76,10 @@ func runSnapshot(ctx context.Context, args []string) (err error) {
 		}
 		cfg.rate = int(float64(cfg.tasks) / time.Since(start).Seconds() / 2)
 	}
-	before := max(cfg.held/10, 5*time.Second)
+	before := max(cfg.open/10, 5*time.Second)
 	t := report.Timeline{Machine: describe(r), Notes: []string{fmt.Sprintf(
 		"The store alone at %s tasks/s; a snapshot is held from %s on for %s.",
-		report.Number(float64(cfg.rate)), before, cfg.held)}}
+		report.Number(float64(cfg.rate)), before, cfg.open)}}
 	fmt.Fprintln(os.Stderr, "bench:", t.Notes[0])
 	if err := underSnapshot(ctx, s, url, cfg, before, &t); err != nil {
 		return err
@@ -104,23 +104,23 @@ func runSnapshot(ctx context.Context, args []string) (err error) {
 	return report.WriteJSON(cfg.json, t)
 }
 
-// underSnapshot submits at a rate, leases and settles, with a snapshot that is held from a time on;
+// underSnapshot submits at a rate, leases and settles, with a snapshot that is open from a time on;
 // and a while longer, to see how it recovers.
 func underSnapshot(
 	ctx context.Context, s *rawstore.Store, url string, cfg snapshotConfig, before time.Duration,
 	t *report.Timeline,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, before+cfg.held+before)
+	ctx, cancel := context.WithTimeout(ctx, before+cfg.open+before)
 	defer cancel()
 	w := &leaseTimes{}
 	s.Leased = w.add
-	period := max(cfg.held/100, time.Second)
+	period := max(cfg.open/100, time.Second)
 	const endless = 1 << 62
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Govern(ctx) })
 	g.Go(func() error { return untilOver(ctx, s.SubmitAt(ctx, cfg.rate)) })
 	g.Go(func() error { return untilOver(ctx, s.LeaseAll(ctx, endless)) })
-	g.Go(func() error { return untilOver(ctx, holdSnapshot(ctx, url, before, cfg.held)) })
+	g.Go(func() error { return untilOver(ctx, openSnapshot(ctx, url, before, cfg.open)) })
 	g.Go(func() error { return untilOver(ctx, w.sample(ctx, period, t)) })
 	return g.Wait()
 }
@@ -133,9 +133,9 @@ func untilOver(ctx context.Context, err error) error {
 	return err
 }
 
-// holdSnapshot holds a snapshot from a time on for another: Postgres can't clean away anything that
-// is deleted meanwhile.
-func holdSnapshot(ctx context.Context, url string, from, lasting time.Duration) error {
+// openSnapshot keeps a snapshot open from a time on for another. Postgres can't clean away anything
+// that is deleted meanwhile.
+func openSnapshot(ctx context.Context, url string, from, lasting time.Duration) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err

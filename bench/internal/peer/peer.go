@@ -1,7 +1,6 @@
 // Package peer is the protocol between the bench and a program that does the same work in another
-// way. The program is told the database, the number of jobs, and where to POST each, if it shall.
-// It prints "ready" when all is set up, begins at a line of its input, prints a Result, and ends
-// with its input.
+// way. The program gets Flags as its arguments. It prints "ready" when all is set up, begins at a
+// line of its input, prints a Result, and ends with its input.
 package peer
 
 import (
@@ -21,7 +20,7 @@ type Result struct {
 	P99     float64 `json:"p99_ms"`
 }
 
-// Flags are what a program is told.
+// Flags say what a program does.
 type Flags struct {
 	Database string // its URL
 	Jobs     int
@@ -29,15 +28,15 @@ type Flags struct {
 }
 
 // ParseFlags reads the arguments of a program.
-func ParseFlags(name string, args []string) (told Flags, err error) {
+func ParseFlags(name string, args []string) (flags Flags, err error) {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&told.Database, "database", "", "URL of a database")
-	f.IntVar(&told.Jobs, "jobs", 60000, "number of jobs")
-	f.StringVar(&told.URL, "url", "", "where each is POSTed")
-	return told, f.Parse(args)
+	f.StringVar(&flags.Database, "database", "", "URL of a database")
+	f.IntVar(&flags.Jobs, "jobs", 60000, "number of jobs")
+	f.StringVar(&flags.URL, "url", "", "where each is POSTed")
+	return flags, f.Parse(args)
 }
 
-// Args are the arguments that tell a program the flags.
+// Args returns the flags as arguments.
 func (f Flags) Args() []string {
 	args := []string{"--database", f.Database, "--jobs", fmt.Sprint(f.Jobs)}
 	if f.URL != "" {
@@ -46,8 +45,8 @@ func (f Flags) Args() []string {
 	return args
 }
 
-// Serve is the part of the program: it calls measure once when it is told to begin, prints the
-// result, and waits for the end of its input.
+// Serve is the program's part: it calls measure once when the bench says so, prints the result, and
+// waits for the end of its input.
 func Serve(measure func() (Result, error)) error {
 	input := bufio.NewReader(os.Stdin)
 	fmt.Println("ready")
@@ -65,7 +64,7 @@ func Serve(measure func() (Result, error)) error {
 	return err
 }
 
-// AwaitReady is the part of the bench: it waits until the program is ready.
+// AwaitReady is the bench's part: it waits until the program is ready.
 func AwaitReady(output *bufio.Reader) error {
 	line, err := output.ReadString('\n')
 	if err != nil || strings.TrimSpace(line) != "ready" {
