@@ -69,7 +69,8 @@ func (c *comparison) add(scenario string, pair [2]report.Figures) {
 	}
 }
 
-// writeMarkdown writes what is judged, what stands out of it, and the other figures.
+// writeMarkdown writes what is judged, the rows that stand out, and the other figures. The ratio of
+// the least figures is there since other work on the machine only adds CPU time.
 func (c *comparison) writeMarkdown(w io.Writer) {
 	fmt.Fprintf(w, "%s. This tree against %s: medians of %d pairs of %d tasks.\n\n",
 		c.Machine, c.Base, len(c.Figures[0].Ratios), c.Tasks)
@@ -80,15 +81,16 @@ func (c *comparison) writeMarkdown(w io.Writer) {
 }
 
 func (c *comparison) writeTable(w io.Writer, title string, keys []string) {
-	fmt.Fprintf(w, "| %s | Unit | Base | This tree | Ratio | Min–max |\n", title)
-	fmt.Fprint(w, "|---|---|---:|---:|---:|---:|\n")
+	fmt.Fprintf(w, "| %s | Unit | Base | This tree | Ratio | Min–max | Least ÷ least |\n", title)
+	fmt.Fprint(w, "|---|---|---:|---:|---:|---:|---:|\n")
 	for _, key := range keys {
 		for _, f := range c.Figures {
 			if f.Key == key {
-				fmt.Fprintf(w, "| %s: %s | %s | %s | %s | **%.3f** | %.3f–%.3f |\n",
+				fmt.Fprintf(w, "| %s: %s | %s | %s | %s | **%.3f** | %.3f–%.3f | %.3f |\n",
 					f.Scenario, f.Name, f.Unit,
 					report.Number(report.Median(f.Base)), report.Number(report.Median(f.Head)),
-					report.Median(f.Ratios), slices.Min(f.Ratios), slices.Max(f.Ratios))
+					report.Median(f.Ratios), slices.Min(f.Ratios), slices.Max(f.Ratios),
+					slices.Min(f.Head)/slices.Min(f.Base))
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func TestComparisonPointsOutRows(t *testing.T) {
 	assert.Contains(t, text.String(), "CPU per task above 1.03 of the base's: post (1.040; 1.040–1.040).\n")
 	assert.Contains(t, text.String(), "can cause: batch (0.950; 0.950–0.950).\n")
 	assert.Contains(t, text.String(),
-		"| post: CPU | µs/task | 100 | 104 | **1.040** | 1.040–1.040 |")
+		"| post: CPU | µs/task | 100 | 104 | **1.040** | 1.040–1.040 | 1.040 |")
 }
 
 func TestComparedRowsAreScenarios(t *testing.T) {
