@@ -13,13 +13,15 @@ import (
 
 // CPU returns the CPU time that a process has used itself, with that of its threads that have
 // ended. It reads the process's own clock, which counts nanoseconds: /proc/PID/stat counts hundreds
-// of a second, too coarse for the many processes of Postgres.
+// of a second, too coarse for the many processes of Postgres. It is read only where the clock can't
+// be, as in some sandboxes.
 func CPU(pid int) (time.Duration, error) {
 	var used unix.Timespec
-	if err := unix.ClockGettime(clockOf(pid), &used); err != nil {
-		return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
+	if err := unix.ClockGettime(clockOf(pid), &used); err == nil {
+		return time.Duration(used.Nano()), nil
 	}
-	return time.Duration(used.Nano()), nil
+	s, err := readStat(pid)
+	return s.own, err
 }
 
 // clockOf returns the clock of the CPU time of a process, as clock_getcpuclockid(3) does.
@@ -73,7 +75,8 @@ func cpuOfChildren(parent int) (sum time.Duration, err error) {
 // stat is what /proc/PID/stat says about a process.
 type stat struct {
 	pid, parent int
-	ended       time.Duration // CPU time of its children that have ended
+	own         time.Duration // CPU time of the process itself
+	ended       time.Duration // that of its children that have ended
 }
 
 // tick is the unit of CPU time in /proc: USER_HZ is 100 on every Linux.
@@ -105,6 +108,7 @@ func parseStat(line string) (s stat, err error) {
 		return n
 	}
 	s.pid, s.parent = number(strings.TrimSpace(line[:open])), number(f[1])
+	s.own = time.Duration(number(f[11])+number(f[12])) * tick
 	s.ended = time.Duration(number(f[13])+number(f[14])) * tick
 	return s, err
 }

@@ -16,7 +16,7 @@ func TestParseStat(t *testing.T) {
 	s, err := parseStat("42 (a (b) c) S 7 42 42 0 -1 4194560 100 200 0 0 11 22 33 44 " +
 		"20 0 1 0 12345 0 0")
 	require.NoError(t, err)
-	assert.Equal(t, stat{pid: 42, parent: 7, ended: 770 * time.Millisecond}, s)
+	assert.Equal(t, stat{42, 7, 330 * time.Millisecond, 770 * time.Millisecond}, s)
 	for _, line := range []string{"", "42", "42 (a) S 7", "42 (a) S " + strings.Repeat("x ", 20)} {
 		_, err := parseStat(line)
 		assert.Error(t, err, "%q", line)
