@@ -77,8 +77,8 @@ func (f compared) best(values []float64) float64 {
 	return slices.Min(values)
 }
 
-// writeMarkdown writes what is judged, the rows that stand out, and the other figures. The ratio of
-// the best figures is there since other work on the machine makes figures worse, hardly ever better.
+// writeMarkdown writes what is judged, the rows that stand out, and the other figures. It adds the
+// ratio of the best figures: other work on the machine makes figures worse, hardly ever better.
 func (c *comparison) writeMarkdown(w io.Writer) {
 	fmt.Fprintf(w, "%s. This tree against %s: medians of %d pairs of %d tasks.\n\n",
 		c.Machine, c.Base, len(c.Figures[0].Ratios), c.Tasks)

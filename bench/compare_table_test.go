@@ -44,7 +44,8 @@ func TestComparisonPointsOutRows(t *testing.T) {
 	c.add("batch", pairOf(950, 101))
 	var text strings.Builder
 	c.writeMarkdown(&text)
-	assert.Contains(t, text.String(), "CPU per task above 1.03 of the base's: post (1.040; 1.040–1.040).\n")
+	assert.Contains(t, text.String(),
+		"CPU per task above 1.03 of the base's: post (1.040; 1.040–1.040).\n")
 	assert.Contains(t, text.String(), "can cause: batch (0.950; 0.950–0.950).\n")
 	assert.Contains(t, text.String(),
 		"| post: CPU | µs/task | 100 | 104 | **1.040** | 1.040–1.040 | 1.040 |")
