@@ -108,19 +108,22 @@ type holder struct {
 func claimKeys(
 	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, now time.Time, apart bool,
 ) (holders map[string]holder, others map[string]bool, err error) {
-	first := slices.CompactFunc(slices.Clone(items), func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
+	first := slices.CompactFunc(slices.Clone(items),
+		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
 	names := make([]string, len(first))
 	ids := make([]int64, len(first))
 	hashes := make([][]byte, len(first))
 	expires := make([]time.Time, len(first))
 	for i, item := range first {
-		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:], item.Key.Expires
+		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:],
+			item.Key.Expires
 	}
 	holders, others = make(map[string]holder, len(first)), map[string]bool{}
 	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if apart {
-		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least, heldMost)
+		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
+			heldMost)
 		q.Query(func(rows pgx.Rows) error {
 			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			for _, name := range held {

@@ -55,7 +55,9 @@ func (k *keyOrder) take() {
 }
 
 // readOrders reads how the flow keys of candidates stand.
-func readOrders(ctx context.Context, conn *tenantConn, t *Type, found []candidate) (map[string]*keyOrder, error) {
+func readOrders(
+	ctx context.Context, conn *tenantConn, t *Type, found []candidate,
+) (map[string]*keyOrder, error) {
 	byKey := map[string][]*candidate{}
 	for i := range found {
 		if key := found[i].key; key != "" {
@@ -92,7 +94,8 @@ func readKeys(ctx context.Context, conn interface {
 }, t *Type, keys []string) (map[string]keyState, error) {
 	sql, args := keyStatesSQL, []any{keys}
 	if t.Flow.Ordered {
-		sql, args = orderedKeyStatesSQL, []any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
+		sql, args = orderedKeyStatesSQL,
+			[]any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
 	}
 	rows, err := conn.Query(ctx, t.tables.at(0, sql), args...)
 	if err != nil {
@@ -103,13 +106,15 @@ func readKeys(ctx context.Context, conn interface {
 	var s keyState
 	var blocked, ready *int64
 	var blockedAt, readyAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &blockedAt, &blocked, &readyAt, &ready, &s.blocks}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &blockedAt, &blocked, &readyAt,
+		&ready, &s.blocks}, func() error {
 		s.blocked, s.first = blocked != nil, place{}
 		for _, p := range []struct {
 			at *time.Time
 			id *int64
 		}{{blockedAt, blocked}, {readyAt, ready}} {
-			if p.id != nil && (s.first.id == 0 || !s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+			if p.id != nil && (s.first.id == 0 ||
+				!s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
 				s.first = place{*p.at, *p.id}
 			}
 		}
@@ -149,7 +154,8 @@ func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
 	if !t.Flow.Ordered || k.left == 0 {
 		return k
 	}
-	begun := slices.IndexFunc(candidates, func(c *candidate) bool { return t.Started(c.Stage, c.Attempt) })
+	begun := slices.IndexFunc(candidates,
+		func(c *candidate) bool { return t.Started(c.Stage, c.Attempt) })
 	switch {
 	case len(s.blocks) > 0: // only they may go on
 		k.left = 0

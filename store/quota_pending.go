@@ -16,7 +16,9 @@ func (s *Store) CountLive(ctx context.Context, tenant string) (n int64, err erro
 }
 
 // KnownKeys reports for each task whether its key stands for a task already.
-func (s *Store) KnownKeys(ctx context.Context, tenant string, tasks []asyncflow.NewTask) ([]bool, error) {
+func (s *Store) KnownKeys(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+) ([]bool, error) {
 	var types, keys []string
 	for _, task := range tasks {
 		if task.Options.Key != "" {

@@ -47,7 +47,8 @@ DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
 
 // headSQL tells when the next task is due, from a time on.
-const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id LIMIT 1`
+const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id ` +
+	`LIMIT 1`
 
 // payloadsSQL reads what tasks in their first attempt are sent with.
 const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)`

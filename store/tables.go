@@ -132,8 +132,10 @@ func (t *tables) at(position int, sql string) string {
 	}
 	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
 	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
-		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}", leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}",
+		t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
+		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}",
+		leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }
@@ -148,7 +150,8 @@ func (t *tables) readies() string {
 }
 
 // latestOptions are the options of a task t: those of its last change, else its own.
-const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
+const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND ` +
+	`o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
 
 // expand divides the statements of a DDL text and fills in the names.
 func (t *tables) expand(sql string, position int) []string {
