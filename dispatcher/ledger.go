@@ -299,7 +299,7 @@ func (l *Ledger) addBytes(u *usage, n int) {
 	u.bytes += n
 }
 
-// learn takes in how many bytes some tasks had. A mean that falls does so slowly: it may rise again.
+// learn takes in how many bytes some tasks had. A mean falls slowly: it may rise again.
 func (u *usage) learn(bytes, tasks int) {
 	mean := max(1, float64(bytes)/float64(tasks))
 	if u.meanBytes > mean {

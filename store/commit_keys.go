@@ -32,8 +32,10 @@ type Key struct {
 // for a synchronous standby, also to have those rows.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
-SELECT $1, key, id, hash, expires_at FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
-ON CONFLICT (type, key) DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+SELECT $1, key, id, hash, expires_at
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
+ON CONFLICT (type, key) DO UPDATE
+SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`
 
 // holdersSQL reads which tasks keys stand for.
@@ -157,7 +159,8 @@ func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c WHERE k.ctid = c.t`, now, GovernBatch)
+			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
+			WHERE k.ctid = c.t`, now, GovernBatch)
 		n = int(tag.RowsAffected())
 		return err
 	})

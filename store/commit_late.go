@@ -87,7 +87,8 @@ func lostAttempt(
 	l.ID, l.Seq = id, seq+1
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
 		SELECT stage, attempt, next_time FROM {journal}
-		WHERE id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq).Scan(&l.Stage, &l.Attempt, &orderTime)
+		WHERE id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq).
+		Scan(&l.Stage, &l.Attempt, &orderTime)
 	return l, orderTime, err
 }
 

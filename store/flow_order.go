@@ -127,11 +127,14 @@ func readKeys(ctx context.Context, conn interface {
 
 // keyStatesSQL reads one index entry of each table for a key, and counts its leases.
 const keyStatesSQL = `
-SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id, NULL::timestamptz, NULL::bigint, NULL::bigint[]
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id,
+  NULL::timestamptz, NULL::bigint, NULL::bigint[]
 FROM unnest($1::text[]) k` + firstBlockedSQL
 
 const firstBlockedSQL = `
-LEFT JOIN LATERAL (SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key' ORDER BY w.order_time, w.id LIMIT 1) w ON true`
+LEFT JOIN LATERAL (
+  SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key'
+  ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
 // orderedKeyStatesSQL reads more: who stands first in ready, and whether a task has begun.
 // One that was put off before its first attempt has not, whatever its stage is called.
@@ -143,7 +146,9 @@ SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
   w.order_time, w.id, r.order_time, r.id,
   CASE WHEN $4 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k) END
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
-LEFT JOIN LATERAL (SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k ORDER BY r.order_time, r.id LIMIT 1) r ON true`
+LEFT JOIN LATERAL (
+  SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k
+  ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
 // order decides on the candidates of a key, in order.
 func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {

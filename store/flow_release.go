@@ -174,7 +174,8 @@ WITH c AS MATERIALIZED (
   SELECT w.t FROM unnest($1::text[], $2::int[]) AS u (key, most), LATERAL (
     SELECT ctid AS t FROM {wait} k
     WHERE k.key = u.key AND k.reason = 'flow_key'
-      AND (NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)) OR k.id = ANY ($3))
+      AND (k.id = ANY ($3)
+        OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)))
     ORDER BY k.order_time, k.id
     LIMIT u.most
     FOR UPDATE SKIP LOCKED) w)
@@ -217,7 +218,8 @@ const blockedKeysSQL = `
 WITH RECURSIVE s (key, n) AS (
   (SELECT key, 1 FROM {wait} WHERE reason = 'flow_key' AND key > $1 ORDER BY key LIMIT 1)
   UNION ALL
-  SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key' ORDER BY w.key LIMIT 1), s.n + 1
+  SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key'
+    ORDER BY w.key LIMIT 1), s.n + 1
   FROM s WHERE s.key IS NOT NULL AND s.n < $2)
 SELECT key FROM s WHERE key IS NOT NULL`
 

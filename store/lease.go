@@ -142,7 +142,8 @@ func (s *Store) olderHead(
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
 func takeReady(
-	ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *lowwater.Scan,
+	ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int,
+	scan *lowwater.Scan,
 ) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}

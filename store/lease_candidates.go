@@ -67,7 +67,8 @@ WITH c AS MATERIALIZED (
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), coalesce(w.since, w.order_time)`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
+  coalesce(w.since, w.order_time)`
 
 // takeFullReadySQL is takeReadySQL with the flow keys, and when tasks got to their places.
 const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since, r.order_time)`

@@ -153,7 +153,9 @@ func (s *Store) beginLimited(
 			})
 			return err
 		})
-	b.Queue(t.tables.at(0, `SELECT ARRAY(`+blockedStagesSQL+`)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&stages) })
+	b.Queue(t.tables.at(0, `SELECT ARRAY(`+blockedStagesSQL+`)`)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&stages)
+	})
 	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, false, err
@@ -184,8 +186,11 @@ func limitLock(t *Type) int64 { return JobLock("guard " + t.Tenant + "/" + t.Nam
 // many tasks there are.
 const blockedStagesSQL = `
 WITH RECURSIVE s (stage) AS (
-  (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key' ORDER BY stage LIMIT 1)
+  (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key'
+    ORDER BY stage LIMIT 1)
   UNION ALL
-  SELECT (SELECT w.stage FROM {wait} w WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage ORDER BY w.stage LIMIT 1)
+  SELECT (SELECT w.stage FROM {wait} w
+    WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage
+    ORDER BY w.stage LIMIT 1)
   FROM s WHERE s.stage IS NOT NULL)
 SELECT stage FROM s WHERE stage IS NOT NULL`

@@ -157,7 +157,8 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	var readOnly bool
-	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).Scan(&readOnly)
+	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).
+		Scan(&readOnly)
 	if err != nil {
 		return postgres.ConnectError(s.cfg.URL, err)
 	}

@@ -62,7 +62,8 @@ CREATE TABLE {wait} (
   stage      text        NOT NULL,
   attempt    smallint    NOT NULL CHECK (attempt > 0),
   order_time timestamptz NOT NULL,
-  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key', 'endpoint_limit', 'endpoint_unhealthy')),
+  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key',
+                           'endpoint_limit', 'endpoint_unhealthy')),
   key        text,
   until      timestamptz NOT NULL,
   since      timestamptz
@@ -70,7 +71,8 @@ CREATE TABLE {wait} (
 CREATE INDEX ON {wait} (until);
 CREATE INDEX ON {wait} (key, order_time, id) WHERE reason = 'flow_key';
 CREATE INDEX ON {wait} (key) WHERE key IS NOT NULL AND reason <> 'flow_key';
-CREATE INDEX ON {wait} (stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
+CREATE INDEX ON {wait} (stage, order_time, id)
+  WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
 }
 
 // createRoll returns the statements that make the tables of one roll.
@@ -89,7 +91,8 @@ CREATE TABLE {journal} (
   at        timestamptz NOT NULL,
   stage     text        NOT NULL,
   attempt   smallint    NOT NULL CHECK (attempt > 0),
-  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released', 'cancelled', 'redriven', 'changed')),
+  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released',
+                          'cancelled', 'redriven', 'changed')),
   final     text        CHECK (final IN ('succeeded', 'failed', 'cancelled')),
   endpoint  text,
   duration  real,
@@ -144,7 +147,8 @@ func (t *tables) at(position int, sql string) string {
 func (t *tables) readies() string {
 	var selects []string
 	for p := t.live.begin; p <= t.live.end; p++ {
-		selects = append(selects, "SELECT order_time, id, seq, stage, attempt, key, since FROM "+t.ready(p))
+		selects = append(selects,
+			"SELECT order_time, id, seq, stage, attempt, key, since FROM "+t.ready(p))
 	}
 	return "(" + strings.Join(selects, " UNION ALL ") + ")"
 }
