@@ -99,7 +99,7 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 }
 
 // deliveries returns what is to be sent. Tasks whose lease runs out before the stage's time
-// limit are given back: the node, or the database, was held up.
+// limit are given back: the node or the database was too slow.
 func (d *Dispatcher) deliveries(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease,
 ) []asyncflow.Delivery {

@@ -139,7 +139,7 @@ func (a *accepted) extendDue() {
 	}
 }
 
-// extend has a lease extended, if nothing else has become of it. a.mu is held.
+// extend queues the extension of a lease that is still to be extended. The caller holds a.mu.
 func (a *accepted) extend(key leaseKey) {
 	if lease, ok := a.leases.Peek(key); ok && lease.pending {
 		lease.pending = false

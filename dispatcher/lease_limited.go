@@ -198,11 +198,11 @@ func (a *admission) AdmitKey(key string) bool {
 	return true
 }
 
-// longestPause bounds the time until a flow key is looked at again: its rate may have been
+// longestPause bounds the time until a flow key is tried again: its rate may have been
 // changed.
 const longestPause = 10 * time.Second
 
-// releaseAfter has a flow key looked at after a while, unless the node stops before.
+// releaseAfter releases a flow key after a while, unless the node stops before.
 func (d *Dispatcher) releaseAfter(k rateKey, pause time.Duration) {
 	d.rates.after(k, min(pause, longestPause), func() { d.jobs.do(func() { d.releaseKey(k) }) })
 }

@@ -17,8 +17,8 @@ func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []
 	c.heldKeys.put(key, c.insertKeyed(ctx, key, items, false))
 }
 
-// insertKeyed inserts tasks with keys, and tells each caller the result, but for those whose keys
-// other transactions hold, which it returns.
+// insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
+// other transactions hold.
 func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
 	apart bool) (
 	held []*submission) {
@@ -84,8 +84,8 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 	return nil
 }
 
-// insertedKeyed tells the callers what became of their tasks, but for those whose keys are held,
-// which it returns.
+// insertedKeyed answers the callers of tasks that were inserted, or whose keys stand for others. It
+// returns the tasks whose keys are held.
 func (c *Committer) insertedKeyed(
 	t *store.Type, items []*submission, heldNow []*store.Insertion,
 ) (held []*submission) {

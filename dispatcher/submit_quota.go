@@ -51,7 +51,7 @@ func (q *pendingQuotas) of(tenant string) *pendingCount {
 type pendingCount struct {
 	underway atomic.Int64 // let in by this node, and not written yet
 
-	mu      sync.Mutex // held also while they are counted
+	mu      sync.Mutex // stays locked while the database counts
 	counted int64
 	since   int64 // let in by this node since, or under way when the count began
 	at      time.Time

@@ -83,7 +83,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 	return all
 }
 
-// announceSettled tells of tasks whose leases have ended.
+// announceSettled announces the tasks whose leases have ended.
 func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
 	meter := s.cfg.Meter.Type(t.Key())
 	for _, item := range items {

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// freed tells of tasks that have ended elsewhere than on the hot path: others may have what they
-// had. What it fails to do, ReleaseStuck does.
+// freed announces tasks that have ended outside of the hot path: others may have their capacity and
+// flow keys. If it fails, ReleaseStuck makes up for it.
 func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
 	now := s.Clock.Now()
 	if len(settled) == 0 || !t.Limited(now) {
@@ -160,7 +160,7 @@ func (s keyState) capacity(t *Type) int {
 		return 0
 	case most == 0:
 		return GovernBatch
-	case len(s.blocks) > 0: // releaseKeysSQL tells them apart
+	case len(s.blocks) > 0: // releaseKeysSQL picks the right ones
 		return max(0, most-s.leased)
 	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
 		return 0

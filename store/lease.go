@@ -198,7 +198,7 @@ func (s *Store) queueTaken(
 	s.queueLeases(b, t, all, keys, now)
 }
 
-// announceTaken tells those who follow tasks that these are leased.
+// announceTaken announces leases to the callers that follow their tasks.
 func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
 	s.countLeased(key, len(leases))
 	for _, l := range leases {

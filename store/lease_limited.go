@@ -182,8 +182,8 @@ func (t *Type) healthSince(now time.Time) (since time.Time) {
 // limitLock returns the key of the lock of a type's leases.
 func limitLock(t *Type) int64 { return JobLock("guard " + t.Tenant + "/" + t.Name) }
 
-// blockedStagesSQL finds the stages with tasks that are held, one index entry each, however
-// many tasks there are.
+// blockedStagesSQL finds the stages with blocked tasks. It reads one index entry for each stage,
+// however many tasks there are.
 const blockedStagesSQL = `
 WITH RECURSIVE s (stage) AS (
   (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key'

@@ -11,8 +11,8 @@ const insertTaskSQL = `
 INSERT INTO {task} (context, id, created_at, order_time, options)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
 
-// insertTaskAgainSQL repeats an insert whose commit is unknown, and tells which
-// rows it had not put there.
+// insertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows
+// that were still missing.
 const insertTaskAgainSQL = insertTaskSQL + `
 ON CONFLICT (id) DO NOTHING
 RETURNING id`
@@ -47,7 +47,7 @@ DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   FOR UPDATE SKIP LOCKED))
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
 
-// headSQL tells when the next task is due, from a time on.
+// headSQL reads when the next task is due, from a time on.
 const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id ` +
 	`LIMIT 1`
 

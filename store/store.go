@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
-	_ "github.com/asyncflow/asyncflow/internal/expression" // whoever has a store decides on retries
+	_ "github.com/asyncflow/asyncflow/internal/expression" // a program with a store decides on retries
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -28,7 +28,7 @@ type Config struct {
 	// HotPool bounds the connections that submit, lease and settle; 0: 8. More
 	// of them make smaller batches.
 	HotPool int
-	// Notify tells other nodes of new work with NOTIFY. Without it (a
+	// Notify announces new work to other nodes with NOTIFY. Without it (a
 	// transaction pooler, another engine) dispatchers poll.
 	Notify bool
 	// NoRoles does all work as the user of URL, without the second fence between tenants.
