@@ -27,7 +27,7 @@ func (b *bundle) putAlerts(t *testing.T, tenant string, rules asyncflow.AlertRul
 	require.NoError(t, err)
 }
 
-// turn has a node evaluate the rules, as if it were time.
+// turn makes a node evaluate the rules, as if its turn had come.
 func (b *bundle) turn(t *testing.T, url, tenant string) int {
 	t.Helper()
 	exec(t, url, `UPDATE tenant_`+tenant+`.alerts SET evaluated_at = '-infinity'`)
@@ -42,7 +42,7 @@ type told struct {
 	Value, Limit                                                    float64
 }
 
-// notices returns what the alert tasks of a tenant say, oldest first.
+// notices returns the contexts of a tenant's alert tasks, oldest first.
 func (b *bundle) notices(t *testing.T, tenant string) []told {
 	t.Helper()
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: asyncflow.AlertType, Limit: 100})
@@ -56,8 +56,8 @@ func (b *bundle) notices(t *testing.T, tenant string) []told {
 	return all
 }
 
-// An episode has one notice when it begins and one when it is over, whichever nodes
-// look, and however often; it is over when all has been well for a minute.
+// An episode has one notice when it begins and one when it is over, whichever nodes evaluate the
+// rules and however often. It is over when the value has been below its limit for a minute.
 func TestBacklogAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -133,7 +133,7 @@ func TestBacklogAlert(t *testing.T) {
 	assert.Equal(t, 1, forgotten)
 }
 
-// One node at a time takes its turn; when it doesn't come to the end, the next one does.
+// One node at a time takes its turn. If it doesn't finish, another node takes over.
 func TestAlertTurns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -199,7 +199,7 @@ func TestFailureAlert(t *testing.T) {
 	assert.InDelta(t, 8.0/17, b.notices(t, tenant)[1].Value, 1e-9)
 }
 
-// The minutes of an endpoint tell whether it fails, whatever node has written them.
+// The minutes of an endpoint show whether it fails, whichever nodes have written them.
 func TestEndpointAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -223,7 +223,7 @@ func TestEndpointAlert(t *testing.T) {
 	assert.Equal(t, 2, n, "minutes are kept for an hour")
 }
 
-// What lies above the tenants is the operator's.
+// Alerts on nodes, jobs and rolls go to the operator.
 func TestOperatorAlerts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A type is looked at as long as there is something to do, when something is told of it,
-// and once in a while; so that those with nothing to do are left alone.
+// A type is visited while it has something to do, when something is announced, and once in every
+// sweep. Other types are left alone.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
@@ -21,7 +21,7 @@ func TestAttention(t *testing.T) {
 		types[name] = &store.Type{Tenant: "acme", StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
 	a := &attention{now: func() time.Time { return now }, heard: map[store.TypeKey]bool{}, ahead: map[store.TypeKey]time.Time{},
-		seen: map[store.TypeKey]sight{}}
+		seen: map[store.TypeKey]visit{}}
 	pick := func(at time.Time) []string {
 		names := a.pick(types, at, 0)
 		slices.Sort(names)

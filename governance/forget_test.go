@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The audit has a retention of its own: of each tenant, and of what belongs to none.
+// The audits of tenants and of the operator have a retention of their own.
 func TestForgetAudit(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

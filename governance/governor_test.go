@@ -19,8 +19,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds waits for events. It is long, because a slow machine is no fault, and costs
+// nothing when the event comes.
 const patience = 2 * time.Minute
 
 const tenant = "acme"
@@ -89,8 +89,7 @@ func exec(t *testing.T, url, sql string) {
 	require.NoError(t, err)
 }
 
-// Expired leases of all types are rescued once, however many nodes try at once;
-// those that stand are left alone.
+// Expired leases of all types are rescued once, however many nodes try at once; other leases stay.
 func TestRescue(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -126,7 +125,7 @@ func TestRescue(t *testing.T) {
 	assert.Len(t, list, 5)
 }
 
-// The second loss is the last: a task of two attempts has failed then.
+// A task with two attempts fails with the second lost one.
 func TestRescueCountsAttempts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -152,7 +151,7 @@ func TestRescueCountsAttempts(t *testing.T) {
 	assert.Contains(t, task.Error, "the lease ran out")
 }
 
-// Another node's lock keeps a job from running; it is gone with its transaction.
+// Another node's lock keeps a job from running. The lock ends with its transaction.
 func TestOneNodeAtATime(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -197,7 +196,7 @@ func TestCron(t *testing.T) {
 	require.ErrorContains(t, err, "now and then")
 }
 
-// A wake-up that was lost is made good: what has been due is announced again.
+// promote makes up for a lost wake-up: it announces tasks that have been due.
 func TestPromoteAnnouncesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -213,8 +212,8 @@ func TestPromoteAnnouncesWhatIsDue(t *testing.T) {
 	assert.Equal(t, pipe.Key(), <-woken)
 }
 
-// Operations of all tenants are carried on, by every node that has the job, at their
-// pace and until they are done or stopped; long after, they are forgotten.
+// Every node with the job advances operations of all tenants, at their pace, until they are done
+// or stopped. Long after that they are deleted.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -266,7 +265,7 @@ func TestOperations(t *testing.T) {
 	assert.Equal(t, 2, n)
 }
 
-// A paced operation goes on within its turn as its steps become due.
+// A paced operation advances within its turn as its steps become due.
 func TestPacedOperation(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -291,7 +290,7 @@ func TestPacedOperation(t *testing.T) {
 	assert.Zero(t, n, "a node that stops takes no step")
 }
 
-// dying is a dispatcher that takes all tasks over, and does nothing with them.
+// dying is a dispatcher that takes over all tasks and does nothing with them.
 type dying struct{}
 
 func (dying) Await(*store.Type, func() int, time.Time)      {}
@@ -302,7 +301,7 @@ func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
 func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
 func (dying) Resume(*store.Type, int, []asyncflow.Lease)    {}
 
-// A node that hears of another one's tasks looks after them, however idle their type was.
+// A node rescues the tasks of another node that it has heard of, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {
 	t.Run("leased", func(t *testing.T) { rescueOfANodeThatIsGone(t, false) })
 	t.Run("handed over", func(t *testing.T) { rescueOfANodeThatIsGone(t, true) })

@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// An attempt that was answered with 202 ends when its max_processing_time is over, though its
-// lease was known to stand for the longer timeout of its stage.
+// An attempt that was answered with 202 ends when its max_processing_time is over, although its
+// lease was known to stand for the stage's longer timeout.
 func TestRescueOfAShortStage(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Schedules of all tenants have their tasks once, however many nodes have the job; one
-// tenant's trouble is no other's.
+// Schedules of all tenants have their tasks once, however many nodes run the job. One tenant's
+// failure doesn't affect others.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

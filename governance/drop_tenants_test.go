@@ -46,7 +46,7 @@ func TestSchedulesOfASuspendedTenant(t *testing.T) {
 	assert.Equal(t, 1, n, "it was kept")
 }
 
-// At the quota of pending tasks a tick has no task; it has one when there is room.
+// At the quota of pending tasks a tick has no task; it has one when the quota allows it.
 func TestTicksAtTheQuota(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -70,8 +70,8 @@ func TestTicksAtTheQuota(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 }
 
-// A tenant is dropped in steps that may be broken off at any of them: whoever comes next
-// goes on. Its name is free when all of it is gone, and its ids don't come back.
+// A tenant is dropped in steps. If one is interrupted, another node goes on. The name is free when
+// everything is gone, and ids don't repeat.
 func TestDropInSteps(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -151,7 +151,7 @@ func tables(t *testing.T, url string) (n int) {
 	return n
 }
 
-// One that was restored in time is not dropped, and one whose time hasn't come isn't.
+// A tenant that was restored in time is not dropped, and neither is one whose grace isn't over.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

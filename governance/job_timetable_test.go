@@ -64,7 +64,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// What is off doesn't run by itself, and is told of; what was never run too.
+// The status also shows jobs that are off, and jobs that never ran.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -17,7 +17,7 @@ import (
 
 func noLook(context.Context) ([]store.Due, error) { return nil, nil }
 
-// start runs the governor with other jobs until the test ends.
+// start runs the governor with the given jobs until the test ends.
 func (b *bundle) start(t *testing.T, jobs ...governance.Job) {
 	t.Helper()
 	b.gov.SetJobs(jobs...)
@@ -30,7 +30,7 @@ func (b *bundle) start(t *testing.T, jobs ...governance.Job) {
 	})
 }
 
-// recorded returns the last run of a job that was written down.
+// recorded returns the last recorded run of a job.
 func (b *bundle) recorded(t *testing.T, name string) store.JobRun {
 	t.Helper()
 	runs, err := b.Jobs(t.Context())
@@ -44,7 +44,7 @@ func (b *bundle) recorded(t *testing.T, name string) store.JobRun {
 	return store.JobRun{}
 }
 
-// A job that panics is recorded as failed and runs again, and the others are not hurt.
+// A job that panics is recorded as failed and runs again; other jobs are unaffected.
 func TestPanicsAreSurvived(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
@@ -65,7 +65,7 @@ func TestPanicsAreSurvived(t *testing.T) {
 	assert.WithinDuration(t, b.Clock.Now(), good.Started, patience)
 }
 
-// A job is not begun again on a node while it is still running there.
+// A node doesn't begin a job that it is still running.
 func TestNoOverlap(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
@@ -87,8 +87,8 @@ func TestNoOverlap(t *testing.T) {
 	assert.EqualValues(t, 1, most.Load())
 }
 
-// What is recorded of several nodes: the newest run that did something, and an idle one
-// only once that is old or had failed.
+// Of several nodes, the newest run that did something is recorded; an idle run only once that one
+// is old or has failed.
 func TestRecordJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -126,7 +126,7 @@ func TestRecordJob(t *testing.T) {
 	}
 }
 
-// A node that has nothing to do writes about once a minute for each job.
+// A node with nothing to do writes about once a minute for each job.
 func TestIdleJobsWriteLittle(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

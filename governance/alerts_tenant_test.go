@@ -58,8 +58,8 @@ func (b *bundle) byAlert(t *testing.T, state string) map[string]told {
 	return all
 }
 
-// A worker that is dead is told of, though hardly any attempts are made, and for as long as
-// its circuit is open, though none are. What waits for it counts as due.
+// Alerts report a dead worker although hardly any attempts are made, and while its circuit breaker
+// is open although none are. Tasks that wait for it count as due.
 func TestAlertsOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -113,7 +113,7 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 	require.Equal(t, "endpoint_failing", b.notices(t, tenant)[5].Alert)
 }
 
-// A stage whose tasks are due needs an endpoint that gets deliveries.
+// A stage with due tasks and no endpoint that gets deliveries fires an alert.
 func TestEndpointMissingAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

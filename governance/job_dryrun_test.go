@@ -37,9 +37,8 @@ func contents(t *testing.T, url string) map[string]string {
 	return all
 }
 
-// Each job tells beforehand how many rows it would move, by type, and moves them only
-// when it is run.
-func TestLook(t *testing.T) {
+// The dry run of each job returns how many rows it would move, by type, and changes nothing.
+func TestDryRun(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
