@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -25,9 +26,10 @@ const (
 // rawStore is a store in this process, without HTTP and workers.
 type rawStore struct {
 	*store.Store
-	taskType *store.Type
-	stop     func() error
-	leased   func(took time.Duration, leases []asyncflow.Lease) // after each lease
+	committer *dispatcher.Committer
+	taskType  *store.Type
+	stop      func() error
+	leased    func(took time.Duration, leases []asyncflow.Lease) // after each lease
 }
 
 // prepareStore makes its database, once.
@@ -51,7 +53,9 @@ func (b *bench) openStore(ctx context.Context) (_ *rawStore, err error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()
-	r := &rawStore{Store: s, leased: func(time.Duration, []asyncflow.Lease) {}, stop: func() error {
+	committer := dispatcher.NewCommitter(s, nil)
+	r := &rawStore{Store: s, committer: committer, leased: func(time.Duration, []asyncflow.Lease) {}, stop: func() error {
+		committer.Close()
 		cancel()
 		defer s.Close()
 		return <-ended
@@ -140,7 +144,7 @@ func (s *rawStore) submitBatch(ctx context.Context, first int) error {
 	for i := range batch {
 		batch[i] = asyncflow.NewTask{Type: storeType, Context: json.RawMessage(appendContext(nil, first+i, contextBytes))}
 	}
-	for _, r := range s.Submit(ctx, tenant, batch) {
+	for _, r := range s.committer.Submit(ctx, tenant, batch) {
 		if r.Err != nil {
 			return r.Err
 		}
@@ -184,7 +188,7 @@ func (s *rawStore) leaseAll(ctx context.Context, tasks int) error {
 func (s *rawStore) settle(l asyncflow.Lease, slots *semaphore.Weighted, failed *atomic.Pointer[error]) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Duration: time.Millisecond, Endpoint: "http://127.0.0.1:12345" + deliveryPath}
 	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(s.taskType.TaskType, l, o, s.Clock.Now())}
-	s.SettleAll(tenant, []asyncflow.Settlement{settlement}, func(_ *asyncflow.Settlement, r store.Settled) {
+	s.committer.Settle(tenant, settlement, func(r store.Settled) {
 		if r.Err != nil || r.Stale {
 			err := fmt.Errorf("broken: settling %s: stale %t: %w", l.ID, r.Stale, r.Err)
 			failed.Store(&err)

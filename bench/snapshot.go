@@ -93,7 +93,7 @@ func (s *rawStore) steady(ctx context.Context, b *bench, cfg snapshotConfig, bef
 	defer cancel()
 	w := &leaseWatch{}
 	s.leased = w.leased
-	governor, err := governance.New(s.Store, governance.Config{Log: slog.New(slog.DiscardHandler)})
+	governor, err := governance.New(s.Store, s.committer, governance.Config{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

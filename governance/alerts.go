@@ -61,7 +61,7 @@ func (g *Governor) sendNotices(ctx context.Context, tenant string) (int, error) 
 	n := 0
 	for _, e := range untold {
 		for _, state := range e.Untold() {
-			result := g.store.SubmitNotice(ctx, tenant, asyncflow.NewTask{
+			result := g.tasks.SubmitNotice(ctx, tenant, asyncflow.NewTask{
 				Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
 				Options:   asyncflow.Options{Key: e.ID + "/" + string(state)},
 				KeyWindow: noticeWindow,

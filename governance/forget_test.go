@@ -19,7 +19,8 @@ func TestForgetAudit(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	for _, schema := range []string{"tenant_acme", "asyncflow"} {
 		exec(t, url, `INSERT INTO `+schema+`.audit (id, at, origin, action, outcome)
-			SELECT gen_random_uuid(), now() - n * interval '1 d', 'api', 'a.b', 'done' FROM generate_series(1, 2500) n`)
+			SELECT gen_random_uuid(), now() - n * interval '1 d', 'api', 'a.b', 'done'
+			FROM generate_series(1, 2500) n`)
 	}
 	forever := setup(t, url, "a", governance.Config{})
 	n, err := forever.jobs["forget"].Run(t.Context())

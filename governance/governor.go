@@ -27,6 +27,7 @@ type Config struct {
 // Governor runs the jobs.
 type Governor struct {
 	store *store.Store
+	tasks Submitter
 	log   *slog.Logger
 	jobs  []Job
 	audit time.Duration // AuditRetention
@@ -64,12 +65,22 @@ func (g *Governor) standardJobs() []Job {
 	}
 }
 
+// Submitter submits the tasks of schedules, and the notices of alerts.
+type Submitter interface {
+	// Submit submits tasks of a tenant, and returns a result for each in the same order.
+	Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted
+	// SubmitNotice submits a task of asyncflow itself, whatever the tenant's quotas.
+	SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted
+}
+
 // New returns a governor for everything in the store. An invalid timetable is CodeInvalid.
-func New(s *store.Store, cfg Config) (*Governor, error) {
+func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{store: s, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s)}
+	g := &Governor{
+		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s),
+	}
 	g.jobs = g.standardJobs()
 	return g, setTimes(g.jobs, cfg.Schedules)
 }

@@ -50,11 +50,16 @@ func TestPanicsAreSurvived(t *testing.T) {
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
 	var panics, runs atomic.Int32
 	b.start(t,
-		governance.Job{Name: "bad", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { panics.Add(1); panic("so bad") }},
-		governance.Job{Name: "good", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { runs.Add(1); return 3, nil }})
-	require.Eventually(t, func() bool { return panics.Load() > 2 && runs.Load() > 2 }, patience, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.recorded(t, "good").Rows == 3 }, patience, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.recorded(t, "bad").Failures > 2 }, patience, 10*time.Millisecond, "failures add up")
+		governance.Job{Name: "bad", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { panics.Add(1); panic("so bad") }},
+		governance.Job{Name: "good", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { runs.Add(1); return 3, nil }})
+	require.Eventually(t, func() bool { return panics.Load() > 2 && runs.Load() > 2 }, patience,
+		10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.recorded(t, "good").Rows == 3 }, patience,
+		10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.recorded(t, "bad").Failures > 2 }, patience,
+		10*time.Millisecond, "failures add up")
 	bad, good := b.recorded(t, "bad"), b.recorded(t, "good")
 	assert.Equal(t, "it panicked: so bad", bad.Error)
 	assert.Equal(t, "a", bad.Node)
@@ -71,18 +76,20 @@ func TestNoOverlap(t *testing.T) {
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
 	var now, most, others atomic.Int32
 	b.start(t,
-		governance.Job{Name: "slow", Spec: "@every 1s", Look: noLook, Run: func(ctx context.Context) (int, error) {
-			if n := now.Add(1); n > most.Load() {
-				most.Store(n)
-			}
-			defer now.Add(-1)
-			select {
-			case <-ctx.Done():
-			case <-time.After(3500 * time.Millisecond):
-			}
-			return 0, nil
-		}},
-		governance.Job{Name: "quick", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { others.Add(1); return 0, nil }})
+		governance.Job{Name: "slow", Spec: "@every 1s", Look: noLook,
+			Run: func(ctx context.Context) (int, error) {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer now.Add(-1)
+				select {
+				case <-ctx.Done():
+				case <-time.After(3500 * time.Millisecond):
+				}
+				return 0, nil
+			}},
+		governance.Job{Name: "quick", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { others.Add(1); return 0, nil }})
 	require.Eventually(t, func() bool { return others.Load() > 5 }, patience, 10*time.Millisecond)
 	assert.EqualValues(t, 1, most.Load())
 }
@@ -132,18 +139,24 @@ func TestIdleJobsWriteLittle(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	var runs atomic.Int32
-	b.start(t, governance.Job{Name: "idle", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { runs.Add(1); return 0, nil }})
-	require.Eventually(t, func() bool { return !b.recorded(t, "idle").Started.IsZero() }, patience, 10*time.Millisecond)
+	b.start(t,
+		governance.Job{Name: "idle", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { runs.Add(1); return 0, nil }})
+	require.Eventually(t, func() bool { return !b.recorded(t, "idle").Started.IsZero() }, patience,
+		10*time.Millisecond)
 	first := b.recorded(t, "idle").Started
 	n := runs.Load()
-	require.Eventually(t, func() bool { return runs.Load() > n+7 }, 45*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return runs.Load() > n+7 }, 45*time.Second,
+		10*time.Millisecond)
 	assert.Equal(t, first, b.recorded(t, "idle").Started)
 }
 
 func TestRunByHand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "by-hand", governance.Config{})
-	run, err := b.gov.RunByHand(t.Context(), governance.Job{Name: "fold", Spec: "@every 1m", Run: func(context.Context) (int, error) { return 2, errors.New("half way") }})
+	run, err := b.gov.RunByHand(t.Context(),
+		governance.Job{Name: "fold", Spec: "@every 1m",
+			Run: func(context.Context) (int, error) { return 2, errors.New("half way") }})
 	require.ErrorContains(t, err, "half way")
 	assert.Equal(t, 2, run.Rows)
 	got := b.recorded(t, "fold")

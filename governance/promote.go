@@ -17,7 +17,7 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
 		}
-		if len(o.Held) > 0 && o.Type.Guarded(now) {
+		if len(o.Held) > 0 && o.Type.Limited(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), now) // the next lease takes them
 		}
 		stuck, err := g.releaseStuck(ctx, o)
@@ -38,7 +38,7 @@ func (g *Governor) releaseStuck(ctx context.Context, o store.Overview) (sum int,
 	}
 	for last := ""; ; {
 		var n int
-		n, last, err = g.store.UnholdStuck(ctx, o.Type, last)
+		n, last, err = g.store.ReleaseStuck(ctx, o.Type, last)
 		sum += n
 		if err != nil || last == "" {
 			return sum, err
@@ -49,7 +49,7 @@ func (g *Governor) releaseStuck(ctx context.Context, o store.Overview) (sum int,
 // served returns those of the stages with waiting tasks that have an endpoint: none for a limited
 // type, whose leases take these tasks.
 func served(t *store.Type, waiting []string, now time.Time) (served []string) {
-	if t.Guarded(now) {
+	if t.Limited(now) {
 		return nil
 	}
 	for _, stage := range waiting {

@@ -31,7 +31,8 @@ func (b *bundle) rolls(t *testing.T) []store.Roll {
 
 // back moves one of the times of all rolls back.
 func back(t *testing.T, url, column, by string) {
-	exec(t, url, fmt.Sprintf(`UPDATE tenant_acme.rolls SET %[1]s = %[1]s - interval '%[2]s'`, column, by))
+	exec(t, url,
+		fmt.Sprintf(`UPDATE tenant_acme.rolls SET %[1]s = %[1]s - interval '%[2]s'`, column, by))
 }
 
 // The job takes a full roll through its steps, each after every node has had time to hear of the
@@ -40,7 +41,8 @@ func TestRollJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
-	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.Duration(time.Hour), Stages: []asyncflow.Stage{{Name: "only"}}}
+	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.Duration(time.Hour),
+		Stages: []asyncflow.Stage{{Name: "only"}}}
 	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
 	known := func() *store.Type {
@@ -130,6 +132,9 @@ func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {
 	t.Helper()
 	done := make(chan store.Settled, 1)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())}, func(r store.Settled) { done <- r })
+	b.Settle(tenant,
+		asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o,
+				b.Clock.Now())}, func(r store.Settled) { done <- r })
 	require.NoError(t, (<-done).Err)
 }

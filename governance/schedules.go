@@ -28,7 +28,7 @@ func (g *Governor) schedules(ctx context.Context) (int, error) {
 func (g *Governor) tick(ctx context.Context, tenant string) (sum int, err error) {
 	var failed []string
 	for range scheduleRounds {
-		step, err := g.store.TickSchedules(ctx, tenant, failed)
+		step, err := g.store.TickSchedules(ctx, tenant, g.tasks.Submit, failed)
 		sum += step.Tasks
 		if err != nil || step.Schedules == 0 {
 			return sum, err

@@ -81,6 +81,16 @@ USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
 WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
 RETURNING l.id`
 
+// endLeasesSQL ends leases, $3 in number, in a transaction that is all or nothing: it fails, by
+// a division by zero, unless all of them stand.
+const endLeasesSQL = `
+WITH ended AS (
+  DELETE FROM {lease} l
+  USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
+  WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+  RETURNING 1)
+SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
+
 // extendLeaseSQL is no transition: it moves the time of leases that still stand, and, where
 // there is one, still have the end that they had.
 const extendLeaseSQL = `

@@ -16,6 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -104,7 +105,7 @@ func (s *Server) pass(c *fiber.Ctx, o *operation, values map[string]string, act 
 func timeOf(c *fiber.Ctx, o *operation) time.Duration {
 	switch {
 	case o.id == "submitTask" || o.id == "submitTasks":
-		return store.SubmitPatience
+		return dispatcher.SubmitPatience
 	case o.id == "getTask" && c.Context().QueryArgs().Has("wait"):
 		return requestTime + asyncflow.MaxWait
 	}

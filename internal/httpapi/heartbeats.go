@@ -17,7 +17,7 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 	if err != nil {
 		return nil, err
 	}
-	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
+	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
 		stands, err = s.extend(ctx, a, l, deadline)
@@ -39,7 +39,7 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 // microsecond, so that the deadline which a 202 brings gives way to what the worker is told now.
 func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
-	if _, accepted := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq); !accepted && deadline.Before(l.Until) {
+	if _, accepted := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq); !accepted && deadline.Before(l.Until) {
 		deadline = l.Until.Add(time.Microsecond)
 	}
 	return deadline
@@ -53,7 +53,7 @@ func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadl
 		err    error
 	}
 	done := make(chan result, 1)
-	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) { done <- result{stands, err} })
+	s.cfg.Committer.Extend(a.Tenant, l, deadline, func(stands bool, err error) { done <- result{stands, err} })
 	select {
 	case r := <-done:
 		return r.stands, r.err

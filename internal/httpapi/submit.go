@@ -50,7 +50,7 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err := s.throttle(ctx, 1); err != nil {
 		return err
 	}
-	result := s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, []asyncflow.NewTask{task})[0]
+	result := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, []asyncflow.NewTask{task})[0]
 	switch {
 	case result.Err != nil:
 		return result.Err
@@ -92,7 +92,7 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 	if err := s.throttle(ctx, len(good)); err != nil {
 		return err
 	}
-	submitted := s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, good)
+	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
 	doc := append(make([]byte, 0, len(items)*submittedBytes), `{"tasks":[`...)
 	for i, err := range errs {
 		result := store.Submitted{Err: err}

@@ -84,10 +84,12 @@ func (s *Server) PauseTaskType(ctx context.Context, r PauseTaskTypeRequestObject
 	if r.Body != nil {
 		reason = callbacks.Clean(r.Body.Reason, callbacks.MaxErrorBytes)
 	}
-	t, err := s.cfg.Store.Pause(ctx, principalOf(ctx).Tenant, r.Type, reason)
+	tenant := principalOf(ctx).Tenant
+	t, err := s.cfg.Store.Pause(ctx, tenant, r.Type, reason)
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Committer.Quiesce(ctx, store.TypeKey{Tenant: tenant, Type: r.Type})
 	s.log.Info("task type paused", "tenant", principalOf(ctx).Tenant, "type", t.Name, "by", principalOf(ctx).Subject, "reason", t.PauseReason)
 	return PauseTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
@@ -112,7 +114,7 @@ func (s *Server) ResumeTaskType(ctx context.Context, r ResumeTaskTypeRequestObje
 // ReleaseFlowKey lets the tasks of a flow key go on after one has failed.
 func (s *Server) ReleaseFlowKey(ctx context.Context, r ReleaseFlowKeyRequestObject) (ReleaseFlowKeyResponseObject, error) {
 	store.ActOf(ctx).Note("flow_key", r.Body.FlowKey)
-	n, err := s.cfg.Store.Release(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
+	n, err := s.cfg.Store.UnblockKey(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
 	if err != nil {
 		return nil, err
 	}

@@ -69,6 +69,7 @@ func (s *Server) PatchTenant(ctx context.Context, r PatchTenantRequestObject) (P
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
 	s.logTenant(ctx, "tenant changed", t)
 	return PatchTenant200JSONResponse(TenantOut(t)), nil
 }
@@ -83,6 +84,7 @@ func (s *Server) DeleteTenant(ctx context.Context, r DeleteTenantRequestObject) 
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
 	s.logTenant(ctx, "tenant deleted", t)
 	return DeleteTenant202JSONResponse(TenantOut(t)), nil
 }
