@@ -40,7 +40,9 @@ type queue[T any] struct {
 	due     time.Time // when a timer looks for the next one; zero: none does
 }
 
-func newBatcher[K comparable, T any](ctx context.Context, write func(context.Context, K, []T)) *batcher[K, T] {
+func newBatcher[K comparable, T any](
+	ctx context.Context, write func(context.Context, K, []T),
+) *batcher[K, T] {
 	return &batcher[K, T]{ctx: ctx, write: write, writers: 1, queues: map[K]*queue[T]{},
 		linger: func(T) time.Duration { return submitLinger }, size: func(T) int { return 0 }}
 }

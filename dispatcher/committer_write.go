@@ -90,7 +90,8 @@ func divide(batch []*write) []*part {
 		p.add(w)
 	}
 	slices.SortFunc(parts, func(a, b *part) int {
-		return cmp.Or(strings.Compare(a.key.Tenant, b.key.Tenant), strings.Compare(a.key.Type, b.key.Type))
+		return cmp.Or(strings.Compare(a.key.Tenant, b.key.Tenant),
+			strings.Compare(a.key.Type, b.key.Type))
 	})
 	for _, p := range parts {
 		p.sort()
@@ -110,7 +111,10 @@ func (p *part) add(w *write) {
 }
 
 func (p *part) sort() {
-	slices.SortFunc(p.inserts, func(a, b *submission) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+	slices.SortFunc(p.inserts, func(a,
+		b *submission) int {
+		return cmp.Compare(a.ID.Number, b.ID.Number)
+	})
 	slices.SortStableFunc(p.settles, func(a, b *ending) int {
 		return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number)
 	})

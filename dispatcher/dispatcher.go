@@ -44,7 +44,8 @@ type Dispatcher struct {
 	agenda    *agenda
 	log       *slog.Logger
 
-	stopping, sending context.Context // end when no attempt is to begin, and when those under way are cut off
+	// end when no attempt is to begin, and when those under way are cut off
+	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
 	rates    *rates

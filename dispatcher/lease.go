@@ -118,7 +118,9 @@ func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
 }
 
 // reserveNew takes capacity for new tasks, or for the first of them.
-func (d *Dispatcher) reserveNew(ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration) int {
+func (d *Dispatcher) reserveNew(
+	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
+) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
 	a.New = true

@@ -19,7 +19,8 @@ func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []
 
 // insertKeyed inserts tasks with keys, and tells each caller the result, but for those whose keys
 // other transactions hold, which it returns.
-func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission, apart bool) (
+func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
+	apart bool) (
 	held []*submission) {
 	now := time.Now()
 	items = slices.DeleteFunc(slices.Clone(items), func(s *submission) bool {
@@ -46,7 +47,8 @@ func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []
 
 // insertKeyedRoll inserts tasks of one roll. When Postgres refuses their data, they are halved
 // until only the offender fails.
-func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission, apart bool) (
+func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission,
+	apart bool) (
 	held []*submission) {
 	left, heldNow := insertions(items), []*store.Insertion(nil)
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
@@ -84,7 +86,9 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 
 // insertedKeyed tells the callers what became of their tasks, but for those whose keys are held,
 // which it returns.
-func (c *Committer) insertedKeyed(t *store.Type, items []*submission, heldNow []*store.Insertion) (held []*submission) {
+func (c *Committer) insertedKeyed(
+	t *store.Type, items []*submission, heldNow []*store.Insertion,
+) (held []*submission) {
 	waits := make(map[*store.Insertion]bool, len(heldNow))
 	for _, item := range heldNow {
 		waits[item] = true
@@ -119,7 +123,9 @@ func heldError(err error) error {
 
 // readExisting fills in where those tasks stand that were there before. One whose task was
 // dropped with its roll, which this node has just learned, is submitted after all.
-func (c *Committer) readExisting(ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted) {
+func (c *Committer) readExisting(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+) {
 	for i := range results {
 		r := &results[i]
 		if !r.Existing || r.Err != nil {

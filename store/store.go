@@ -98,7 +98,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		}
 	}()
 	s.fate = &postgres.SharedFate{}
-	base := postgres.PoolConfig{URL: cfg.URL, Size: cfg.Pool, NoRoles: cfg.NoRoles, Statement: postgres.BaseStatement, Fate: s.fate}
+	base := postgres.PoolConfig{URL: cfg.URL, Size: cfg.Pool, NoRoles: cfg.NoRoles,
+		Statement: postgres.BaseStatement, Fate: s.fate}
 	if s.base, err = postgres.NewPool(ctx, base); err != nil {
 		return nil, postgres.ConnectError(cfg.URL, err)
 	}
@@ -156,7 +157,8 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	var readOnly bool
-	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).Scan(&readOnly)
+	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).
+		Scan(&readOnly)
 	if err != nil {
 		return postgres.ConnectError(s.cfg.URL, err)
 	}

@@ -33,7 +33,8 @@ func (s *Store) heldByType(ctx context.Context, t *Type) (asyncflow.WaitReason, 
 			n, err := s.countLeases(ctx, own, `true`)
 			return n >= t.MaxInFlight, err
 		}},
-		{asyncflow.WaitType, !t.Rate.IsZero(), func() (bool, error) { return s.rateInUse(ctx, own, t.Rate.PerSecond()) }},
+		{asyncflow.WaitType, !t.Rate.IsZero(),
+			func() (bool, error) { return s.rateInUse(ctx, own, t.Rate.PerSecond()) }},
 	})
 }
 
@@ -48,9 +49,11 @@ func (s *Store) heldByQuota(ctx context.Context, tenant string) (asyncflow.WaitR
 		{asyncflow.WaitConcurrency, quotas.Concurrency > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, all, unansweredSQL, longestLease(all))
 			nodes := int64(s.Dispatchers())
-			return int64(n) >= (quotas.Concurrency+nodes-1)/nodes*nodes, err // each has its share, rounded up
+			// each has its share, rounded up
+			return int64(n) >= (quotas.Concurrency+nodes-1)/nodes*nodes, err
 		}},
-		{asyncflow.WaitDeliveries, quotas.DeliveriesPerSecond > 0, func() (bool, error) { return s.rateInUse(ctx, all, quotas.DeliveriesPerSecond) }},
+		{asyncflow.WaitDeliveries, quotas.DeliveriesPerSecond > 0,
+			func() (bool, error) { return s.rateInUse(ctx, all, quotas.DeliveriesPerSecond) }},
 	})
 	if err == nil && why == "" {
 		why = asyncflow.WaitCapacity
@@ -104,13 +107,16 @@ func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) e
 }
 
 // countLeases counts the leases of types of one tenant that meet a condition.
-func (s *Store) countLeases(ctx context.Context, types []*Type, condition string, args ...any) (sum int, err error) {
+func (s *Store) countLeases(
+	ctx context.Context, types []*Type, condition string, args ...any,
+) (sum int, err error) {
 	if len(types) == 0 { // they were deleted a moment ago
 		return 0, nil
 	}
 	b := &pgx.Batch{}
 	for _, t := range types {
-		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition), args...).QueryRow(func(row pgx.Row) error {
+		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition),
+			args...).QueryRow(func(row pgx.Row) error {
 			var n int
 			err := row.Scan(&n)
 			sum += n
@@ -150,6 +156,8 @@ func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64)
 		names[i] = t.Name
 	}
 	var ended int
-	err = s.of(types[0].Tenant).QueryRow(ctx, types[0].tables.at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies} WHERE type = ANY ($1) AND at > $2`), names, since).Scan(&ended)
+	err = s.of(types[0].Tenant).QueryRow(ctx,
+		types[0].tables.at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies} WHERE type = `+
+			`ANY ($1) AND at > $2`), names, since).Scan(&ended)
 	return float64(begun+ended) >= max(1, nearly*perSecond*span), err
 }
