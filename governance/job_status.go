@@ -9,20 +9,20 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Status is how governance stands, as its nodes have written it down.
+// Status is the state of governance, as its nodes have recorded it.
 type Status struct {
 	Jobs  []JobStatus
 	Nodes []store.Node
 }
 
-// JobStatus is a job's last run that was recorded, and when it runs next. A node that
-// runs it records a run that had nothing to do about once a minute.
+// JobStatus is a job's last recorded run, and when it runs next. Nodes record a run that had
+// nothing to do about once a minute.
 type JobStatus struct {
 	store.JobRun
-	Next time.Time // zero when it is off, or no node is there to run it
+	Next time.Time // zero if the job is off, or no node runs jobs
 }
 
-// ReadStatus returns how governance stands on a database.
+// ReadStatus returns the state of governance on a database.
 func ReadStatus(ctx context.Context, s *store.Store) (Status, error) {
 	nodes, err := s.ListNodes(ctx)
 	if err != nil {
@@ -32,11 +32,11 @@ func ReadStatus(ctx context.Context, s *store.Store) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	now, manned := s.Clock.Now(), slices.ContainsFunc(nodes, governs)
+	now, governed := s.Clock.Now(), slices.ContainsFunc(nodes, governs)
 	status := Status{Nodes: nodes}
 	for _, run := range inOrder(runs) {
 		job := JobStatus{JobRun: run}
-		if manned {
+		if governed {
 			job.Next = next(run.Spec, run.Started, now)
 		}
 		status.Jobs = append(status.Jobs, job)
@@ -44,13 +44,13 @@ func ReadStatus(ctx context.Context, s *store.Store) (Status, error) {
 	return status, nil
 }
 
-// governs tells whether a node is there that runs jobs.
+// governs reports whether a node is alive and runs jobs.
 func governs(n store.Node) bool {
 	return !n.Gone && slices.Contains(strings.Split(n.Roles, ","), "governance")
 }
 
-// inOrder returns the runs in the order of the jobs. One that no node has announced
-// has its own schedule; those that this program doesn't know come last.
+// inOrder returns the runs in the order of the standard jobs. A job that no node has announced
+// has its default times; jobs that this program doesn't know come last.
 func inOrder(runs []store.JobRun) []store.JobRun {
 	var all []store.JobRun
 	for _, job := range new(Governor).standardJobs() {

@@ -57,26 +57,31 @@ func TestNext(t *testing.T) {
 		{"some went unrecorded", "@every 5s", now.Add(-time.Minute), at("2026-11-21T12:00:05Z")},
 		{"it never ran", "@every 5s", time.Time{}, at("2026-11-21T12:00:05Z")},
 		{"cron", "30 3 * * *", now, at("2026-11-22T03:30:00Z")},
-		{"seen from elsewhere", "30 3 * * *", now.In(time.FixedZone("far", 9*3600)), at("2026-11-22T03:30:00Z")},
+		{"seen from elsewhere", "30 3 * * *", now.In(time.FixedZone("far", 9*3600)),
+			at("2026-11-22T03:30:00Z")},
 		{"off", governance.Off, now, time.Time{}},
 	} {
-		assert.Equal(t, tc.want, governance.Next(tc.spec, tc.last, now.In(time.FixedZone("here", -5*3600))), tc.name)
+		assert.Equal(t, tc.want,
+			governance.Next(tc.spec, tc.last, now.In(time.FixedZone("here", -5*3600))), tc.name)
 	}
 }
 
-// What is off doesn't run by itself, and is told of; what was never run too.
+// The status also shows jobs that are off, and jobs that never ran.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	b := setup(t, url, "a", governance.Config{Schedules: map[string]string{"rescue": governance.Off, "fold": "0 4 * * *"}})
-	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now() - interval '1 h', now()),
+	b := setup(t, url, "a",
+		governance.Config{Schedules: map[string]string{"rescue": governance.Off, "fold": "0 4 * * *"}})
+	exec(t, url,
+		`INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now() - interval '1 h', now()),
 		('b', 'dispatcher', 'v1', now() - interval '2 h', now() - interval '16 s')`)
 	before, err := governance.ReadStatus(t.Context(), b.Store)
 	require.NoError(t, err)
 	require.Len(t, before.Jobs, len(b.gov.Jobs()))
 	assert.Equal(t, "@every 1s", before.Jobs[0].Spec, "its own, while no node has announced another")
 	b.start(t, b.gov.Jobs()...)
-	require.Eventually(t, func() bool { return !b.recorded(t, "promote").Started.IsZero() }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !b.recorded(t, "promote").Started.IsZero() }, patience,
+		10*time.Millisecond)
 	status, err := governance.ReadStatus(t.Context(), b.Store)
 	require.NoError(t, err)
 	for i, job := range status.Jobs {

@@ -29,8 +29,10 @@ func TestSchedulesOfASuspendedTenant(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	b.pipe(t, "pipe")
-	_, _, err := b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
-		Every: asyncflow.Duration(time.Minute), StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
+	_, _, err := b.PutSchedule(t.Context(), tenant,
+		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
+			Every:    asyncflow.Duration(time.Minute),
+			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
 	require.NoError(t, err)
 	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
 	b.suspend(t, true)
@@ -46,17 +48,20 @@ func TestSchedulesOfASuspendedTenant(t *testing.T) {
 	assert.Equal(t, 1, n, "it was kept")
 }
 
-// At the quota of pending tasks a tick has no task; it has one when there is room.
+// At the quota of pending tasks a tick has no task; it has one when the quota allows it.
 func TestTicksAtTheQuota(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	pipe := b.pipe(t, "pipe")
-	_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaPendingTasks: 1}})
+	_, err := b.PatchTenant(t.Context(), tenant,
+		store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaPendingTasks: 1}})
 	require.NoError(t, err)
 	lease := b.submitAndLease(t, pipe, 1)[0]
-	_, _, err = b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
-		Every: asyncflow.Duration(time.Minute), StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
+	_, _, err = b.PutSchedule(t.Context(), tenant,
+		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
+			Every:    asyncflow.Duration(time.Minute),
+			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
 	require.NoError(t, err)
 	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
 	n, err := b.jobs["schedules"].Run(t.Context())
@@ -70,8 +75,8 @@ func TestTicksAtTheQuota(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 }
 
-// A tenant is dropped in steps that may be broken off at any of them: whoever comes next
-// goes on. Its name is free when all of it is gone, and its ids don't come back.
+// A tenant is dropped in steps. If one is interrupted, another node goes on. The name is free when
+// everything is gone, and ids don't repeat.
 func TestDropInSteps(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -122,10 +127,12 @@ func TestDropInSteps(t *testing.T) {
 	created, err := store.CreateTenant(t.Context(), url, tenant)
 	require.NoError(t, err)
 	assert.True(t, created)
-	assert.Greater(t, versionOf(t, url), version, "a node that has slept through all of it takes it for no other one")
+	assert.Greater(t, versionOf(t, url), version,
+		"a node that has slept through all of it takes it for no other one")
 	require.NoError(t, a.Catalog.Refresh(t.Context()))
 	for range 2 {
-		r := a.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: a.pipe(t, "pipe7").Name, Context: []byte(`1`)}})[0]
+		r := a.Submit(t.Context(), tenant,
+			[]asyncflow.NewTask{{Type: a.pipe(t, "pipe7").Name, Context: []byte(`1`)}})[0]
 		require.NoError(t, r.Err)
 		assert.Equal(t, 3, r.ID.Position(), "after all positions that any type of the tenant before had")
 	}
@@ -137,7 +144,8 @@ func versionOf(t *testing.T, url string) (n int) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT version FROM asyncflow.tenants WHERE slug = 'acme'`).Scan(&n))
+	require.NoError(t,
+		conn.QueryRow(t.Context(), `SELECT version FROM asyncflow.tenants WHERE slug = 'acme'`).Scan(&n))
 	return n
 }
 
@@ -147,11 +155,13 @@ func tables(t *testing.T, url string) (n int) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'tenant_acme'`).Scan(&n))
+	require.NoError(t,
+		conn.QueryRow(t.Context(),
+			`SELECT count(*) FROM pg_tables WHERE schemaname = 'tenant_acme'`).Scan(&n))
 	return n
 }
 
-// One that was restored in time is not dropped, and one whose time hasn't come isn't.
+// A tenant that was restored in time is not dropped, and neither is one whose grace isn't over.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

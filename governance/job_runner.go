@@ -13,25 +13,24 @@ import (
 const jobTimeout = 5 * time.Minute
 
 const (
-	// recordEvery is the least time between two records of a job on this node, and
-	// recordTime bounds one.
+	// recordEvery is the least time between two records of a job on this node; recordTime
+	// bounds the write of one.
 	recordEvery = 5 * time.Second
 	recordTime  = 5 * time.Second
 )
 
-// runner runs a job again and again, never twice at once, and keeps what is not
-// recorded yet.
+// runner runs one job repeatedly, never twice at once, and keeps the run to be recorded next.
 type runner struct {
 	*Governor
 	job Job
 
-	recorded time.Time     // when it last was
-	pending  *store.JobRun // the run that is to be recorded next
-	failures int           // since the last record
-	failed   bool          // the last run
+	recorded time.Time     // the time of the last record
+	pending  *store.JobRun // the run to be recorded next
+	failures int           // failed runs since the last record
+	failed   bool          // the last run failed
 }
 
-// run runs the job once, logs what came of it, and records it if it is worth that.
+// run runs the job once, logs the result, and records it if note decides so.
 func (r *runner) run(ctx context.Context) {
 	run, err := r.do(ctx, r.job)
 	switch {
@@ -40,7 +39,8 @@ func (r *runner) run(ctx context.Context) {
 	case err != nil:
 		r.log.Warn("job failed; it will run again", "job", r.job.Name, "error", err)
 	case run.Rows > 0:
-		r.log.Log(ctx, r.job.level(), "job", "job", r.job.Name, "rows", run.Rows, "duration", run.Duration.Round(time.Millisecond))
+		r.log.Log(ctx, r.job.level(), "job", "job", r.job.Name, "rows", run.Rows,
+			"duration", run.Duration.Round(time.Millisecond))
 	}
 	r.note(run)
 	if r.pending != nil && time.Since(r.recorded) >= recordEvery {
@@ -48,8 +48,8 @@ func (r *runner) run(ctx context.Context) {
 	}
 }
 
-// note decides whether a run is to be recorded: one that moved rows, failed, or ended
-// well after another failed; one that had nothing to do, once in a while.
+// note decides whether to record a run: always if it moved rows, failed, or succeeded after a
+// failure; otherwise once in store.IdleEvery.
 func (r *runner) note(run store.JobRun) {
 	fails := run.Error != ""
 	worth := !run.Idle() || r.failed || time.Since(r.recorded) >= store.IdleEvery && r.pending == nil
@@ -78,7 +78,7 @@ func (g *Governor) do(ctx context.Context, job Job) (store.JobRun, error) {
 	run := store.JobRun{Name: job.Name, Spec: job.Spec, Started: g.store.Clock.Now()}
 	start := time.Now()
 	var err error
-	run.Rows, err = g.guarded(job.Name, func() (int, error) { return job.Run(ctx) })
+	run.Rows, err = g.recovering(job.Name, func() (int, error) { return job.Run(ctx) })
 	run.Duration = time.Since(start)
 	if err != nil {
 		run.Error = err.Error()
@@ -86,8 +86,8 @@ func (g *Governor) do(ctx context.Context, job Job) (store.JobRun, error) {
 	return run, err
 }
 
-// guarded calls do and turns its panic into an error.
-func (g *Governor) guarded(job string, do func() (int, error)) (n int, err error) {
+// recovering calls do, and logs a panic and turns it into an error.
+func (g *Governor) recovering(job string, do func() (int, error)) (n int, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			g.log.Error("a job panicked", "job", job, "panic", p, "stack", string(debug.Stack()))

@@ -17,8 +17,11 @@ import (
 // refusing admits nothing to an endpoint: it is for a lease that files what is due.
 type refusing asyncflow.WaitReason
 
-func (r refusing) Capacity(string) int                              { return 0 }
-func (r refusing) Admit(string) (string, asyncflow.WaitReason)  { return "", asyncflow.WaitReason(r) }
+func (r refusing) Capacity(string) int { return 0 }
+func (r refusing) Admit(string) (string, asyncflow.WaitReason) {
+	return "",
+		asyncflow.WaitReason(r)
+}
 func (r refusing) AdmitKey(string) bool                         { return true }
 func (r refusing) admission(store.InFlight) (a store.Admission) { return r }
 
@@ -41,7 +44,9 @@ func (b *bundle) held(t *testing.T, url string, pipe *store.Type, n int, why asy
 
 func (b *bundle) endpoint(t *testing.T, stage string) asyncflow.Endpoint {
 	t.Helper()
-	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: uuid.NewString(), Type: "pipe", Stage: stage, URL: "https://worker.example.com/", Weight: 1})
+	e, err := b.CreateEndpoint(t.Context(), tenant,
+		asyncflow.Endpoint{ID: uuid.NewString(), Type: "pipe", Stage: stage,
+			URL: "https://worker.example.com/", Weight: 1})
 	require.NoError(t, err)
 	return e
 }
@@ -58,15 +63,17 @@ func (b *bundle) byAlert(t *testing.T, state string) map[string]told {
 	return all
 }
 
-// A worker that is dead is told of, though hardly any attempts are made, and for as long as
-// its circuit is open, though none are. What waits for it counts as due.
+// Alerts report a dead worker although hardly any attempts are made, and while its circuit breaker
+// is open although none are. Tasks that wait for it count as due.
 func TestAlertsOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	pipe := b.pipe(t, "pipe")
 	e := b.endpoint(t, "only")
-	b.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.Duration(5 * time.Minute), FailureRate: 0.5, EndpointFailureRate: 0.5})
+	b.putAlerts(t, tenant,
+		asyncflow.AlertRules{BacklogAge: asyncflow.Duration(5 * time.Minute), FailureRate: 0.5,
+			EndpointFailureRate: 0.5})
 	b.held(t, url, pipe, 600, asyncflow.WaitUnhealthy)
 	var health asyncflow.Health
 	change := func(to asyncflow.Health) {
@@ -79,14 +86,19 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 		health = known.AllEndpoints()[0].Health
 	}
 	now := b.Clock.Now()
-	change(health.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}, asyncflow.FailuresToOpen, now, now))
-	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now(), 10, 10 FROM tenant_acme.endpoints WHERE type = 'pipe'`)
-	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 10, 10)`)
+	change(health.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"},
+		asyncflow.FailuresToOpen, now, now))
+	exec(t, url,
+		`INSERT INTO tenant_acme.endpoint_minutes SELECT id, now(), 10, 10 FROM tenant_acme.endpoints
+		WHERE type = 'pipe'`)
+	exec(t, url,
+		`INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 10, 10)`)
 	require.Equal(t, 3, b.turn(t, url, tenant))
 	firing := b.byAlert(t, "firing")
 	assert.InDelta(t, 400, firing["backlog_age"].Value, 60)
 	assert.Equal(t, "endpoint_unhealthy", firing["backlog_age"].WaitsFor)
-	assert.Equal(t, []any{1.0, 1.0}, []any{firing["failure_rate"].Value, firing["endpoint_failing"].Value})
+	assert.Equal(t, []any{1.0, 1.0},
+		[]any{firing["failure_rate"].Value, firing["endpoint_failing"].Value})
 	assert.Equal(t, e.ID, firing["endpoint_failing"].Endpoint)
 
 	calm := func() int {
@@ -99,7 +111,8 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 	exec(t, url, `DELETE FROM tenant_acme.tallies WHERE attempts > 0`)
 	require.Zero(t, calm(), "no attempts are made: nothing is better")
 	at := b.Clock.Now()
-	change(asyncflow.Health{State: asyncflow.HealthOpen, Since: at, Until: at.Add(time.Hour), Pause: health.Pause})
+	change(asyncflow.Health{State: asyncflow.HealthOpen, Since: at, Until: at.Add(time.Hour),
+		Pause: health.Pause})
 	require.Zero(t, calm(), "it asks for time")
 	change(asyncflow.Health{State: asyncflow.HealthClosed, Since: at})
 	require.Equal(t, 2, calm(), "it is well")
@@ -113,7 +126,7 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 	require.Equal(t, "endpoint_failing", b.notices(t, tenant)[5].Alert)
 }
 
-// A stage whose tasks are due needs an endpoint that gets deliveries.
+// A stage with due tasks and no endpoint that gets deliveries fires an alert.
 func TestEndpointMissingAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -126,8 +139,10 @@ func TestEndpointMissingAlert(t *testing.T) {
 	got := b.byAlert(t, "firing")["endpoint_missing"]
 	assert.InDelta(t, 400, got.Value, 60)
 	got.Value = 0
-	assert.Equal(t, told{Alert: "endpoint_missing", State: "firing", Type: "pipe", Stage: "only", Tenant: tenant, WaitsFor: "endpoint",
-		Limit: 60, Episode: got.Episode}, got)
+	assert.Equal(t,
+		told{Alert: "endpoint_missing", State: "firing", Type: "pipe", Stage: "only", Tenant: tenant,
+			WaitsFor: "endpoint",
+			Limit:    60, Episode: got.Episode}, got)
 	episodes, err := b.Episodes(t.Context(), tenant)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.WaitEndpoint, episodes[0].WaitsFor)

@@ -21,7 +21,7 @@ func (g *Governor) dropTenants(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// dropTenant drops a tenant in steps, once every node has heard that it goes.
+// dropTenant drops a tenant in steps, once every node has heard of the drop.
 func (g *Governor) dropTenant(ctx context.Context, slug string) (int, error) {
 	since, err := g.store.BeginDrop(ctx, slug)
 	if err != nil || since.IsZero() {
@@ -38,19 +38,20 @@ func (g *Governor) dropTenant(ctx context.Context, slug string) (int, error) {
 		case err != nil:
 			return sum, err
 		case !step.Left:
-			g.log.Info("tables of a deleted tenant dropped", "tenant", slug, "tables", sum, "duration", time.Since(start).Round(time.Millisecond))
+			g.log.Info("tables of a deleted tenant dropped", "tenant", slug, "tables", sum,
+				"duration", time.Since(start).Round(time.Millisecond))
 			return sum, nil
 		}
 	}
 	return sum, ctx.Err()
 }
 
-// lookDrops tells how many tables would be dropped now, by tenant.
-func (g *Governor) lookDrops(ctx context.Context) ([]store.Due, error) {
+// dryRunDropTenants returns how many tables would be dropped now, by tenant.
+func (g *Governor) dryRunDropTenants(ctx context.Context) ([]store.Due, error) {
 	due, err := g.store.DueDrops(ctx)
 	all := make([]store.Due, len(due))
 	for i, d := range due {
 		all[i] = store.Due{Tenant: d.Tenant, Rows: d.Tables}
 	}
-	return without0(all), err
+	return withoutEmpty(all), err
 }

@@ -23,7 +23,8 @@ func contents(t *testing.T, url string) map[string]string {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	rows, err := conn.Query(t.Context(), `SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	rows, err := conn.Query(t.Context(),
+		`SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname IN ('tenant_acme', 'asyncflow') AND c.relkind = 'r'`)
 	require.NoError(t, err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -31,15 +32,17 @@ func contents(t *testing.T, url string) map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
 		var digest string
-		require.NoError(t, conn.QueryRow(t.Context(), `SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM `+name+` r`).Scan(&digest))
+		require.NoError(t,
+			conn.QueryRow(t.Context(),
+				`SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '')
+			FROM `+name+` r`).Scan(&digest))
 		all[name] = digest
 	}
 	return all
 }
 
-// Each job tells beforehand how many rows it would move, by type, and moves them only
-// when it is run.
-func TestLook(t *testing.T) {
+// The dry run of each job returns how many rows it would move, by type, and changes nothing.
+func TestDryRun(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
@@ -54,26 +57,42 @@ func TestLook(t *testing.T) {
 	b.pipe(t, "quiet")
 	leases := b.submitAndLease(t, pipe, 40)
 	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id % 4 = 0`)
-	for _, r := range b.Submit(t.Context(), tenant, slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`), Delay: asyncflow.Duration(time.Hour)}}, 7)) {
+	for _, r := range b.Submit(t.Context(), tenant,
+		slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
+			Delay: asyncflow.Duration(time.Hour)}}, 7)) {
 		require.NoError(t, r.Err)
 	}
-	exec(t, url, `UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() WHERE id IN (SELECT id FROM tenant_acme.wait_pipe LIMIT 3)`)
+	exec(t, url,
+		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() WHERE id IN (SELECT id
+		FROM tenant_acme.wait_pipe LIMIT 3)`)
 	for i := range 5 {
-		r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "quiet", Context: []byte(`1`), Options: asyncflow.Options{Key: fmt.Sprint(i)}}})
+		r := b.Submit(t.Context(), tenant,
+			[]asyncflow.NewTask{{Type: "quiet", Context: []byte(`1`),
+				Options: asyncflow.Options{Key: fmt.Sprint(i)}}})
 		require.NoError(t, r[0].Err)
 	}
-	exec(t, url, `UPDATE tenant_acme.idempotency_keys SET expires_at = now() - interval '1 s' WHERE key < '2'`)
-	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, submitted) SELECT 'quiet', now() - interval '10 min', 1 FROM generate_series(1, 6)`)
-	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('old', 'api', 'v1', now() - interval '3 d', now() - interval '2 d')`)
+	exec(t, url,
+		`UPDATE tenant_acme.idempotency_keys SET expires_at = now() - interval '1 s' WHERE key < '2'`)
+	exec(t, url,
+		`INSERT INTO tenant_acme.tallies (type, at, submitted)
+		SELECT 'quiet', now() - interval '10 min', 1 FROM generate_series(1, 6)`)
+	exec(t, url,
+		`INSERT INTO asyncflow.nodes VALUES
+		('old', 'api', 'v1', now() - interval '3 d', now() - interval '2 d')`)
 	start := func(filter store.Filter) store.Operation {
-		o, err := b.StartOperation(t.Context(), tenant, store.NewOperation{Kind: store.CancelTasks, Filter: filter})
+		o, err := b.StartOperation(t.Context(), tenant,
+			store.NewOperation{Kind: store.CancelTasks, Filter: filter})
 		require.NoError(t, err)
 		return o
 	}
 	start(store.Filter{Type: "quiet"})
 	start(store.Filter{Type: "pipe", Status: asyncflow.StatusPending})
-	exec(t, url, `UPDATE tenant_acme.operations SET finished_at = now() - interval '31 d' WHERE state = 'done'`)
-	of := func(name string, rows int) store.Due { return store.Due{Tenant: tenant, Type: name, Rows: rows} }
+	exec(t, url,
+		`UPDATE tenant_acme.operations SET finished_at = now() - interval '31 d' WHERE state = 'done'`)
+	of := func(name string,
+		rows int) store.Due {
+		return store.Due{Tenant: tenant, Type: name, Rows: rows}
+	}
 	want := map[string][]store.Due{
 		"rescue":      {of("pipe", 10)},
 		"promote":     {of("pipe", 3)},

@@ -12,28 +12,28 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Off, in the place of a schedule, keeps a job from running by itself.
+// Off, in place of a cron spec, keeps a job from running by itself.
 const Off = "off"
 
 // shortest is the least time between two runs of a job.
 const shortest = time.Second
 
-// CheckSchedules tells what is wrong with schedules by job: CodeInvalid.
-func CheckSchedules(schedules map[string]string) error {
-	return schedule(new(Governor).standardJobs(), schedules)
+// CheckSchedules checks a timetable, cron specs by job. Its errors are CodeInvalid.
+func CheckSchedules(specs map[string]string) error {
+	return setTimes(new(Governor).standardJobs(), specs)
 }
 
-// schedule gives jobs the schedules that are theirs.
-func schedule(jobs []Job, schedules map[string]string) error {
-	for _, name := range slices.Sorted(maps.Keys(schedules)) {
+// setTimes sets the times of those jobs that specs names.
+func setTimes(jobs []Job, specs map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		i := slices.IndexFunc(jobs, func(j Job) bool { return j.Name == name })
 		if i < 0 {
 			return asyncflow.InvalidField("job", "is %q; the jobs are %s", name, names(jobs))
 		}
-		if err := checkSpec(name, schedules[name]); err != nil {
+		if err := checkSpec(name, specs[name]); err != nil {
 			return err
 		}
-		jobs[i].Spec = schedules[name]
+		jobs[i].Spec = specs[name]
 	}
 	return nil
 }
@@ -51,17 +51,19 @@ func checkSpec(job, spec string) error {
 		return nil
 	}
 	if _, err := parse(spec); err != nil {
-		return asyncflow.InvalidField("job "+job, "has the schedule %q; it must be like @every 5s, or 30 3 * * * (minute, hour, day, month, weekday; in UTC), or off", spec)
+		return asyncflow.InvalidField("job "+job, "has the schedule %q; it must be like @every 5s, "+
+			"or 30 3 * * * (minute, hour, day, month, weekday; in UTC), or off", spec)
 	}
 	if every, ok := strings.CutPrefix(spec, "@every "); ok {
 		if d, _ := time.ParseDuration(every); d < shortest {
-			return asyncflow.InvalidField("job "+job, "has the schedule %q; the shortest is @every %s", spec, shortest)
+			return asyncflow.InvalidField("job "+job,
+				"has the schedule %q; the shortest is @every %s", spec, shortest)
 		}
 	}
 	return nil
 }
 
-// parse reads the schedule of a job that isn't off.
+// parse parses the spec of a job that isn't off.
 func parse(spec string) (cron.Schedule, error) {
 	if strings.Contains(spec, "TZ=") && !strings.Contains(spec, " ") { // the parser panics
 		return nil, errors.New("a time zone and no times")
@@ -69,8 +71,8 @@ func parse(spec string) (cron.Schedule, error) {
 	return cron.ParseStandard(spec)
 }
 
-// next returns when a job runs next by its schedule, if it last began at last: zero if
-// it is off. Runs that had nothing to do may have gone unrecorded since.
+// next returns when a job with this spec runs next, if its last recorded run began at last. It
+// returns zero if the job is off. Later runs that had nothing to do may be unrecorded.
 func next(spec string, last, now time.Time) time.Time {
 	s, err := parse(spec)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 func noLook(context.Context) ([]store.Due, error) { return nil, nil }
 
-// start runs the governor with other jobs until the test ends.
+// start runs the governor with the given jobs until the test ends.
 func (b *bundle) start(t *testing.T, jobs ...governance.Job) {
 	t.Helper()
 	b.gov.SetJobs(jobs...)
@@ -30,7 +30,7 @@ func (b *bundle) start(t *testing.T, jobs ...governance.Job) {
 	})
 }
 
-// recorded returns the last run of a job that was written down.
+// recorded returns the last recorded run of a job.
 func (b *bundle) recorded(t *testing.T, name string) store.JobRun {
 	t.Helper()
 	runs, err := b.Jobs(t.Context())
@@ -44,17 +44,22 @@ func (b *bundle) recorded(t *testing.T, name string) store.JobRun {
 	return store.JobRun{}
 }
 
-// A job that panics is recorded as failed and runs again, and the others are not hurt.
+// A job that panics is recorded as failed and runs again; other jobs are unaffected.
 func TestPanicsAreSurvived(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
 	var panics, runs atomic.Int32
 	b.start(t,
-		governance.Job{Name: "bad", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { panics.Add(1); panic("so bad") }},
-		governance.Job{Name: "good", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { runs.Add(1); return 3, nil }})
-	require.Eventually(t, func() bool { return panics.Load() > 2 && runs.Load() > 2 }, patience, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.recorded(t, "good").Rows == 3 }, patience, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.recorded(t, "bad").Failures > 2 }, patience, 10*time.Millisecond, "failures add up")
+		governance.Job{Name: "bad", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { panics.Add(1); panic("so bad") }},
+		governance.Job{Name: "good", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { runs.Add(1); return 3, nil }})
+	require.Eventually(t, func() bool { return panics.Load() > 2 && runs.Load() > 2 }, patience,
+		10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.recorded(t, "good").Rows == 3 }, patience,
+		10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.recorded(t, "bad").Failures > 2 }, patience,
+		10*time.Millisecond, "failures add up")
 	bad, good := b.recorded(t, "bad"), b.recorded(t, "good")
 	assert.Equal(t, "it panicked: so bad", bad.Error)
 	assert.Equal(t, "a", bad.Node)
@@ -65,30 +70,32 @@ func TestPanicsAreSurvived(t *testing.T) {
 	assert.WithinDuration(t, b.Clock.Now(), good.Started, patience)
 }
 
-// A job is not begun again on a node while it is still running there.
+// A node doesn't begin a job that it is still running.
 func TestNoOverlap(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
 	var now, most, others atomic.Int32
 	b.start(t,
-		governance.Job{Name: "slow", Spec: "@every 1s", Look: noLook, Run: func(ctx context.Context) (int, error) {
-			if n := now.Add(1); n > most.Load() {
-				most.Store(n)
-			}
-			defer now.Add(-1)
-			select {
-			case <-ctx.Done():
-			case <-time.After(3500 * time.Millisecond):
-			}
-			return 0, nil
-		}},
-		governance.Job{Name: "quick", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { others.Add(1); return 0, nil }})
+		governance.Job{Name: "slow", Spec: "@every 1s", Look: noLook,
+			Run: func(ctx context.Context) (int, error) {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer now.Add(-1)
+				select {
+				case <-ctx.Done():
+				case <-time.After(3500 * time.Millisecond):
+				}
+				return 0, nil
+			}},
+		governance.Job{Name: "quick", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { others.Add(1); return 0, nil }})
 	require.Eventually(t, func() bool { return others.Load() > 5 }, patience, 10*time.Millisecond)
 	assert.EqualValues(t, 1, most.Load())
 }
 
-// What is recorded of several nodes: the newest run that did something, and an idle one
-// only once that is old or had failed.
+// Of several nodes, the newest run that did something is recorded; an idle run only once that one
+// is old or has failed.
 func TestRecordJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -126,24 +133,30 @@ func TestRecordJob(t *testing.T) {
 	}
 }
 
-// A node that has nothing to do writes about once a minute for each job.
+// A node with nothing to do writes about once a minute for each job.
 func TestIdleJobsWriteLittle(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	var runs atomic.Int32
-	b.start(t, governance.Job{Name: "idle", Spec: "@every 1s", Look: noLook, Run: func(context.Context) (int, error) { runs.Add(1); return 0, nil }})
-	require.Eventually(t, func() bool { return !b.recorded(t, "idle").Started.IsZero() }, patience, 10*time.Millisecond)
+	b.start(t,
+		governance.Job{Name: "idle", Spec: "@every 1s", Look: noLook,
+			Run: func(context.Context) (int, error) { runs.Add(1); return 0, nil }})
+	require.Eventually(t, func() bool { return !b.recorded(t, "idle").Started.IsZero() }, patience,
+		10*time.Millisecond)
 	first := b.recorded(t, "idle").Started
 	n := runs.Load()
-	require.Eventually(t, func() bool { return runs.Load() > n+7 }, 45*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return runs.Load() > n+7 }, 45*time.Second,
+		10*time.Millisecond)
 	assert.Equal(t, first, b.recorded(t, "idle").Started)
 }
 
 func TestRunByHand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "by-hand", governance.Config{})
-	run, err := b.gov.RunByHand(t.Context(), governance.Job{Name: "fold", Spec: "@every 1m", Run: func(context.Context) (int, error) { return 2, errors.New("half way") }})
+	run, err := b.gov.RunByHand(t.Context(),
+		governance.Job{Name: "fold", Spec: "@every 1m",
+			Run: func(context.Context) (int, error) { return 2, errors.New("half way") }})
 	require.ErrorContains(t, err, "half way")
 	assert.Equal(t, 2, run.Rows)
 	got := b.recorded(t, "fold")
