@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"mime"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 // answer is the optional body of a worker's 2xx response.
@@ -31,28 +31,22 @@ const excerptBytes = 500
 // answerOverhead is how many bytes an answer may have besides its output.
 const answerOverhead = 16 << 10
 
-// readStatus returns the outcome that a response means by its status. There is more to
-// it if the body has to tell: then the outcome is one of failure, without a reason yet.
-// Not much more than most bytes of the body are read.
-func readStatus(r *http.Response, most int) (o asyncflow.Outcome, body []byte, more bool) {
-	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
-	if r.StatusCode < 200 { // 101: the body would be the bare connection, without an end
-		o.Error = describe(r, nil)
-		return o, nil, false
-	}
-	body, err := readBody(r, most)
+// readStatus returns the outcome that an answer's status means. more reports whether the body has
+// its say, too: then the outcome is a failure without a reason yet.
+func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
+	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {
-	case r.StatusCode == http.StatusAccepted:
+	case a.Status == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
-	case r.StatusCode > 299:
-		o.Error = describe(r, body)
-		o.RetryAfter = retryAfter(r.Header.Get("Retry-After"), r.StatusCode)
-	case err != nil:
-		o.Error = withExcerpt(err, body)
+	case a.Status < 200 || a.Status > 299:
+		o.Error = describe(a)
+		o.RetryAfter = retryAfter(a.RetryAfter, a.Status)
+	case a.BodyErr != nil:
+		o.Error = withExcerpt(a.BodyErr, a.Body)
 	default:
-		return o, body, true
+		return o, true
 	}
-	return o, nil, false
+	return o, false
 }
 
 // readAnswer completes the outcome of a delivery by the body of its 2xx response. One that
@@ -66,22 +60,6 @@ func readAnswer(o asyncflow.Outcome, contentType string, body []byte, maxOutput 
 		o.Error = withExcerpt(err, body)
 	}
 	return o
-}
-
-var errTooLarge = errors.New("the answer is too large")
-
-func readBody(r *http.Response, most int) ([]byte, error) {
-	if r.Body == http.NoBody {
-		return nil, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
-	switch {
-	case err != nil:
-		return body, fmt.Errorf("the answer broke off: %w", err)
-	case len(body) > most:
-		return body[:most], fmt.Errorf("%w: the limit is %d bytes", errTooLarge, most)
-	}
-	return body, nil
 }
 
 // readDocument reads the JSON body of a 2xx answer into o. Its error says, to the
@@ -153,13 +131,13 @@ func checkOutput(output json.RawMessage, most int) error {
 	return asyncflow.CheckDocument("the answer's output", output, most)
 }
 
-// describe says what a failed response was: its status and the start of its body.
-func describe(r *http.Response, body []byte) string {
-	text := strings.TrimSpace(fmt.Sprintf("%d %s", r.StatusCode, http.StatusText(r.StatusCode)))
-	if r.StatusCode >= 300 && r.StatusCode < 400 {
+// describe says what a failed answer was: its status and the start of its body.
+func describe(a transport.Answer) string {
+	text := strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
+	if a.Status >= 300 && a.Status < 400 {
 		return text + ": redirects are not followed"
 	}
-	if excerpt := Clean(string(body), excerptBytes); excerpt != "" {
+	if excerpt := Clean(string(a.Body), excerptBytes); excerpt != "" {
 		text += ": " + excerpt
 	}
 	return text

@@ -174,7 +174,8 @@ func TestTokensAreBounded(t *testing.T) {
 	require.Equal(t, 20, s.count())
 	for n := range maxTokensBytes/4/maxAccessToken + 50 { // the rest without a worker
 		auth := s.outbound().Auth
-		_, err := r.tokens.login(t.Context(), "acme", fmt.Sprint("e", n), newGrant(auth, s.ca))
+		g := newGrant(auth, s.ca)
+		_, err := r.tokens.login(t.Context(), newLimit(ample), "acme", fmt.Sprint("e", n), g)
 		require.NoError(t, err)
 	}
 	require.Greater(t, r.tokens.known.audit(t), 300)

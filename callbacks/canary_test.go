@@ -85,10 +85,8 @@ func fenced(t *testing.T, cfg Config) (*Sender, *guard, *fence) {
 	f := new(fence)
 	g := newGuard(cfg)
 	g.dialer.Control = f.control
-	s := NewSender(cfg, testKeys(t, nodeSecret))
-	transport := s.client.HTTPClient.Transport.(*transport)
-	transport.dial = g.DialContext
-	t.Cleanup(transport.idle.closeAll)
+	s := newSender(cfg, testKeys(t, nodeSecret), g.DialContext)
+	t.Cleanup(s.routes.idle.Close)
 	return s, g, f
 }
 

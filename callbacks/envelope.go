@@ -71,3 +71,8 @@ func deliveryID(l asyncflow.Lease) string {
 	b := append(l.ID.Append(make([]byte, 0, 64)), '.')
 	return string(strconv.AppendInt(b, int64(l.Seq), 10))
 }
+
+// lateReports is how long after the deadline of an attempt its token still verifies,
+// so that a worker that is late, or didn't get the answer to its report, hears what
+// became of it.
+const lateReports = time.Hour

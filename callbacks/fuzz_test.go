@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 // A completion token that verifies is one that we make, in the one spelling that we
@@ -135,10 +134,13 @@ func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
 // Whatever a worker answers, the outcome can be stored and has bounds.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, contentType, after string, body []byte) {
-		r := &http.Response{StatusCode: int(status), Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(bytes.NewReader(body))}
-		o, read, more := readStatus(r, maxOutput+answerOverhead)
+		a := transport.Answer{Status: int(status), RetryAfter: after, Body: body}
+		if most := maxOutput + answerOverhead; len(body) > most {
+			a.Body, a.BodyErr = body[:most], transport.ErrTooLarge
+		}
+		o, more := readStatus(a)
 		if more {
-			o = readAnswer(o, contentType, read, maxOutput)
+			o = readAnswer(o, contentType, a.Body, maxOutput)
 		}
 		requireStorable(t, o, body)
 		require.Equal(t, int(status), o.Status)

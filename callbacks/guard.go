@@ -13,6 +13,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// dialTimeout bounds the making of a connection, before TLS.
+const dialTimeout = 10 * time.Second
+
 // guard dials where the operator's policy lets deliveries go. It looks at the address
 // of each socket before it is connected: what a name resolved to a moment ago, or will
 // in a moment, is of no matter, and of several addresses each is looked at. A

@@ -199,7 +199,7 @@ func TestKeptConnectionKeepsItsAddress(t *testing.T) {
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 	}
 	require.Equal(t, 1, names.asked("worker.example.com"))
-	r.transport.idle.closeAll()
+	r.routes.idle.Close()
 	o := r.Send(t.Context(), deliveryTo(url))
 	require.Contains(t, o.Error, refusedNetwork)
 	require.Equal(t, int64(1), r.dialled.Load())

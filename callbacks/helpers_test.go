@@ -54,30 +54,33 @@ const nodeSecret = "0123456789abcdef0123456789abcdef"
 // rig is a Sender with its connections counted.
 type rig struct {
 	*Sender
-	transport *transport
-	dialled   atomic.Int64 // connections
-	read      atomic.Int64 // bytes
-	writes    atomic.Int64 // calls
+	dialled atomic.Int64 // connections
+	read    atomic.Int64 // bytes
 }
 
 // setup returns a Sender that may reach loopback; change may alter its Config.
 func setup(t *testing.T, change ...func(*Config)) *rig {
-	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, Egress: asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}}
+	cfg := Config{
+		PublicURL: "https://tasks.example.com",
+		Version:   "1.2.3",
+		MaxOutput: maxOutput,
+		Egress:    asyncflow.Egress{AllowHTTP: true, AllowPrivate: true},
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	s := NewSender(cfg, testKeys(t, nodeSecret))
-	r := &rig{Sender: s, transport: s.client.HTTPClient.Transport.(*transport)}
-	dial := r.transport.dial
-	r.transport.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
+	r := &rig{}
+	guard := newGuard(cfg)
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := guard.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		r.dialled.Add(1)
 		return countedConn{c.(*net.TCPConn), r}, nil
 	}
-	t.Cleanup(r.transport.idle.closeAll)
+	r.Sender = newSender(cfg, testKeys(t, nodeSecret), dial)
+	t.Cleanup(r.routes.idle.Close)
 	return r
 }
 
@@ -104,11 +107,6 @@ func (c countedConn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	c.rig.read.Add(int64(n))
 	return n, err
-}
-
-func (c countedConn) Write(b []byte) (int, error) {
-	c.writes.Add(1)
-	return c.TCPConn.Write(b)
 }
 
 // sealed returns a secret of endpoint e1 as it is stored.
@@ -268,6 +266,3 @@ func reset(c net.Conn) {
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 }
-
-// closeAll closes what is kept.
-func (i *idle) closeAll() { i.closeIf(func(*conn) bool { return true }) }

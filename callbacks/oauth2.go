@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 const (
@@ -52,6 +53,7 @@ func newGrant(auth asyncflow.EndpointAuth, ca string) *grant {
 // its endpoint refuses it or has another grant.
 type tokens struct {
 	routes *routes
+	egress asyncflow.Egress
 	flight singleflight.Group
 	known  *cache[accessToken]
 }
@@ -63,8 +65,8 @@ type accessToken struct {
 	until  time.Time
 }
 
-func newTokens(r *routes) *tokens {
-	return &tokens{routes: r, known: newCache[accessToken](maxTokensBytes)}
+func newTokens(r *routes, egress asyncflow.Egress) *tokens {
+	return &tokens{routes: r, egress: egress, known: newCache[accessToken](maxTokensBytes)}
 }
 
 // login is a token in use.
@@ -80,12 +82,15 @@ func (l login) refused() {
 	}
 }
 
-// login returns a token for a tenant's endpoint, and waits for it as long as ctx allows.
-func (t *tokens) login(ctx context.Context, tenant, endpoint string, g *grant) (login, error) {
+// login returns a token for a tenant's endpoint. It waits for one within the limit of the request
+// and its ctx.
+func (t *tokens) login(
+	ctx context.Context, l limit, tenant, endpoint string, g *grant,
+) (login, error) {
 	used, ok := t.known.get(tenant, endpoint)
 	if !ok || used.grant != g.id || !time.Now().Before(used.until) {
 		var err error
-		if used, err = t.fetch(ctx, tenant, endpoint, g); err != nil {
+		if used, err = t.fetch(ctx, l, tenant, endpoint, g); err != nil {
 			return login{}, err
 		}
 	}
@@ -96,8 +101,11 @@ func (t *tokens) login(ctx context.Context, tenant, endpoint string, g *grant) (
 }
 
 // fetch gets a token, together with others that wait for it, and keeps it.
-func (t *tokens) fetch(ctx context.Context, tenant, endpoint string,
-	g *grant) (accessToken, error) {
+func (t *tokens) fetch(
+	ctx context.Context, l limit, tenant, endpoint string, g *grant,
+) (accessToken, error) {
+	ctx, cancel := context.WithDeadline(ctx, l.deadline)
+	defer cancel()
 	done := t.flight.DoChan(tenant+" "+endpoint+" "+string(g.id[:]), func() (any, error) {
 		got, err := t.ask(tenant, g)
 		if err == nil {
@@ -122,7 +130,7 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	if err != nil {
 		return accessToken{}, errors.New("the endpoint's token_url can't be read")
 	}
-	if why := t.routes.cfg.Egress.Refuses(at); why != "" { // the policy may be newer than the endpoint
+	if why := t.egress.Refuses(at); why != "" { // the policy may be newer than the endpoint
 		return accessToken{}, errors.New("the endpoint's token_url " + why)
 	}
 	ours := certificates{EndpointTLS: asyncflow.EndpointTLS{CA: g.ca}, andSystem: true}
@@ -130,11 +138,12 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	if err != nil {
 		return accessToken{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tokenTime)
+	l := newLimit(tokenTime)
+	ctx, cancel := context.WithDeadline(context.Background(), l.deadline)
 	defer cancel()
-	answers := &shortAnswers{RoundTripper: route.HTTPClient.Transport}
+	answers := &shortAnswers{RoundTripper: route}
 	ctx = context.WithValue(ctx, oauth2.HTTPClient,
-		&http.Client{Transport: answers, CheckRedirect: noRedirects})
+		&http.Client{Transport: answers, CheckRedirect: transport.NoRedirects})
 	config := clientcredentials.Config{ClientID: g.auth.ClientID, ClientSecret: g.auth.ClientSecret, TokenURL: g.auth.TokenURL, Scopes: g.auth.Scopes}
 	asked := time.Now()
 	token, err := config.Token(ctx)
@@ -143,7 +152,7 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes,"+
 			" which is the limit", maxTokenAnswer)
 	case err != nil:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, err)) // not wrapped: it is not the endpoint itself
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, l, err)) // not wrapped: it is not the endpoint itself
 	case !strings.EqualFold(token.Type(), "Bearer"):
 		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")
 	case len(token.AccessToken) > maxAccessToken:
@@ -181,7 +190,7 @@ func (b *shortBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
 	if n > b.left {
 		b.answer.cut = true
-		return b.left, errTooLarge
+		return b.left, transport.ErrTooLarge
 	}
 	b.left -= n
 	return n, err
@@ -197,7 +206,7 @@ func useUntil(asked, expiry time.Time) time.Time {
 
 // tokenReason says in plain words why there is no token. What the token endpoint has
 // written is not in it: it may repeat what it was sent.
-func tokenReason(ctx context.Context, err error) error {
+func tokenReason(ctx context.Context, l limit, err error) error {
 	var refused *oauth2.RetrieveError
 	var at *url.Error
 	switch {
@@ -206,9 +215,9 @@ func tokenReason(ctx context.Context, err error) error {
 	case errors.As(err, &refused) && refused.Response != nil:
 		return fmt.Errorf("it answered %d", refused.Response.StatusCode)
 	case errors.As(err, &at):
-		return reason(ctx, at.Err, tokenTime)
+		return l.reason(ctx, at.Err)
 	case ctx.Err() != nil:
-		return reason(ctx, ctx.Err(), tokenTime)
+		return l.reason(ctx, ctx.Err())
 	}
 	return errors.New("its answer can't be read")
 }

@@ -2,6 +2,7 @@ package callbacks
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -89,6 +90,14 @@ func (s *Sender) target(text string) (*url.URL, error) {
 		return nil, err
 	}
 	return req.URL, nil
+}
+
+// permits checks where a request goes: the policy may be newer than the endpoint.
+func (s *Sender) permits(to *url.URL) error {
+	if why := s.cfg.Egress.Refuses(to); why != "" {
+		return errors.New("the endpoint's URL " + why)
+	}
+	return nil
 }
 
 func (s *Sender) openSecret(endpoint string, secret asyncflow.SigningSecret) (o openedSecret) {

@@ -22,8 +22,8 @@ const resultAccepted = "accepted"
 // maxAnswers bounds the answer to several deliveries, in bytes.
 const maxAnswers = 16 << 20
 
-// mostAnswer returns how many bytes the answer to n deliveries may have.
-func (s *Sender) mostAnswer(n int) int {
+// maxAnswer returns how many bytes the answer to n deliveries may have.
+func (s *Sender) maxAnswer(n int) int {
 	one := s.cfg.MaxOutput + answerOverhead
 	return max(one, min(n*one, maxAnswers))
 }

@@ -169,11 +169,11 @@ func TestAnswersForAll(t *testing.T) {
 func TestAnswerGrowsWithItsTasks(t *testing.T) {
 	t.Parallel()
 	s := setup(t).Sender
-	require.Equal(t, maxOutput+answerOverhead, s.mostAnswer(1))
-	require.Equal(t, 7*(maxOutput+answerOverhead), s.mostAnswer(7))
-	require.Equal(t, maxAnswers, s.mostAnswer(1000))
+	require.Equal(t, maxOutput+answerOverhead, s.maxAnswer(1))
+	require.Equal(t, 7*(maxOutput+answerOverhead), s.maxAnswer(7))
+	require.Equal(t, maxAnswers, s.maxAnswer(1000))
 	s.cfg.MaxOutput = 2 * maxAnswers
-	require.Equal(t, 2*maxAnswers+answerOverhead, s.mostAnswer(1000))
+	require.Equal(t, 2*maxAnswers+answerOverhead, s.maxAnswer(1000))
 
 	var results []string
 	for i := range 40 {

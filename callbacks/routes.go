@@ -6,20 +6,21 @@ import (
 	"crypto/x509"
 	"errors"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 // maxRoutesBytes bounds the certificates of a node's routes.
 const maxRoutesBytes = 32 << 20
 
-// routes are the clients of endpoints that have certificates of their own. A tenant's endpoints
-// with the same ones share a client; connections are shared with nobody else.
+// routes are the transports of a node. Endpoints without settings share one. Those with settings
+// share one with the endpoints of their tenant that have the same certificates, if any:
+// connections are shared with nobody else.
 type routes struct {
-	cfg  Config
-	pool *idle // of all routes together
-	made *cache[*retryablehttp.Client]
+	dial  transport.DialFunc
+	idle  *transport.Idle // of all routes together
+	plain *transport.Transport
+	made  *cache[*transport.Transport]
 }
 
 // certificates are what a route is made from.
@@ -28,13 +29,19 @@ type certificates struct {
 	andSystem bool // the system's authorities count beside the CA
 }
 
-func newRoutes(cfg Config, pool *idle) *routes {
-	return &routes{cfg: cfg, pool: pool, made: newCache[*retryablehttp.Client](maxRoutesBytes)}
+func newRoutes(cfg Config, dial transport.DialFunc) *routes {
+	idle := transport.NewIdle(cfg.Connections, 4*cfg.Connections)
+	return &routes{
+		dial:  dial,
+		idle:  idle,
+		plain: transport.New(dial, nil, idle),
+		made:  newCache[*transport.Transport](maxRoutesBytes),
+	}
 }
 
-// to returns a tenant's client for some certificates. What gives way to a new one has its kept
-// connections closed; its requests under way go on.
-func (r *routes) to(tenant string, c certificates) (*retryablehttp.Client, error) {
+// to returns a tenant's transport for some certificates. A transport that is no longer kept has its
+// idle connections closed; its requests under way go on.
+func (r *routes) to(tenant string, c certificates) (*transport.Transport, error) {
 	id := c.id()
 	if known, ok := r.made.get(tenant, id); ok {
 		return known, nil
@@ -43,9 +50,9 @@ func (r *routes) to(tenant string, c certificates) (*retryablehttp.Client, error
 	if err != nil {
 		return nil, err
 	}
-	made := newClient(newTransport(r.cfg, config, r.pool))
+	made := transport.New(r.dial, config, r.idle)
 	for _, gone := range r.made.put(tenant, id, made, c.bytes()) {
-		r.pool.closeOf(gone.HTTPClient.Transport.(*transport))
+		gone.CloseIdle()
 	}
 	return made, nil
 }

@@ -208,7 +208,6 @@ func TestSenderDefaults(t *testing.T) {
 	t.Parallel()
 	s := NewSender(Config{}, testKeys(t, nodeSecret))
 	require.Equal(t, asyncflow.DefaultMaxContext, s.cfg.MaxOutput)
-	transport := s.client.HTTPClient.Transport.(*transport)
-	require.Equal(t, 256, transport.idle.perAddress)
+	require.Equal(t, 256, s.cfg.Connections)
 	require.Equal(t, asyncflow.Egress{}, s.cfg.Egress)
 }

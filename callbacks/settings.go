@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 // settings are an endpoint's Outbound, ready for use.
 type settings struct {
-	headers headers // the custom ones, and Authorization if it is always the same
-	oauth2  *grant  // nil: none
+	headers transport.Headers // the custom ones, and Authorization if it is always the same
+	oauth2  *grant            // nil: none
 	tls     certificates
 	hide    []string // secrets that must not be shown, the longest first
 }
@@ -33,15 +34,15 @@ func (s *Sender) openSettings(e *asyncflow.Endpoint) (*settings, error) {
 func newSettings(o asyncflow.Outbound) *settings {
 	set := &settings{tls: certificates{EndpointTLS: o.TLS}}
 	for name, value := range o.Headers {
-		set.headers.set(name, value)
+		set.headers.Set(name, value)
 	}
 	secrets := o.Secrets()
 	switch a := o.Auth; a.Kind {
 	case asyncflow.AuthBearer:
-		set.headers.set("Authorization", bearer+a.Token)
+		set.headers.Set("Authorization", bearer+a.Token)
 	case asyncflow.AuthBasic:
 		both := base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + a.Password))
-		set.headers.set("Authorization", "Basic "+both)
+		set.headers.Set("Authorization", "Basic "+both)
 		secrets = append(secrets, both)
 	case asyncflow.AuthOAuth2:
 		set.oauth2 = newGrant(a, o.TLS.CA)
@@ -62,14 +63,14 @@ func hidden(secrets []string) []string {
 	return secrets
 }
 
-// scrub takes the endpoint's secrets out of a text, such as the error of a worker that
-// shows what it was sent: also the token of the request's login, which is among its headers.
-func (s *settings) scrub(text string, sent headers) string {
+// scrub masks the endpoint's secrets in a text, such as the error of a worker that shows what it
+// was sent. It also masks the token of the login that the request used.
+func (s *settings) scrub(text string, used login) string {
 	if s == nil || text == "" {
 		return text
 	}
-	if i := sent.index("Authorization"); s.oauth2 != nil && i >= 0 {
-		text = strings.ReplaceAll(text, strings.TrimPrefix(sent[i].Value, bearer), asyncflow.Mask)
+	if token := strings.TrimPrefix(used.header, bearer); token != "" {
+		text = strings.ReplaceAll(text, token, asyncflow.Mask)
 	}
 	for _, secret := range s.hide {
 		text = strings.ReplaceAll(text, secret, asyncflow.Mask)
@@ -77,17 +78,19 @@ func (s *settings) scrub(text string, sent headers) string {
 	return text
 }
 
-// apply sets what requests to an endpoint have by its settings, and returns how they log in.
-func (t *tokens) apply(ctx context.Context, o *opened, h *headers) (login, error) {
+// apply sets the headers that an endpoint's settings ask for, and returns the login among them.
+func (t *tokens) apply(
+	ctx context.Context, l limit, o *opened, h *transport.Headers,
+) (login, error) {
 	for _, one := range o.settings.headers {
-		h.set(one.Name, one.Value)
+		h.Set(one.Name, one.Value)
 	}
 	if o.settings.oauth2 == nil {
 		return login{}, nil
 	}
-	l, err := t.login(ctx, o.tenant, o.id, o.settings.oauth2)
+	used, err := t.login(ctx, l, o.tenant, o.id, o.settings.oauth2)
 	if err == nil {
-		h.set("Authorization", l.header)
+		h.Set("Authorization", used.header)
 	}
-	return l, err
+	return used, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 func TestHeadersAndAuth(t *testing.T) {
@@ -46,6 +47,22 @@ func TestHeadersAndAuth(t *testing.T) {
 			require.Empty(t, w.all()[2].Header["Authorization"], "another endpoint has none of it")
 		})
 	}
+}
+
+// Settings that were stored unchecked still frame no request, and no value spans lines.
+func TestSettingsHeadersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, reply(200, ""))
+	r := setup(t)
+	for name, why := range map[string]string{"Host": "not for callers", "X-Value": "field value"} {
+		d := deliveryTo(w.url)
+		to, err := r.openAnew(d.Tenant, d.Endpoint)
+		require.NoError(t, err)
+		to.settings = &settings{headers: transport.Headers{{Name: name, Value: "a\nb"}}}
+		_, _, err = r.post(t.Context(), newLimit(ample), d.Endpoint, to, message{id: "id", at: d.At})
+		require.ErrorContains(t, err, why, name)
+	}
+	require.Zero(t, r.dialled.Load())
 }
 
 // A worker that repeats what it was sent doesn't make it known: its error is kept and
@@ -208,7 +225,7 @@ func TestConnectionsAreBoundedForAllRoutes(t *testing.T) {
 		own := asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}
 		o := r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: own}))
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
-		require.Equal(t, min(n+1, 4), r.transport.idle.all.Len())
+		require.Equal(t, min(n+1, 4), r.routes.idle.Len())
 	}
 	require.Equal(t, int64(10), w.connections.Load(), "connections of one certificate serve no other")
 }

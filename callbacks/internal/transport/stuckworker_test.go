@@ -1,4 +1,4 @@
-package callbacks
+package transport
 
 import (
 	"bufio"
@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/asyncflow/asyncflow"
 )
 
 // stuckWorker is a worker over TLS 1.3 that reads one request of a connection, and nothing more.
@@ -128,8 +126,8 @@ func (k *writeKeys) askForNew(t *testing.T) []byte {
 // captured is where the connections of a rig are found.
 func (r *rig) captured() <-chan net.Conn {
 	all := make(chan net.Conn, 10)
-	dial := r.transport.dial
-	r.transport.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := r.dial
+	r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err == nil {
 			all <- c
@@ -166,10 +164,10 @@ func requireSoon(t *testing.T, what string, do func()) {
 }
 
 // A worker that reads nothing more, and asks for new TLS keys with its answer, holds up nothing
-// of the node: neither a delivery nor the look at kept connections waits until it reads.
+// of the node: neither a request nor the sweep of idle connections waits until it reads.
 func TestWorkerThatStopsReading(t *testing.T) {
 	t.Parallel()
-	cert, pool := certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	cert, pool := goodCertificate(t)
 	for name, c := range map[string]struct {
 		before, after int
 		ends          bool // well; else it may fail, in its time
@@ -181,37 +179,35 @@ func TestWorkerThatStopsReading(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, other := newStuckWorker(t, cert, c.before, c.after), newWorker(t, reply(200, ""))
+			w, other := newStuckWorker(t, cert, c.before, c.after), newWorker(t, nothing)
 			defer close(w.more)
-			r := setup(t)
-			r.transport.tls = &tls.Config{RootCAs: pool}
+			r := setup(t, trusting(pool))
 			dialled := r.captured()
-			d := deliveryTo(w.url)
+			request := requestTo(t, w.url)
 			if !c.ends {
-				d.Timeout = 2 * time.Second
+				within(2 * time.Second)(&request)
 			}
-			until := time.Now().Add(d.Timeout)
-			var o asyncflow.Outcome
+			var err error
 			sent := make(chan struct{})
 			go func() {
 				defer close(sent)
-				o = r.Send(t.Context(), d)
+				_, err = r.Post(t.Context(), request)
 			}()
 			<-w.arrived
 			if w.skip != "" {
 				t.Skip(w.skip)
 			}
-			stuff(<-dialled, until)
+			stuff(<-dialled, request.Deadline)
 			w.more <- true
-			requireSoon(t, "the delivery", func() { <-sent })
+			requireSoon(t, "the request", func() { <-sent })
 			if c.ends {
-				require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+				require.NoError(t, err)
 			}
-			requireSoon(t, "the look", r.transport.idle.look)
-			requireSoon(t, "another worker's delivery", func() {
-				o = r.Send(t.Context(), deliveryTo(other.url))
+			requireSoon(t, "the sweep", r.idle.sweep)
+			requireSoon(t, "another worker's request", func() {
+				_, err = r.post(t, other.URL)
 			})
-			require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+			require.NoError(t, err)
 		})
 	}
 }
@@ -223,41 +219,39 @@ func TestConnectionsEndWithoutAWord(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig, c *conn, w *httptest.Server){
 		"it is old": func(_ *testing.T, r *rig, c *conn, _ *httptest.Server) {
 			c.since = c.since.Add(-idleTime)
-			r.transport.idle.look()
+			r.idle.sweep()
 		},
-		"the look finds it speaking": func(_ *testing.T, r *rig, _ *conn, w *httptest.Server) {
+		"the sweep finds it speaking": func(_ *testing.T, r *rig, _ *conn, w *httptest.Server) {
 			w.CloseClientConnections()
 			r.waitUntilHeard()
-			r.transport.idle.look()
+			r.idle.sweep()
 		},
-		"a delivery finds it speaking": func(t *testing.T, r *rig, c *conn, w *httptest.Server) {
+		"a request finds it speaking": func(t *testing.T, r *rig, c *conn, w *httptest.Server) {
 			w.CloseClientConnections()
 			r.waitUntilHeard()
-			require.Nil(t, r.transport.idle.take(c.to))
+			require.Nil(t, r.idle.take(c.to))
 		},
 		"others need its place": func(_ *testing.T, r *rig, c *conn, _ *httptest.Server) {
-			r.transport.idle.most = 1
+			r.idle.total = 1
 			other, _ := pair(t, "other")
-			r.transport.idle.put(other)
+			r.idle.put(other)
 		},
-		"its route ends": func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) {
-			r.transport.idle.closeOf(r.transport)
+		"its transport ends": func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) {
+			r.CloseIdle()
 		},
 		"all end": func(_ *testing.T, r *rig, _ *conn, _ *httptest.Server) {
-			r.transport.idle.closeAll()
+			r.idle.Close()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var server *httptest.Server
-			w := newWorker(t, reply(200, ""), func(s *httptest.Server) {
+			w := newWorker(t, nothing, func(s *httptest.Server) {
 				s.TLS, server = new(tls.Config), s
 			})
-			r := setup(t)
-			r.transport.tls = &tls.Config{InsecureSkipVerify: true}
-			o := r.Send(t.Context(), deliveryTo(w.url))
-			require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
-			c, before := r.transport.idle.all.Front().Value.(*conn), r.writes.Load()
+			r := setup(t, &tls.Config{InsecureSkipVerify: true})
+			r.requireOK(t, w.URL)
+			c, before := r.idle.all.Front().Value.(*conn), r.writes.Load()
 			end(t, r, c, server)
 			require.True(t, isClosed(c))
 			require.Equal(t, before, r.writes.Load())

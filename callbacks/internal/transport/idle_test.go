@@ -1,4 +1,4 @@
-package callbacks
+package transport
 
 import (
 	"net"
@@ -30,7 +30,7 @@ func isClosed(c *conn) bool { return c.SetDeadline(time.Time{}) != nil }
 // waited longest is closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
-	kept := newIdleOf(2, 3)
+	kept := NewIdle(2, 3)
 	a1, _ := pair(t, "a")
 	a2, _ := pair(t, "a")
 	a3, _ := pair(t, "a")
@@ -55,7 +55,7 @@ func TestIdleConnections(t *testing.T) {
 
 	kept.put(a3)
 	kept.put(c1)
-	kept.closeAll()
+	kept.Close()
 	require.True(t, isClosed(a3) && isClosed(c1))
 	require.Empty(t, kept.by)
 }
@@ -66,7 +66,7 @@ func TestIdleConnections(t *testing.T) {
 func TestIdleConnectionsThatAreNoGood(t *testing.T) {
 	t.Parallel()
 	for _, take := range []bool{true, false} {
-		kept := newIdleOf(10, 10)
+		kept := NewIdle(10, 10)
 		good, _ := pair(t, "a")
 		closed, other := pair(t, "a")
 		other.Close()
@@ -85,7 +85,7 @@ func TestIdleConnectionsThatAreNoGood(t *testing.T) {
 			require.Same(t, good, kept.take(good.to))
 		} else {
 			old.since = old.since.Add(-idleTime)
-			kept.look()
+			kept.sweep()
 			require.True(t, isClosed(old))
 			require.Same(t, good, kept.take(good.to))
 		}
