@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	".":                {},
 	"migrations":       {},
 	"auth":             {"."},
-	"callbacks":        {"internal/signing", "."},
+	"callbacks":        {"callbacks/internal/transport", "internal/signing", "."},
 	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
@@ -41,6 +41,8 @@ var arrows = map[string][]string{
 	"cmd/asyncflow":    {"..."},
 	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
+
+	"callbacks/internal/transport": {},
 
 	"internal/expression":  {"."},
 	"internal/timetable":   {"."},

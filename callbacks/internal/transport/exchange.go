@@ -20,7 +20,7 @@ const inOneGo = 32 << 10
 // ends, fails or is closed. Then the connection becomes idle, or is closed.
 type exchange struct {
 	transport *Transport
-	request   Request // but for its body
+	request   Request
 	to        target
 	given     body
 
@@ -51,7 +51,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.conn, err = x.transport.connection(ctx, x.request.URL, x.request.Deadline)
 	}
 	if err != nil {
-		x.given.Close()
+		x.given.close()
 		return nil, err
 	}
 	x.conn.limit(x.request.Deadline)

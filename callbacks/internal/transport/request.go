@@ -64,14 +64,21 @@ func (r *Request) appendHead(b []byte, to target, length int64) []byte {
 
 // body is the body of a request, with the length that is announced.
 type body struct {
-	io.ReadCloser
+	io.Reader
 	length int64
+	closer io.Closer // nil: nothing is to be closed
+}
+
+func (b body) close() {
+	if b.closer != nil {
+		b.closer.Close()
+	}
 }
 
 // write writes exactly as much as was announced, and closes the body. If it has another length,
 // that is an error.
 func (b body) write(w io.Writer) error {
-	defer b.Close()
+	defer b.close()
 	n, err := io.Copy(w, io.LimitReader(b, b.length))
 	if err != nil {
 		return err

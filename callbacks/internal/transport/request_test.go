@@ -118,7 +118,7 @@ func TestBodiesOfAnotherLength(t *testing.T) {
 	} {
 		text := strings.NewReader(strings.Repeat("x", int(c.has)))
 		var sent bytes.Buffer
-		require.ErrorContains(t, body{io.NopCloser(text), c.announced}.write(&sent), c.says)
+		require.ErrorContains(t, body{Reader: text, length: c.announced}.write(&sent), c.says)
 		require.EqualValues(t, min(c.announced, c.has), sent.Len())
 	}
 }

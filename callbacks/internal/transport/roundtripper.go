@@ -38,9 +38,9 @@ func (t *Transport) exchangeOf(req *http.Request) (*exchange, error) {
 	case req.ContentLength < 0:
 		return nil, errors.New("the length of the request's body isn't known")
 	}
-	given := body{req.Body, req.ContentLength}
-	if req.Body == nil {
-		given.ReadCloser = http.NoBody
+	given := body{Reader: http.NoBody, length: req.ContentLength}
+	if req.Body != nil {
+		given.Reader, given.closer = req.Body, req.Body
 	}
 	r := Request{URL: req.URL}
 	for name, values := range req.Header {

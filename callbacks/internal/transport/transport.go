@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -41,7 +40,7 @@ func New(dial DialFunc, config *tls.Config, idle *Idle) *Transport {
 // when ctx has ended, and wraps context.DeadlineExceeded when the request's deadline has passed.
 // An answer that broke off is no error: Answer.BodyErr says so.
 func (t *Transport) Post(ctx context.Context, r Request) (Answer, error) {
-	given := body{io.NopCloser(bytes.NewReader(r.Body)), int64(len(r.Body))}
+	given := body{Reader: bytes.NewReader(r.Body), length: int64(len(r.Body))}
 	x, err := t.newExchange(r, given)
 	if err != nil {
 		return Answer{}, err
