@@ -105,7 +105,7 @@ func (r *resultReader) read(body []byte) error {
 // expect reads a token that has to come.
 func expect(d *json.Decoder, want json.Token) error {
 	switch got, err := d.Token(); {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return noResults(io.ErrUnexpectedEOF)
 	case err != nil:
 		return noResults(err)

@@ -102,7 +102,7 @@ func (w *watch) connect(ctx context.Context) error {
 	defer silent.Stop()
 	outputs := query(map[string]string{"outputs": "true"})
 	resp, err := w.client.api.TaskEvents(ctx, w.id, nil, w.headers, outputs)
-	if context.Cause(ctx) == errSilent {
+	if errors.Is(context.Cause(ctx), errSilent) {
 		err = errSilent
 	}
 	if err != nil {
