@@ -51,7 +51,9 @@ func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 
 // readAnswer completes the outcome of a delivery by the body of its 2xx response. One that
 // can't be understood is a failed attempt: the worker meant to say something that got lost.
-func readAnswer(o asyncflow.Outcome, contentType string, body []byte, maxOutput int) asyncflow.Outcome {
+func readAnswer(
+	o asyncflow.Outcome, contentType string, body []byte, maxOutput int,
+) asyncflow.Outcome {
 	if len(body) == 0 {
 		o.Kind = asyncflow.OutcomeDone
 		return o
@@ -72,7 +74,8 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields() // an "ouput" would be lost in silence
 	if err := d.Decode(&a); err != nil {
-		return errors.New("the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
+		return errors.New(
+			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
 	}
 	if d.More() {
 		return errAfter
@@ -85,7 +88,8 @@ var errAfter = errors.New("the answer has something after its JSON object")
 // checkJSON checks the type of a body; or is what else it might be.
 func checkJSON(contentType, or string) error {
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s", cut(contentType, 100), or)
+		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s",
+			cut(contentType, 100), or)
 	}
 	return nil
 }
@@ -157,7 +161,8 @@ func withExcerpt(err error, body []byte) string {
 // What can't be read or is out of range is 0 or a day.
 func retryAfter(value string, status int) time.Duration {
 	const most = 24 * time.Hour
-	if value == "" || (status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable) {
+	if value == "" ||
+		(status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable) {
 		return 0
 	}
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(seconds) {

@@ -41,11 +41,13 @@ func newCanary(t *testing.T) *canary {
 func (c *canary) requireUntouched(t *testing.T) {
 	t.Helper()
 	for i, l := range c.listeners {
-		own, err := net.Dial([]string{"tcp4", "tcp6"}[i], net.JoinHostPort([]string{"127.0.0.1", "::1"}[i], c.port))
+		own, err := net.Dial([]string{"tcp4", "tcp6"}[i],
+			net.JoinHostPort([]string{"127.0.0.1", "::1"}[i], c.port))
 		require.NoError(t, err)
 		first, err := l.Accept()
 		require.NoError(t, err)
-		require.Equal(t, own.LocalAddr().String(), first.RemoteAddr().String(), "the canary was connected to")
+		require.Equal(t, own.LocalAddr().String(), first.RemoteAddr().String(),
+			"the canary was connected to")
 		own.Close()
 		first.Close()
 	}
@@ -93,8 +95,10 @@ func fenced(t *testing.T, cfg Config) (*Sender, *guard, *fence) {
 // specialNetworks are what is not the public internet: the registries of IANA in the
 // words of this test, apart from those of the guard.
 var specialNetworks = []string{
-	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
-	"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+	"192.0.0.0/24", "192.0.2.0/24",
+	"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+	"224.0.0.0/3",
 	"::/3", "4000::/2", "8000::/1", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 }
 

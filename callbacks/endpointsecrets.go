@@ -12,13 +12,21 @@ import (
 )
 
 // SigningSecret seals a signing secret for an endpoint.
-func (k *Keys) SigningSecret(secret, endpoint string, now time.Time) (asyncflow.SigningSecret, error) {
+func (k *Keys) SigningSecret(
+	secret, endpoint string, now time.Time,
+) (asyncflow.SigningSecret, error) {
 	s, err := signing.NewSigner(secret)
 	if err != nil {
 		return asyncflow.SigningSecret{}, err
 	}
 	id, err := uuid.NewV7()
-	return asyncflow.SigningSecret{ID: id.String(), Kind: s.Kind(), Sealed: k.Seal(secret, endpoint), PublicKey: s.PublicKey(), CreatedAt: now}, err
+	return asyncflow.SigningSecret{
+		ID:        id.String(),
+		Kind:      s.Kind(),
+		Sealed:    k.Seal(secret, endpoint),
+		PublicKey: s.PublicKey(),
+		CreatedAt: now,
+	}, err
 }
 
 // SealOutbound seals an endpoint's settings; nil if there is nothing to them.

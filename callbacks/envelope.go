@@ -61,7 +61,13 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	b = append(b, "/v1/callbacks/"...)
 	b = l.ID.Append(b)
 	b = append(b, `","token":"`...)
-	b = s.keys.appendCompletionToken(b, Completion{Tenant: d.Tenant, Task: l.ID, Seq: l.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	b = s.keys.appendCompletionToken(b, Completion{
+		Tenant:   d.Tenant,
+		Task:     l.ID,
+		Seq:      l.Seq,
+		Expiry:   d.Deadline.Add(lateReports),
+		Endpoint: d.Endpoint.ID,
+	})
 	return append(b, `"}}`...)
 }
 

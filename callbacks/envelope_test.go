@@ -24,10 +24,12 @@ func testDelivery(context string) asyncflow.Delivery {
 
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize","attempt":2,"max_attempts":5,"seq":3,`+
-		`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
-		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42","token":"afc2.x.y"}}`,
-		string(envelope(testDelivery(`{"image":"harbour.jpg"}`), "https://tasks.example.com", "afc2.x.y")))
+	require.Equal(t,
+		`{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize","attempt":2,"max_attempts":5,"seq":3,`+
+			`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
+			`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42","token":"afc2.x.y"}}`,
+		string(envelope(testDelivery(`{"image":"harbour.jpg"}`), "https://tasks.example.com",
+			"afc2.x.y")))
 }
 
 // The fields of a delivery are these and no others.
@@ -37,7 +39,9 @@ func TestEnvelopeFields(t *testing.T) {
 	var top, callback map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(body, &top))
 	require.NoError(t, json.Unmarshal(top["callback"], &callback))
-	require.ElementsMatch(t, []string{"task_id", "type", "stage", "attempt", "max_attempts", "seq", "deadline", "context", "callback"},
+	require.ElementsMatch(t,
+		[]string{"task_id", "type", "stage", "attempt", "max_attempts", "seq", "deadline", "context",
+			"callback"},
 		slices.Collect(maps.Keys(top)))
 	require.ElementsMatch(t, []string{"url", "token"}, slices.Collect(maps.Keys(callback)))
 	var deadline time.Time

@@ -58,8 +58,10 @@ func (g *guard) DialContext(ctx context.Context, network, address string) (net.C
 // What a tenant hears when the policy is against an address. Which one it was, and
 // what listens there, is nobody's business.
 var (
-	errPrivate = errors.New("the endpoint's address is in a network that deliveries must not reach (the operator's --allow-private-networks)")
-	errRule    = errors.New("the operator lets no delivery go to the endpoint's address (--egress-allow, --egress-deny)")
+	errPrivate = errors.New("the endpoint's address is in a network that deliveries must not reach " +
+		"(the operator's --allow-private-networks)")
+	errRule = errors.New("the operator lets no delivery go to the endpoint's address " +
+		"(--egress-allow, --egress-deny)")
 )
 
 // check holds an address that is about to be connected to against the policy.

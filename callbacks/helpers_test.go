@@ -25,7 +25,8 @@ import (
 // The whole package is tested with a proxy in the environment, which no delivery
 // may take.
 func TestMain(m *testing.M) {
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
+		"ALL_PROXY"} {
 		os.Setenv(name, "http://proxy.invalid:3128")
 	}
 	os.Unsetenv("NO_PROXY")
@@ -92,7 +93,8 @@ func (r *rig) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome 
 // envelope returns a delivery as it is sent, with another token.
 func envelope(d asyncflow.Delivery, base, token string) []byte {
 	s := &Sender{cfg: Config{PublicURL: base}, keys: madeKeys}
-	own := madeKeys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	own := madeKeys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq,
+		Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
 	return bytes.Replace(s.appendEnvelope(nil, &d), []byte(own), []byte(token), 1)
 }
 
@@ -115,7 +117,8 @@ func sealed(secret string) asyncflow.SigningSecret {
 	if err != nil {
 		panic(err)
 	}
-	return asyncflow.SigningSecret{ID: "s1", Kind: asyncflow.SecretHMAC, Sealed: keys.Seal(secret, "e1")}
+	return asyncflow.SigningSecret{ID: "s1", Kind: asyncflow.SecretHMAC,
+		Sealed: keys.Seal(secret, "e1")}
 }
 
 // deliveryTo returns a delivery to a URL.
@@ -127,7 +130,8 @@ func deliveryTo(url string) asyncflow.Delivery {
 			ID: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Stage: "resize", Attempt: 2,
 			Context: json.RawMessage(`{"image":"harbour.jpg"}`),
 		},
-		Endpoint:    &asyncflow.Endpoint{ID: "e1", URL: url, Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
+		Endpoint: &asyncflow.Endpoint{ID: "e1", URL: url,
+			Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
 		MaxAttempts: 5,
 		At:          at,
 		Timeout:     ample,
@@ -171,9 +175,12 @@ func newWorker(t *testing.T, handle http.HandlerFunc, change ...func(*httptest.S
 }
 
 // newWorkerOf starts a worker with another secret.
-func newWorkerOf(t *testing.T, secret string, handle http.HandlerFunc, change ...func(*httptest.Server)) *worker {
+func newWorkerOf(
+	t *testing.T, secret string, handle http.HandlerFunc, change ...func(*httptest.Server),
+) *worker {
 	w := &worker{secret: secret}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter,
+		r *http.Request) {
 		w.keep(r)
 		handle(rw, r)
 	}))

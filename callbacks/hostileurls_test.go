@@ -70,9 +70,11 @@ func TestHostileURLs(t *testing.T) {
 	all := hostileURLs(t)
 	require.GreaterOrEqual(t, len(all), 300)
 	for _, h := range all {
-		err := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize", URL: h.url}.Validate(asyncflow.Egress{})
+		err := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize",
+			URL: h.url}.Validate(asyncflow.Egress{})
 		if h.addresses == "" {
-			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "line %d: %q is registered", h.line, h.url)
+			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "line %d: %q is registered",
+				h.line, h.url)
 		} else {
 			assert.NoError(t, err, "line %d", h.line)
 			u, err := url.Parse(h.url)
@@ -95,7 +97,8 @@ func TestHostileURLs(t *testing.T) {
 		}
 		if h.addresses != "" {
 			u, _ := url.Parse(h.url)
-			assert.Positive(t, names.asked(strings.ToLower(u.Hostname())), "line %d: its name was resolved", h.line)
+			assert.Positive(t, names.asked(strings.ToLower(u.Hostname())), "line %d: its name was resolved",
+				h.line)
 		}
 	}
 	birds.requireUntouched(t)

@@ -45,7 +45,8 @@ const (
 // RFC 5869). What was made with the others is read, too.
 func NewKeys(secret []byte, others ...[]byte) (*Keys, error) {
 	if len(others) > MaxOldSecrets {
-		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS", "has %d secrets; the limit is %d", len(others), MaxOldSecrets)
+		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS", "has %d secrets; the limit is %d",
+			len(others), MaxOldSecrets)
 	}
 	k := &Keys{}
 	for i, s := range slices.Concat([][]byte{secret}, others) {
@@ -54,7 +55,8 @@ func NewKeys(secret []byte, others ...[]byte) (*Keys, error) {
 			if i > 0 {
 				field = "ASYNCFLOW_OLD_SECRETS"
 			}
-			return nil, asyncflow.InvalidField(field, "is %d bytes; it must be at least %d", len(s), MinSecretBytes)
+			return nil, asyncflow.InvalidField(field, "is %d bytes; it must be at least %d", len(s),
+				MinSecretBytes)
 		}
 		one, err := newKey(s)
 		if err != nil {
@@ -106,7 +108,8 @@ func (k *Keys) ID() string { return hex.EncodeToString(k.all[0].id[:]) }
 // Open decrypts what Seal made with the same context.
 func (k *Keys) Open(sealed []byte, context string) (string, error) {
 	if one, ok := k.keyOf(sealed); ok {
-		if secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context)); err == nil {
+		if secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:],
+			[]byte(context)); err == nil {
 			return string(secret), nil
 		}
 	}
@@ -115,7 +118,9 @@ func (k *Keys) Open(sealed []byte, context string) (string, error) {
 			return string(secret), nil
 		}
 	}
-	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET", "is not the one that the secret of endpoint %s was sealed with: all nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS", context)
+	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET",
+		"is not the one that the secret of endpoint %s was sealed with: all nodes share one, and name "+
+			"the one before in ASYNCFLOW_OLD_SECRETS", context)
 }
 
 // keyOf returns the key that a seal says it was made with.

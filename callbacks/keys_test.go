@@ -51,7 +51,9 @@ func TestOpenWithAnotherSecret(t *testing.T) {
 	t.Parallel()
 	sealed := testKeys(t, nodeSecret).Seal(testSecret, "e1")
 	_, err := testKeys(t, strings.ToUpper(nodeSecret)).Open(sealed, "e1")
-	require.EqualError(t, err, "ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
+	require.EqualError(t, err,
+		"ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes "+
+			"share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
 }
 
 func TestRandomBytes(t *testing.T) {
@@ -79,7 +81,8 @@ func TestKeysWhileTheSecretIsChanged(t *testing.T) {
 	require.NotEqual(t, old.ID(), both.ID())
 	require.Equal(t, only.ID(), both.ID())
 
-	for _, sealed := range [][]byte{old.Seal(testSecret, "e1"), sealedBefore(t, testSecret, "e1", nodeSecret)} {
+	for _, sealed := range [][]byte{old.Seal(testSecret, "e1"),
+		sealedBefore(t, testSecret, "e1", nodeSecret)} {
 		opened, err := both.Open(sealed, "e1")
 		require.NoError(t, err)
 		require.Equal(t, testSecret, opened)
@@ -113,7 +116,8 @@ func TestReseal(t *testing.T) {
 	settings, err := old.SealOutbound(outbound, "e1")
 	require.NoError(t, err)
 	e := asyncflow.Endpoint{ID: "e1", Outbound: settings, Secrets: []asyncflow.SigningSecret{
-		{ID: "new", Sealed: both.Seal("third", "e1")}, {ID: "newer", Sealed: old.Seal(testSecret, "e1")}, {ID: "old", Sealed: sealedBefore(t, "other", "e1", nodeSecret)}}}
+		{ID: "new", Sealed: both.Seal("third", "e1")}, {ID: "newer", Sealed: old.Seal(testSecret, "e1")},
+		{ID: "old", Sealed: sealedBefore(t, "other", "e1", nodeSecret)}}}
 	require.Error(t, only.CheckOpen(e))
 	require.NoError(t, both.CheckOpen(e))
 	require.NoError(t, both.Reseal(&e))

@@ -16,10 +16,11 @@ import (
 type nameServer struct {
 	conn net.PacketConn
 
-	mu      sync.Mutex
-	zones   map[string][]zone // by name, in small letters: for the first query, the second, …; the last stays
-	unknown *zone             // of any other name; nil: there is none
-	queries map[string]int    // by name and type
+	mu sync.Mutex
+	// by name, in small letters: for the first query, the second, …; the last stays
+	zones   map[string][]zone
+	unknown *zone          // of any other name; nil: there is none
+	queries map[string]int // by name and type
 }
 
 // zone is what a name resolves to: to addresses, by an alias if there is one.
@@ -47,9 +48,10 @@ func newNameServer(t *testing.T) *nameServer {
 
 // resolver returns one that asks this server and nobody else.
 func (s *nameServer) resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", s.conn.LocalAddr().String())
-	}}
+	return &net.Resolver{PreferGo: true,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "udp", s.conn.LocalAddr().String())
+		}}
 }
 
 // setOthers says what names resolve to that nothing is said of.
@@ -113,14 +115,16 @@ func (s *nameServer) answer(query []byte) ([]byte, error) {
 	owner := question.Name
 	if z.alias != "" {
 		owner = dnsmessage.MustNewName(z.alias + ".")
-		m.Answers = append(m.Answers, record(question.Name, dnsmessage.TypeCNAME, &dnsmessage.CNAMEResource{CNAME: owner}))
+		m.Answers = append(m.Answers,
+			record(question.Name, dnsmessage.TypeCNAME, &dnsmessage.CNAMEResource{CNAME: owner}))
 	}
 	for _, a := range z.addresses {
 		switch {
 		case question.Type == dnsmessage.TypeA && a.Is4():
 			m.Answers = append(m.Answers, record(owner, question.Type, &dnsmessage.AResource{A: a.As4()}))
 		case question.Type == dnsmessage.TypeAAAA && a.Is6():
-			m.Answers = append(m.Answers, record(owner, question.Type, &dnsmessage.AAAAResource{AAAA: a.As16()}))
+			m.Answers = append(m.Answers,
+				record(owner, question.Type, &dnsmessage.AAAAResource{AAAA: a.As16()}))
 		}
 	}
 	return m.Pack()
@@ -151,6 +155,9 @@ func (s *nameServer) asked(name string) int {
 }
 
 // record is one that nobody may keep: its time to live is 0.
-func record(name dnsmessage.Name, kind dnsmessage.Type, body dnsmessage.ResourceBody) dnsmessage.Resource {
-	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: name, Type: kind, Class: dnsmessage.ClassINET}, Body: body}
+func record(
+	name dnsmessage.Name, kind dnsmessage.Type, body dnsmessage.ResourceBody,
+) dnsmessage.Resource {
+	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: name, Type: kind,
+		Class: dnsmessage.ClassINET}, Body: body}
 }

@@ -144,7 +144,12 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	answers := &shortAnswers{RoundTripper: route}
 	ctx = context.WithValue(ctx, oauth2.HTTPClient,
 		&http.Client{Transport: answers, CheckRedirect: transport.NoRedirects})
-	config := clientcredentials.Config{ClientID: g.auth.ClientID, ClientSecret: g.auth.ClientSecret, TokenURL: g.auth.TokenURL, Scopes: g.auth.Scopes}
+	config := clientcredentials.Config{
+		ClientID:     g.auth.ClientID,
+		ClientSecret: g.auth.ClientSecret,
+		TokenURL:     g.auth.TokenURL,
+		Scopes:       g.auth.Scopes,
+	}
 	asked := time.Now()
 	token, err := config.Token(ctx)
 	switch {
@@ -152,7 +157,9 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes,"+
 			" which is the limit", maxTokenAnswer)
 	case err != nil:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, l, err)) // not wrapped: it is not the endpoint itself
+		// not wrapped: it is not the endpoint itself
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v",
+			tokenReason(ctx, l, err))
 	case !strings.EqualFold(token.Type(), "Bearer"):
 		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")
 	case len(token.AccessToken) > maxAccessToken:
@@ -225,7 +232,8 @@ func tokenReason(ctx context.Context, l limit, err error) error {
 // isErrorCode reports whether a text is an error code of OAuth 2.0, of those there are.
 func isErrorCode(text string) bool {
 	switch text {
-	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
+	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client",
+		"unsupported_grant_type", "invalid_scope",
 		"access_denied", "server_error", "temporarily_unavailable":
 		return true
 	}

@@ -58,7 +58,8 @@ func (s *tokenServer) token(w http.ResponseWriter, r *http.Request) {
 	}
 	id, secret, ok := r.BasicAuth()
 	secret, _ = url.QueryUnescape(secret) // RFC 6749, 2.3.1
-	if !ok || id != "me" || secret != clientSecret || r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "a b" {
+	if !ok || id != "me" || secret != clientSecret ||
+		r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "a b" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(401)
 		fmt.Fprintf(w, `{"error":"invalid_client","error_description":%q}`, secret)
@@ -87,7 +88,8 @@ func (s *tokenServer) set(change func()) {
 // outbound has a worker's authority and the login of the server.
 func (s *tokenServer) outbound(change ...func(*asyncflow.EndpointAuth)) asyncflow.Outbound {
 	o := asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: s.ca},
-		Auth: asyncflow.EndpointAuth{Kind: "oauth2", TokenURL: s.URL + "/token", ClientID: "me", ClientSecret: clientSecret, Scopes: []string{"a", "b"}}}
+		Auth: asyncflow.EndpointAuth{Kind: "oauth2", TokenURL: s.URL + "/token", ClientID: "me",
+			ClientSecret: clientSecret, Scopes: []string{"a", "b"}}}
 	for _, f := range change {
 		f(&o.Auth)
 	}
@@ -140,9 +142,12 @@ func TestOAuth2(t *testing.T) {
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
 	require.Equal(t, 2, s.count())
 
-	other := deliveryWith(t, w.url, s.outbound(func(a *asyncflow.EndpointAuth) { a.ClientSecret = "wrong-secret" }))
+	other := deliveryWith(t, w.url, s.outbound(func(a *asyncflow.EndpointAuth) {
+		a.ClientSecret = "wrong-secret"
+	}))
 	o = r.Send(t.Context(), other)
-	require.Equal(t, "the endpoint's token_url gave no token: it answered 401, invalid_client", o.Error, "another secret has no part in the token")
+	require.Equal(t, "the endpoint's token_url gave no token: it answered 401, invalid_client",
+		o.Error, "another secret has no part in the token")
 	require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 	require.Zero(t, o.Status)
 }
@@ -188,14 +193,21 @@ func TestOAuth2Failures(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request, int)
 		want   string
 	}{
-		"error":          {say(400, "application/json", `{"error":"invalid_scope","error_description":"swordfish"}`), begin + "it answered 400, invalid_scope"},
-		"strange error":  {say(400, "application/json", `{"error":"swordfish"}`), begin + "it answered 400"},
-		"503":            {say(503, "text/plain", "swordfish"), begin + "it answered 503"},
-		"redirect":       {say(307, "text/plain", ""), begin + "it answered 307"},
-		"not JSON":       {say(200, "application/json", "swordfish"), begin + "its answer can't be read"},
-		"no token":       {say(200, "application/json", `{"swordfish":1}`), begin + "its answer can't be read"},
-		"not bearer":     {say(200, "application/json", `{"access_token":"swordfish","token_type":"mac"}`), "the endpoint's token_url gave a token that is no bearer token"},
-		"a broken token": {say(200, "application/json", `{"access_token":"sword\nfish"}`), "invalid header"},
+		"error": {say(400, "application/json",
+			`{"error":"invalid_scope","error_description":"swordfish"}`),
+			begin + "it answered 400, invalid_scope"},
+		"strange error": {say(400, "application/json", `{"error":"swordfish"}`),
+			begin + "it answered 400"},
+		"503":      {say(503, "text/plain", "swordfish"), begin + "it answered 503"},
+		"redirect": {say(307, "text/plain", ""), begin + "it answered 307"},
+		"not JSON": {say(200, "application/json", "swordfish"), begin + "its answer can't be read"},
+		"no token": {say(200, "application/json", `{"swordfish":1}`),
+			begin + "its answer can't be read"},
+		"not bearer": {say(200, "application/json",
+			`{"access_token":"swordfish","token_type":"mac"}`),
+			"the endpoint's token_url gave a token that is no bearer token"},
+		"a broken token": {say(200, "application/json", `{"access_token":"sword\nfish"}`),
+			"invalid header"},
 		"endless": {func(w http.ResponseWriter, _ *http.Request, _ int) {
 			for {
 				if _, err := io.WriteString(w, "swordfish swordfish swordfish"); err != nil {
@@ -226,11 +238,14 @@ func TestOAuth2Slow(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
 	w, _ := protected(t, s)
-	s.set(func() { s.answer = func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() } })
+	s.set(func() {
+		s.answer = func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() }
+	})
 	d := deliveryWith(t, w.url, s.outbound())
 	d.Timeout = short
 	o := setup(t).Send(t.Context(), d)
-	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 150ms"}, o)
+	requireOutcome(t,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 150ms"}, o)
 	require.Less(t, o.Duration, 5*time.Second)
 }
 
@@ -240,13 +255,17 @@ func TestOAuth2IsGuarded(t *testing.T) {
 	s := newTokenServer(t)
 	names := newNameServer(t)
 	names.set("login.example.com", "127.0.0.1", "127.0.0.1")
-	guarded := setup(t, func(c *Config) { c.Egress, c.Resolver = asyncflow.Egress{}, names.resolver() })
+	guarded := setup(t, func(c *Config) {
+		c.Egress, c.Resolver = asyncflow.Egress{}, names.resolver()
+	})
 	outbound := s.outbound()
 	o := guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url must name its host")
-	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1", "login.example.com", 1)
+	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1", "login.example.com",
+		1)
 	o = guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
-	require.Contains(t, o.Error, "token_url gave no token: the endpoint's address is in "+refusedNetwork)
+	require.Contains(t, o.Error,
+		"token_url gave no token: the endpoint's address is in "+refusedNetwork)
 	denying := setup(t, func(c *Config) { c.Egress = policy(t, nil, []string{"login.example.com"}) })
 	o = denying.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url is where the operator lets no delivery go")
@@ -257,7 +276,9 @@ func TestOAuth2IsGuarded(t *testing.T) {
 func TestOAuth2ComesAfterTheGuard(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
-	r := setup(t, func(c *Config) { c.Egress = policy(t, []string{"127.0.0.0/8"}, []string{"worker.example.com"}) })
+	r := setup(t, func(c *Config) {
+		c.Egress = policy(t, []string{"127.0.0.0/8"}, []string{"worker.example.com"})
+	})
 	o := r.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", s.outbound()))
 	require.Contains(t, o.Error, "the endpoint's URL is where the operator lets no delivery go")
 	require.Zero(t, s.count())

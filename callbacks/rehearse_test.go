@@ -32,7 +32,9 @@ func TestRehearse(t *testing.T) {
 	})
 	require.Equal(t, `{"task_id"`, w.all()[2].Header.Get("X-Altered"))
 
-	o := r.Rehearse(t.Context(), all, func(*http.Request, []byte) error { return errors.New("not this one") })[0]
+	o := r.Rehearse(t.Context(), all, func(*http.Request, []byte) error {
+		return errors.New("not this one")
+	})[0]
 	require.Equal(t, "not this one", o.Error)
 	strict := setup(t, func(c *Config) { c.Egress = asyncflow.Egress{} })
 	o = strict.Rehearse(t.Context(), all, func(*http.Request, []byte) error { return nil })[0]

@@ -37,9 +37,16 @@ var (
 // readResults completes the outcomes of deliveries by the body of their 2xx response.
 // What can't be understood of a result is a failed attempt at its task, what can't be
 // understood of the whole one at each.
-func (s *Sender) readResults(all []asyncflow.Delivery, o asyncflow.Outcome, contentType string, body []byte) []asyncflow.Outcome {
+func (s *Sender) readResults(
+	all []asyncflow.Delivery, o asyncflow.Outcome, contentType string, body []byte,
+) []asyncflow.Outcome {
 	o.Error = errUnlisted.Error()
-	r := resultReader{outcomes: toAll(all, o), listed: make([]bool, len(all)), tasks: make(map[string]int, len(all)), maxOutput: s.cfg.MaxOutput}
+	r := resultReader{
+		outcomes:  toAll(all, o),
+		listed:    make([]bool, len(all)),
+		tasks:     make(map[string]int, len(all)),
+		maxOutput: s.cfg.MaxOutput,
+	}
 	for i := range all {
 		r.tasks[all[i].Lease.ID.String()] = i
 	}
@@ -55,7 +62,8 @@ func (s *Sender) readResults(all []asyncflow.Delivery, o asyncflow.Outcome, cont
 		return toAll(all, o)
 	}
 	if r.strangers > 0 {
-		s.cfg.Log.Warn("an answer has results for tasks that weren't in the request", "tenant", all[0].Tenant, "endpoint", all[0].Endpoint.ID,
+		s.cfg.Log.Warn("an answer has results for tasks that weren't in the request", "tenant",
+			all[0].Tenant, "endpoint", all[0].Endpoint.ID,
 			"results", r.strangers, "task", cut(r.stranger, 100))
 	}
 	return r.outcomes
@@ -86,7 +94,8 @@ func (r *resultReader) read(body []byte) error {
 		start := d.InputOffset()
 		var one result
 		err := d.Decode(&one)
-		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) ||
+			errors.Is(err, io.ErrUnexpectedEOF) {
 			return noResults(err)
 		}
 		r.take(one, err, bytes.TrimLeft(body[start:d.InputOffset()], ", \t\r\n"))
@@ -115,14 +124,16 @@ func expect(d *json.Decoder, want json.Token) error {
 	return nil
 }
 
-var errNotResults = errors.New(`the answer is not the JSON object {"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`)
+var errNotResults = errors.New(
+	`the answer is not the JSON object {"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`)
 
 func noResults(err error) error { return errors.New(errNotResults.Error() + ": " + plain(err)) }
 
 // take takes in a result, or why it can't be read.
 func (r *resultReader) take(one result, err error, raw []byte) {
 	if err != nil { // what could be read of it may lack the task
-		err = errors.New("the result is not the JSON object {task_id, output?, outcome?, error?, retry_after?}: " + plain(err))
+		err = errors.New("the result is not the JSON object {task_id, output?, outcome?, error?, " +
+			"retry_after?}: " + plain(err))
 		var only struct {
 			TaskID string `json:"task_id"`
 		}

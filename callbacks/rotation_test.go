@@ -38,10 +38,12 @@ func TestSendEd25519(t *testing.T) {
 	w := newWorker(t, reply(200, ""))
 	r := setup(t)
 	d := deliveryTo(w.url)
-	secret, err := r.keys.SigningSecret("whsk_"+base64.StdEncoding.EncodeToString(fromHex(t, rfcSeed)), "e1", d.At)
+	secret, err := r.keys.SigningSecret("whsk_"+base64.StdEncoding.EncodeToString(fromHex(t, rfcSeed)),
+		"e1", d.At)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.SecretEd25519, secret.Kind)
-	d.Endpoint.Secrets = append([]asyncflow.SigningSecret{secret}, d.Endpoint.Secrets...) // newWorker verifies the other
+	// newWorker verifies the other
+	d.Endpoint.Secrets = append([]asyncflow.SigningSecret{secret}, d.Endpoint.Secrets...)
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
 	got := w.all()[0]
 	signatures := strings.Split(got.Header.Get("Webhook-Signature"), " ")
@@ -50,7 +52,8 @@ func TestSendEd25519(t *testing.T) {
 	require.True(t, ok)
 	signature, err := base64.StdEncoding.DecodeString(encoded)
 	require.NoError(t, err)
-	signed := []byte(got.Header.Get("Webhook-Id") + "." + got.Header.Get("Webhook-Timestamp") + "." + string(got.body))
+	signed := []byte(got.Header.Get("Webhook-Id") + "." + got.Header.Get("Webhook-Timestamp") + "." +
+		string(got.body))
 	require.True(t, ed25519.Verify(fromHex(t, rfcPublic), signed, signature))
 	require.False(t, ed25519.Verify(fromHex(t, rfcPublic), append(signed, ' '), signature))
 
@@ -65,8 +68,10 @@ func TestSendEd25519(t *testing.T) {
 		return path
 	}
 	der := append(fromHex(t, "302a300506032b6570032100"), fromHex(t, rfcPublic)...) // RFC 8410
-	out, err := exec.CommandContext(t.Context(), openssl, "pkeyutl", "-verify", "-pubin", "-keyform", "DER", "-inkey", write("key", der),
-		"-rawin", "-in", write("signed", signed), "-sigfile", write("signature", signature)).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), openssl, "pkeyutl", "-verify", "-pubin", "-keyform",
+		"DER", "-inkey", write("key", der),
+		"-rawin", "-in", write("signed", signed), "-sigfile",
+		write("signature", signature)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

@@ -22,9 +22,12 @@ func TestHeadersAndAuth(t *testing.T) {
 		outbound asyncflow.Outbound
 		want     map[string]string
 	}{
-		"headers": {asyncflow.Outbound{Headers: map[string]string{"x-api-key": "k", "authorization": "Token t"}}, map[string]string{"X-Api-Key": "k", "Authorization": "Token t"}},
-		"bearer":  {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "bearer", Token: "t"}}, map[string]string{"Authorization": "Bearer t"}},
-		"basic": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "basic", Username: "Aladdin", Password: "open sesame"}},
+		"headers": {asyncflow.Outbound{Headers: map[string]string{"x-api-key": "k",
+			"authorization": "Token t"}}, map[string]string{"X-Api-Key": "k", "Authorization": "Token t"}},
+		"bearer": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "bearer", Token: "t"}},
+			map[string]string{"Authorization": "Bearer t"}},
+		"basic": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "basic", Username: "Aladdin",
+			Password: "open sesame"}},
 			map[string]string{"Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}}, // of RFC 7617
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +80,8 @@ func TestErrorsHideSecrets(t *testing.T) {
 		{Kind: "bearer", Token: "swordfish-1"},
 		{Kind: "basic", Username: "me", Password: "swordfish-1"},
 	} {
-		d := deliveryWith(t, w.url, asyncflow.Outbound{Headers: map[string]string{"X-Api-Key": "swordfish-2"}, Auth: auth})
+		d := deliveryWith(t, w.url,
+			asyncflow.Outbound{Headers: map[string]string{"X-Api-Key": "swordfish-2"}, Auth: auth})
 		o := setup(t).Send(t.Context(), d)
 		require.Equal(t, 500, o.Status)
 		require.Contains(t, o.Error, "********")
@@ -108,11 +112,13 @@ func TestCustomAuthority(t *testing.T) {
 	w := newWorker(t, reply(200, ""), func(s *httptest.Server) { s.TLS = ours.server() })
 	r := setup(t)
 	send := func(ca string) asyncflow.Outcome {
-		return r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: ca}}))
+		return r.Send(t.Context(),
+			deliveryWith(t, w.url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: ca}}))
 	}
 	require.Equal(t, asyncflow.OutcomeDone, send(ours.pem).Kind)
 	require.Contains(t, send(others.pem).Error, "certificate")
-	require.Contains(t, r.Send(t.Context(), deliveryTo(w.url)).Error, "certificate", "the system's authorities don't count it")
+	require.Contains(t, r.Send(t.Context(), deliveryTo(w.url)).Error, "certificate",
+		"the system's authorities don't count it")
 	require.Equal(t, asyncflow.OutcomeDone, send(others.pem+ours.pem).Kind)
 	require.Len(t, w.all(), 2)
 }
@@ -120,7 +126,8 @@ func TestCustomAuthority(t *testing.T) {
 // A server that wants a client certificate sees the endpoint's, and nobody else's.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
-	servers, clients, others := newAuthority(t, "servers"), newAuthority(t, "clients"), newAuthority(t, "others")
+	servers, clients, others := newAuthority(t, "servers"), newAuthority(t, "clients"),
+		newAuthority(t, "others")
 	var names sync.Map
 	w := newWorker(t, func(rw http.ResponseWriter, r *http.Request) {
 		names.Store(r.TLS.PeerCertificates[0].Subject.CommonName, true)
@@ -131,7 +138,9 @@ func TestClientCertificate(t *testing.T) {
 	})
 	r := setup(t)
 	send := func(cert, key string) asyncflow.Outcome {
-		return r.Send(t.Context(), deliveryWith(t, w.url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}}))
+		return r.Send(t.Context(),
+			deliveryWith(t, w.url,
+				asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}}))
 	}
 	require.Contains(t, send("", "").Error, "certificate required")
 	foreign := send(others.issue("foreign"))
@@ -143,7 +152,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 	seen := map[any]bool{}
 	names.Range(func(name, _ any) bool { seen[name] = true; return true })
-	require.Equal(t, map[any]bool{"a": true, "b": true}, seen, "connections of one certificate serve no other")
+	require.Equal(t, map[any]bool{"a": true, "b": true}, seen,
+		"connections of one certificate serve no other")
 }
 
 // Endpoints with the same certificates share connections; a route that gives way has
@@ -164,7 +174,8 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 		secret, err := testKeys(t, nodeSecret).SigningSecret(testSecret, d.Endpoint.ID, d.At)
 		require.NoError(t, err)
 		d.Endpoint.Secrets = []asyncflow.SigningSecret{secret}
-		d.Endpoint.Outbound, err = testKeys(t, nodeSecret).SealOutbound(asyncflow.Outbound{TLS: shared}, d.Endpoint.ID)
+		d.Endpoint.Outbound, err = testKeys(t, nodeSecret).SealOutbound(asyncflow.Outbound{TLS: shared},
+			d.Endpoint.ID)
 		require.NoError(t, err)
 		o := r.Send(t.Context(), d)
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
@@ -187,7 +198,8 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 		_, err = conn.Read(buffer)
 		closed <- fmt.Sprint(err)
 	}()
-	o := r.Send(t.Context(), deliveryWith(t, "https://"+listener.Addr().String(), asyncflow.Outbound{TLS: shared}))
+	o := r.Send(t.Context(),
+		deliveryWith(t, "https://"+listener.Addr().String(), asyncflow.Outbound{TLS: shared}))
 	require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 	for i := range 50 {
 		padding := strings.Repeat(fmt.Sprintln(i), 20_000)
@@ -208,7 +220,8 @@ func TestRoutesAreGuarded(t *testing.T) {
 	names.set("worker.example.com", "127.0.0.1")
 	r := setup(t, func(c *Config) { c.Egress, c.Resolver = asyncflow.Egress{}, names.resolver() })
 	url := strings.Replace(w.url, "127.0.0.1", "worker.example.com", 1)
-	o := r.Send(t.Context(), deliveryWith(t, url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem}}))
+	o := r.Send(t.Context(),
+		deliveryWith(t, url, asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem}}))
 	require.Contains(t, o.Error, refusedNetwork)
 	require.Zero(t, w.connections.Load())
 }

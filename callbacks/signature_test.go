@@ -18,7 +18,8 @@ func TestSignTestVector(t *testing.T) {
 	e := deliveryTo("https://worker.example.com/").Endpoint
 	to, err := NewSender(Config{}, testKeys(t, nodeSecret)).open("acme", e)
 	require.NoError(t, err)
-	h, err := to.sign(nil, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999), []byte(`{"test": 2432232314}`))
+	h, err := to.sign(nil, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999),
+		[]byte(`{"test": 2432232314}`))
 	require.NoError(t, err)
 	require.Equal(t, transport.Headers{
 		{Name: "Webhook-Id", Value: "msg_p5jXN8AQM9LWM0D4loKWxJek"},

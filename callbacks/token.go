@@ -68,13 +68,16 @@ type mac struct {
 // caller to ask (see Expired): while its attempt goes on, it is good.
 func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion, error) {
 	refuse := func(why string) (Completion, error) {
-		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s", why)
+		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s",
+			why)
 	}
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 || !strings.HasPrefix(token, tokenPrefix+".") {
 		return refuse("is not one: send the delivery's callback.token as Authorization: Bearer …")
 	}
-	if !slices.ContainsFunc(k.all, func(one key) bool { return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i]))) }) {
+	if !slices.ContainsFunc(k.all, func(one key) bool {
+		return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i])))
+	}) {
 		return refuse("doesn't verify")
 	}
 	c, ok := parseClaims(token[len(tokenPrefix)+1 : i])
@@ -93,7 +96,8 @@ func (c Completion) Expired(now time.Time) error {
 	if now.Before(c.Expiry) {
 		return nil
 	}
-	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token expired at %s", c.Expiry.UTC().Format(time.RFC3339))
+	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token expired at %s",
+		c.Expiry.UTC().Format(time.RFC3339))
 }
 
 func parseClaims(encoded string) (Completion, bool) {

@@ -21,11 +21,15 @@ func (c *Client) PutAlerts(ctx context.Context, a NewAlerts) (Alerts, error) {
 // Alerts returns where alerts go, and what has fired; an error of the code not_found if
 // none are set up.
 func (c *Client) Alerts(ctx context.Context) (Alerts, error) {
-	return call[Alerts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetAlerts(ctx) })
+	return call[Alerts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetAlerts(ctx)
+	})
 }
 
 // DeleteAlerts has no more alerts sent.
 func (c *Client) DeleteAlerts(ctx context.Context) error {
-	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.DeleteAlerts(ctx) })
+	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteAlerts(ctx)
+	})
 	return err
 }

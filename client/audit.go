@@ -32,7 +32,8 @@ type AuditParams struct {
 // Audit returns a page of who did what, newest first. AuditList.NextCursor is the cursor
 // of the next page, empty on the last.
 func (c *Client) Audit(ctx context.Context, p AuditParams) (AuditList, error) {
-	params := map[string]string{"since": timeParam(p.Since), "until": timeParam(p.Until), "action": p.Action, "subject": p.Subject,
+	params := map[string]string{"since": timeParam(p.Since), "until": timeParam(p.Until),
+		"action": p.Action, "subject": p.Subject,
 		"outcome": string(p.Outcome), "cursor": p.Cursor}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)

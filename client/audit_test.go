@@ -20,13 +20,15 @@ func TestAllAudit(t *testing.T) {
 	})
 	var ids []string
 	since := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	for e, err := range f.client(t).AllAudit(t.Context(), AuditParams{Since: since, Action: "task_type.put", Outcome: AuditDone, Limit: 2}) {
+	for e, err := range f.client(t).AllAudit(t.Context(),
+		AuditParams{Since: since, Action: "task_type.put", Outcome: AuditDone, Limit: 2}) {
 		require.NoError(t, err)
 		ids = append(ids, e.ID)
 	}
 	assert.Equal(t, []string{"3", "2", "1"}, ids)
-	assert.Equal(t, []string{"GET /v1/audit?action=task_type.put&limit=2&outcome=done&since=2026-11-21T10%3A00%3A00Z",
-		"GET /v1/audit?action=task_type.put&cursor=c&limit=2&outcome=done&since=2026-11-21T10%3A00%3A00Z"}, f.requests())
+	assert.Equal(t,
+		[]string{"GET /v1/audit?action=task_type.put&limit=2&outcome=done&since=2026-11-21T10%3A00%3A00Z",
+			"GET /v1/audit?action=task_type.put&cursor=c&limit=2&outcome=done&since=2026-11-21T10%3A00%3A00Z"}, f.requests())
 	_, err := f.client(t).Audit(t.Context(), AuditParams{Operator: true})
 	require.NoError(t, err)
 	assert.Equal(t, "GET /v1/audit/operator", f.requests()[2])

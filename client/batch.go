@@ -89,14 +89,18 @@ func (b *batch) submit(ctx context.Context, c *Client) error {
 	if len(b.sent) == 0 {
 		return nil
 	}
-	answer, err := call[api.SubmittedBatch](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.SubmitTasksWithBody(ctx, contentJSON, bytes.NewReader(b.body))
-	})
+	answer, err := call[api.SubmittedBatch](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.SubmitTasksWithBody(ctx, contentJSON, bytes.NewReader(b.body))
+		})
 	if err != nil {
 		return err
 	}
 	if len(answer.Tasks) != len(b.sent) {
-		return &ConnectionError{URL: c.url, Err: errors.New("its answer has another number of tasks than the batch")}
+		return &ConnectionError{
+			URL: c.url,
+			Err: errors.New("its answer has another number of tasks than the batch"),
+		}
 	}
 	for n, r := range answer.Tasks {
 		b.results[b.sent[n]] = resultOf(r)
@@ -110,7 +114,8 @@ func resultOf(r api.BatchResult) Result {
 	}
 	p := r.Error
 	if p.Code == "" {
-		p.Code, p.Detail = string(asyncflow.CodeInternal), "the server's answer says nothing about this task"
+		p.Code, p.Detail = string(asyncflow.CodeInternal),
+			"the server's answer says nothing about this task"
 	}
 	for i := range p.Errors {
 		p.Errors[i].Field = withoutPlace(p.Errors[i].Field)

@@ -17,7 +17,10 @@ import (
 
 // call sends a request and reads its answer: a 2xx into T, anything else into
 // an *Error. extra is the time that the server was asked to take.
-func call[T any](ctx context.Context, c *Client, extra time.Duration, send func(context.Context) (*http.Response, error)) (T, error) {
+func call[T any](
+	ctx context.Context, c *Client, extra time.Duration,
+	send func(context.Context) (*http.Response, error),
+) (T, error) {
 	var into T
 	outer := ctx
 	if c.timeout > 0 {
@@ -41,7 +44,10 @@ func call[T any](ctx context.Context, c *Client, extra time.Duration, send func(
 		return into, nil
 	}
 	if err := json.Unmarshal(body, &into); err != nil {
-		return into, &ConnectionError{URL: c.url, Err: fmt.Errorf("its answer can't be read; is it an asyncflow server? %w", err)}
+		return into, &ConnectionError{
+			URL: c.url,
+			Err: fmt.Errorf("its answer can't be read; is it an asyncflow server? %w", err),
+		}
 	}
 	return into, nil
 }
@@ -91,7 +97,8 @@ func plainDetail(r *http.Response, body []byte) string {
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
 		return ""
 	}
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), most)]), "")), " ")
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), most)]), "")),
+		" ")
 	return text
 }
 

@@ -56,7 +56,12 @@ func WithUserAgent(name string) Option { return func(s *settings) { s.userAgent 
 // empty for health checks. Redirects are errors: a token is for one server. The
 // error is a CodeInvalid one that names url or token.
 func New(serverURL, token string, opts ...Option) (*Client, error) {
-	s := settings{http: &http.Client{}, timeout: defaultTimeout, retries: defaultRetries, userAgent: "asyncflow-go"}
+	s := settings{
+		http:      &http.Client{},
+		timeout:   defaultTimeout,
+		retries:   defaultRetries,
+		userAgent: "asyncflow-go",
+	}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -66,9 +71,14 @@ func New(serverURL, token string, opts ...Option) (*Client, error) {
 	}
 	token = strings.TrimSpace(token)
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, asyncflow.InvalidField("token", "has white space or other characters that no token has")
+		return nil, asyncflow.InvalidField("token",
+			"has white space or other characters that no token has")
 	}
-	c := &api.Client{Server: base + "/", Client: newDoer(s), RequestEditors: []api.RequestEditorFn{headers(token, s.userAgent)}}
+	c := &api.Client{
+		Server:         base + "/",
+		Client:         newDoer(s),
+		RequestEditors: []api.RequestEditorFn{headers(token, s.userAgent)},
+	}
 	return &Client{api: c, url: base, timeout: s.timeout}, nil
 }
 
@@ -79,7 +89,8 @@ func (c *Client) URL() string { return c.url }
 func checkURL(raw string) (string, error) {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
-		return "", asyncflow.InvalidField("url", "must be an absolute URL such as http://127.0.0.1:8080, not %q", raw)
+		return "", asyncflow.InvalidField("url",
+			"must be an absolute URL such as http://127.0.0.1:8080, not %q", raw)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", asyncflow.InvalidField("url", "must have no user, query or fragment")

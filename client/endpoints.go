@@ -58,7 +58,9 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string) (Endpoint, error
 
 // RotateEndpointSecret has deliveries to an endpoint signed with another secret. Only
 // this answer holds it.
-func (c *Client) RotateEndpointSecret(ctx context.Context, id string, r SecretRotation) (Endpoint, error) {
+func (c *Client) RotateEndpointSecret(
+	ctx context.Context, id string, r SecretRotation,
+) (Endpoint, error) {
 	body, err := encode(r)
 	if err != nil {
 		return Endpoint{}, err

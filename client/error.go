@@ -47,7 +47,11 @@ func (e *Error) RequestID() string { return e.Problem.RequestID }
 
 // Unwrap returns the same error in the words of the domain.
 func (e *Error) Unwrap() error {
-	known := &asyncflow.Error{Code: asyncflow.Code(e.Problem.Code), Fields: e.Problem.Errors, RetryAfter: e.RetryAfter}
+	known := &asyncflow.Error{
+		Code:       asyncflow.Code(e.Problem.Code),
+		Fields:     e.Problem.Errors,
+		RetryAfter: e.RetryAfter,
+	}
 	if q := e.Problem.Quota; q.Name != "" {
 		known.Quota = &asyncflow.QuotaUse{Name: q.Name, Limit: q.Limit, Used: q.Used}
 	}
@@ -131,7 +135,8 @@ func codeOf(status int) asyncflow.Code {
 		return asyncflow.CodeConflict
 	case http.StatusRequestEntityTooLarge:
 		return asyncflow.CodeTooLarge
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
 		return asyncflow.CodeUnavailable
 	}
 	if status >= 300 && status < 500 {

@@ -49,7 +49,8 @@ func TestKeyedSubmitsAreRetried(t *testing.T) {
 func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })
-	_, err := f.client(t).SubmitMany(t.Context(), []NewTask{{Type: "t", Context: JSON("1"), Key: "k"}, {Type: "t", Context: JSON("1")}})
+	_, err := f.client(t).SubmitMany(t.Context(),
+		[]NewTask{{Type: "t", Context: JSON("1"), Key: "k"}, {Type: "t", Context: JSON("1")}})
 	require.ErrorContains(t, err, "503")
 	require.Len(t, f.requests(), 1)
 }

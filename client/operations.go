@@ -19,13 +19,17 @@ const (
 // the operation. Those submitted later are not concerned.
 func (c *Client) CancelAll(ctx context.Context, b BulkCancellation) (Operation, error) {
 	b.DryRun = false
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.CancelTasks(ctx, b) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CancelTasks(ctx, b)
+	})
 }
 
 // CountCancel returns how many tasks CancelAll would cancel now.
 func (c *Client) CountCancel(ctx context.Context, b BulkCancellation) (int64, error) {
 	b.DryRun = true
-	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.CancelTasks(ctx, b) })
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CancelTasks(ctx, b)
+	})
 	return n.Count, err
 }
 
@@ -33,13 +37,17 @@ func (c *Client) CountCancel(ctx context.Context, b BulkCancellation) (int64, er
 // and returns the operation. Those that end later are not concerned.
 func (c *Client) RedriveAll(ctx context.Context, b BulkRedrive) (Operation, error) {
 	b.DryRun = false
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.RedriveTasks(ctx, b) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RedriveTasks(ctx, b)
+	})
 }
 
 // CountRedrive returns how many tasks RedriveAll would redrive now.
 func (c *Client) CountRedrive(ctx context.Context, b BulkRedrive) (int64, error) {
 	b.DryRun = true
-	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.RedriveTasks(ctx, b) })
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RedriveTasks(ctx, b)
+	})
 	return n.Count, err
 }
 
@@ -58,7 +66,9 @@ func (c *Client) Operation(ctx context.Context, id string) (Operation, error) {
 	if err := checkPart("id", id); err != nil {
 		return Operation{}, err
 	}
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetOperation(ctx, id) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetOperation(ctx, id)
+	})
 }
 
 // StopOperation stops an operation and returns it: no task is touched by it
@@ -67,5 +77,7 @@ func (c *Client) StopOperation(ctx context.Context, id string) (Operation, error
 	if err := checkPart("id", id); err != nil {
 		return Operation{}, err
 	}
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.StopOperation(ctx, id) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.StopOperation(ctx, id)
+	})
 }

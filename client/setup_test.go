@@ -57,7 +57,9 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 
 func unavailable(w http.ResponseWriter, retryAfter string) {
 	w.Header().Set("Retry-After", retryAfter)
-	writeProblem(w, Problem{Type: "about:blank", Title: "Service Unavailable", Status: 503, Code: "unavailable", Detail: "not now"})
+	writeProblem(w,
+		Problem{Type: "about:blank", Title: "Service Unavailable", Status: 503, Code: "unavailable",
+			Detail: "not now"})
 }
 
 func taskN(n int) SubmittedTask {

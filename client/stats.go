@@ -17,5 +17,7 @@ func (c *Client) Stats(ctx context.Context, taskType string) ([]Stats, error) {
 // Governance returns the nodes, and the last run of each job of governance. It needs a
 // token with the scope admin.
 func (c *Client) Governance(ctx context.Context) (Governance, error) {
-	return call[Governance](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetGovernance(ctx) })
+	return call[Governance](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetGovernance(ctx)
+	})
 }

@@ -29,9 +29,10 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 		return SubmittedTask{}, err
 	}
 	ctx, tries := keyed(ctx, task)
-	submitted, err := call[SubmittedTask](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body))
-	})
+	submitted, err := call[SubmittedTask](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body))
+		})
 	return submitted, tries.result(err)
 }
 
@@ -71,7 +72,8 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 		switch {
 		case err != nil && ctx.Err() != nil && last.ID != "":
 			return last, nil
-		case wait > 0 && ctx.Err() == nil && errors.As(err, &busy) && busy.Status == http.StatusTooManyRequests:
+		case wait > 0 && ctx.Err() == nil && errors.As(err, &busy) &&
+			busy.Status == http.StatusTooManyRequests:
 			pause(ctx, min(max(busy.RetryAfter, leastRound), wait))
 			continue
 		case err != nil:
@@ -102,7 +104,8 @@ func pause(ctx context.Context, d time.Duration) {
 // contexts and results. TaskList.NextCursor is the cursor of the next page,
 // empty on the last; a page may have few tasks, or none, and not be the last.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
-	params := map[string]string{"type": p.Type, "status": string(p.Status), "stage": p.Stage, "error": p.Error,
+	params := map[string]string{"type": p.Type, "status": string(p.Status), "stage": p.Stage,
+		"error": p.Error,
 		"since": timeParam(p.Since), "until": timeParam(p.Until), "cursor": p.Cursor}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)
@@ -150,7 +153,9 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 // AllAttempts goes through the journal of a task, oldest first, page by page. Without
 // outputs, those of more than 1 KiB are left out: see Attempt.OutputBytes and
 // Attempt.OutputExcerpt. An error ends it.
-func (c *Client) AllAttempts(ctx context.Context, id string, outputs bool) iter.Seq2[Attempt, error] {
+func (c *Client) AllAttempts(
+	ctx context.Context, id string, outputs bool,
+) iter.Seq2[Attempt, error] {
 	if err := checkPart("id", id); err != nil {
 		return func(yield func(Attempt, error) bool) { yield(Attempt{}, err) }
 	}

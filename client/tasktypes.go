@@ -11,17 +11,23 @@ import (
 
 // PutTaskType creates a task type or makes a new version of it. The same spec
 // again changes nothing: the answer has the version that it had.
-func (c *Client) PutTaskType(ctx context.Context, name string, spec TaskTypeSpec) (TaskType, error) {
+func (c *Client) PutTaskType(
+	ctx context.Context, name string, spec TaskTypeSpec,
+) (TaskType, error) {
 	return c.putTaskType(ctx, name, spec, nil)
 }
 
 // CheckTaskType is PutTaskType for show: it returns what that would return, or its
 // error, and changes nothing.
-func (c *Client) CheckTaskType(ctx context.Context, name string, spec TaskTypeSpec) (TaskType, error) {
+func (c *Client) CheckTaskType(
+	ctx context.Context, name string, spec TaskTypeSpec,
+) (TaskType, error) {
 	return c.putTaskType(ctx, name, spec, map[string]string{"dry_run": "true"})
 }
 
-func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec, params map[string]string) (TaskType, error) {
+func (c *Client) putTaskType(
+	ctx context.Context, name string, spec TaskTypeSpec, params map[string]string,
+) (TaskType, error) {
 	if err := checkPart("type", name); err != nil {
 		return TaskType{}, err
 	}
@@ -30,7 +36,8 @@ func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec
 		return TaskType{}, err
 	}
 	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body), query(params))
+		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body),
+			query(params))
 	})
 }
 
@@ -66,7 +73,9 @@ func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskTy
 
 // ResumeTaskType has a paused task type sent again, and returns it: from little to all
 // over the time of ramp, or all at once (0).
-func (c *Client) ResumeTaskType(ctx context.Context, name string, ramp time.Duration) (TaskType, error) {
+func (c *Client) ResumeTaskType(
+	ctx context.Context, name string, ramp time.Duration,
+) (TaskType, error) {
 	if err := checkPart("type", name); err != nil {
 		return TaskType{}, err
 	}
@@ -81,9 +90,10 @@ func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (
 	if err := checkPart("type", taskType); err != nil {
 		return 0, err
 	}
-	out, err := call[api.FlowKeyReleased](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ReleaseFlowKey(ctx, taskType, api.FlowKeyRelease{FlowKey: flowKey})
-	})
+	out, err := call[api.FlowKeyReleased](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.ReleaseFlowKey(ctx, taskType, api.FlowKeyRelease{FlowKey: flowKey})
+		})
 	return out.Released, err
 }
 

@@ -39,7 +39,9 @@ func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantL
 
 // Tenant returns a tenant, with what it uses of each quota.
 func (c *Client) Tenant(ctx context.Context, slug string) (Tenant, error) {
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.GetTenant(ctx, slug) })
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetTenant(ctx, slug)
+	})
 }
 
 // PatchTenant changes a tenant's quotas, suspends or resumes it, and returns it. What is
@@ -67,7 +69,9 @@ func (c *Client) ResumeTenant(ctx context.Context, slug string) (Tenant, error) 
 
 // DeleteTenant suspends a tenant at once and has it dropped after a grace; 0: as soon as
 // can be. Less than 0: after as long as the server thinks fit, 7 days.
-func (c *Client) DeleteTenant(ctx context.Context, slug string, grace time.Duration) (Tenant, error) {
+func (c *Client) DeleteTenant(
+	ctx context.Context, slug string, grace time.Duration,
+) (Tenant, error) {
 	params := map[string]string{}
 	switch {
 	case grace == 0:
@@ -82,17 +86,23 @@ func (c *Client) DeleteTenant(ctx context.Context, slug string, grace time.Durat
 
 // RestoreTenant takes a deletion back.
 func (c *Client) RestoreTenant(ctx context.Context, slug string) (Tenant, error) {
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.RestoreTenant(ctx, slug) })
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RestoreTenant(ctx, slug)
+	})
 }
 
 // Quota returns the quotas of the token's own tenant, and what is in use of them.
 func (c *Client) Quota(ctx context.Context) ([]QuotaUsage, error) {
-	list, err := call[QuotaList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetQuota(ctx) })
+	list, err := call[QuotaList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetQuota(ctx)
+	})
 	return list.Data, err
 }
 
 // forTenant is a call about one tenant.
-func forTenant(ctx context.Context, c *Client, slug string, send func(context.Context) (*http.Response, error)) (Tenant, error) {
+func forTenant(
+	ctx context.Context, c *Client, slug string, send func(context.Context) (*http.Response, error),
+) (Tenant, error) {
 	if err := checkPart("slug", slug); err != nil {
 		return Tenant{}, err
 	}

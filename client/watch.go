@@ -117,7 +117,10 @@ func (w *watch) connect(ctx context.Context) error {
 		return ErrorOf(resp, body)
 	}
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		return &ConnectionError{URL: w.client.url, Err: errors.New("its answer is no stream of events; is it an asyncflow server?")}
+		return &ConnectionError{
+			URL: w.client.url,
+			Err: errors.New("its answer is no stream of events; is it an asyncflow server?"),
+		}
 	}
 	w.connected = true
 	return w.read(resp.Body, func() { silent.Reset(silence) })
@@ -163,7 +166,8 @@ func (w *watch) read(body io.Reader, heard func()) error {
 }
 
 // errLongEvent ends a watch: the event would be no shorter a second time.
-var errLongEvent = fmt.Errorf("an event of the task can't be read: it is longer than %d bytes", maxEvent)
+var errLongEvent = fmt.Errorf("an event of the task can't be read: it is longer than %d bytes",
+	maxEvent)
 
 // take hands an event on. Kinds that this client doesn't know are passed over, and
 // so is a task that stands as it did before the connection broke.

@@ -18,7 +18,8 @@ const (
 )
 
 func attemptEvent(seq int) string {
-	return fmt.Sprintf("event: attempt\nid: %d\ndata: {\"seq\":%d,\"at\":\"2026-11-21T10:00:00Z\",\"stage\":\"s\",\"attempt\":1,\"outcome\":\"done\"}\n\n", seq, seq)
+	return fmt.Sprintf("event: attempt\nid: %d\ndata: "+
+		"{\"seq\":%d,\"at\":\"2026-11-21T10:00:00Z\",\"stage\":\"s\",\"attempt\":1,\"outcome\":\"done\"}\n\n", seq, seq)
 }
 
 func taskEvent(doc string) string { return "event: task\ndata: " + doc + "\n\n" }
@@ -68,18 +69,31 @@ func TestWatch(t *testing.T) {
 		last  []string
 		err   string
 	}{
-		"in one go":              {[]string{attemptEvent(1) + taskEvent(running) + ":\n\n" + attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "running", "2", "succeeded"}, []string{""}, ""},
-		"with a pause":           {[]string{attemptEvent(1) + taskEvent(running), attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "running", "2", "succeeded"}, []string{"", "1"}, ""},
-		"the same again":         {[]string{taskEvent(running), taskEvent(running), taskEvent(succeeded)}, []string{"running", "succeeded"}, []string{"", "", ""}, ""},
-		"half an event":          {[]string{attemptEvent(1) + strings.TrimSuffix(attemptEvent(2), "\n"), attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "2", "succeeded"}, []string{"", "1"}, ""},
-		"503 in between":         {[]string{attemptEvent(1), "503", taskEvent(succeeded)}, []string{"1", "succeeded"}, []string{"", "1", "1"}, ""},
-		"other kinds":            {[]string{"event: later\nid: 7\ndata: x\n\nretry: 5\n\n" + attemptEvent(8), taskEvent(succeeded)}, []string{"8", "succeeded"}, []string{"", "8"}, ""},
-		"carriage returns":       {[]string{strings.ReplaceAll(attemptEvent(1)+taskEvent(succeeded), "\n", "\r\n")}, []string{"1", "succeeded"}, []string{""}, ""},
-		"gone in between":        {[]string{attemptEvent(1), "404"}, []string{"1"}, []string{"", "1"}, "404 not_found: there is no task t.1.1"},
-		"never there":            {[]string{"404"}, nil, []string{""}, "404 not_found"},
-		"no good JSON":           {[]string{"event: task\ndata: {\n\n"}, nil, []string{""}, "can't be read: unexpected end of JSON input"},
-		"far too long":           {[]string{"data: " + strings.Repeat("x", maxEvent)}, nil, []string{""}, "it is longer than 33554432 bytes"},
-		"too long in many lines": {[]string{strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", 33)}, nil, []string{""}, "it is longer than 33554432 bytes"},
+		"in one go": {[]string{attemptEvent(1) + taskEvent(running) + ":\n\n" +
+			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "running", "2", "succeeded"},
+			[]string{""}, ""},
+		"with a pause": {[]string{attemptEvent(1) + taskEvent(running),
+			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "running", "2", "succeeded"},
+			[]string{"", "1"}, ""},
+		"the same again": {[]string{taskEvent(running), taskEvent(running), taskEvent(succeeded)},
+			[]string{"running", "succeeded"}, []string{"", "", ""}, ""},
+		"half an event": {[]string{attemptEvent(1) + strings.TrimSuffix(attemptEvent(2), "\n"),
+			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "2", "succeeded"}, []string{"", "1"}, ""},
+		"503 in between": {[]string{attemptEvent(1), "503", taskEvent(succeeded)},
+			[]string{"1", "succeeded"}, []string{"", "1", "1"}, ""},
+		"other kinds": {[]string{"event: later\nid: 7\ndata: x\n\nretry: 5\n\n" +
+			attemptEvent(8), taskEvent(succeeded)}, []string{"8", "succeeded"}, []string{"", "8"}, ""},
+		"carriage returns": {[]string{strings.ReplaceAll(attemptEvent(1)+taskEvent(succeeded), "\n",
+			"\r\n")}, []string{"1", "succeeded"}, []string{""}, ""},
+		"gone in between": {[]string{attemptEvent(1), "404"}, []string{"1"}, []string{"", "1"},
+			"404 not_found: there is no task t.1.1"},
+		"never there": {[]string{"404"}, nil, []string{""}, "404 not_found"},
+		"no good JSON": {[]string{"event: task\ndata: {\n\n"}, nil, []string{""},
+			"can't be read: unexpected end of JSON input"},
+		"far too long": {[]string{"data: " + strings.Repeat("x", maxEvent)}, nil, []string{""},
+			"it is longer than 33554432 bytes"},
+		"too long in many lines": {[]string{strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", 33)},
+			nil, []string{""}, "it is longer than 33554432 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +133,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 
 	seen := 0
-	for range streams(t, &last, taskEvent(running)+taskEvent(succeeded)).client(t).Watch(t.Context(), "t.1.1") {
+	for range streams(t, &last, taskEvent(running)+taskEvent(succeeded)).client(t).Watch(t.Context(),
+		"t.1.1") {
 		seen++
 		break
 	}

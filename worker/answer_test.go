@@ -25,11 +25,15 @@ func TestHandle(t *testing.T) {
 	})
 	e := b.envelope(`{"image": "harbour.jpg", "more": 1}`)
 	r := b.post(signed(t, e))
-	require.Equal(t, []any{200, `{"output":{"width":1600}}`, "application/json"}, []any{r.status, r.body, r.header.Get("Content-Type")})
+	require.Equal(t, []any{200, `{"output":{"width":1600}}`, "application/json"},
+		[]any{r.status, r.body, r.header.Get("Content-Type")})
 	require.Equal(t, e["deadline"], got.Deadline.Format(time.RFC3339Nano))
 	got.Deadline, got.reporter = time.Time{}, nil
-	require.Equal(t, Task[photo]{ID: "images.1.42", Type: "images", Stage: "inspect", Attempt: 2, MaxAttempts: 20, Seq: 1,
-		Context: photo{"harbour.jpg"}, Callback: Callback{URL: b.asyncflow.url + "/v1/callbacks/images.1.42", Token: token}}, got)
+	require.Equal(t,
+		Task[photo]{ID: "images.1.42", Type: "images", Stage: "inspect", Attempt: 2, MaxAttempts: 20,
+			Seq:      1,
+			Context:  photo{"harbour.jpg"},
+			Callback: Callback{URL: b.asyncflow.url + "/v1/callbacks/images.1.42", Token: token}}, got)
 	b.close()
 	require.Empty(t, b.asyncflow.reports, "the answer is enough")
 }
@@ -44,25 +48,42 @@ func TestOutcomes(t *testing.T) {
 		verb   string
 		report string
 	}{
-		"output":         {picture{3}, nil, `{"output":{"width":3}}`, "complete", `{"output":{"width":3}}`},
-		"raw":            {json.RawMessage(`{"a": "<ü>"}`), nil, `{"output":{"a":"<ü>"}}`, "complete", `{"output":{"a":"<ü>"}}`},
-		"none":           {None{}, nil, `{}`, "complete", `{}`},
-		"nil":            {nil, nil, `{}`, "complete", `{}`},
-		"error":          {nil, no, `{"outcome":"retry","error":"no <b>"}`, "fail", `{"error":"no <b>","retryable":true}`},
-		"retry":          {nil, Retry(no, 90*time.Second), `{"outcome":"retry","error":"no <b>","retry_after":"1m30s"}`, "fail", `{"error":"no <b>","retry_after":"1m30s","retryable":true}`},
-		"wrapped":        {nil, fmt.Errorf("so: %w", Retry(no, time.Second)), `{"outcome":"retry","error":"so: no <b>","retry_after":"1s"}`, "fail", `{"error":"so: no <b>","retry_after":"1s","retryable":true}`},
-		"no pause":       {nil, Retry(no, -time.Second), `{"outcome":"retry","error":"no <b>"}`, "fail", `{"error":"no <b>","retryable":true}`},
-		"fail":           {nil, Fail(no), `{"outcome":"fail","error":"no <b>"}`, "fail", `{"error":"no <b>","retryable":false}`},
-		"fail for good":  {nil, Retry(Fail(no), time.Second), `{"outcome":"fail","error":"no <b>"}`, "fail", `{"error":"no <b>","retryable":false}`},
+		"output": {picture{3}, nil, `{"output":{"width":3}}`, "complete",
+			`{"output":{"width":3}}`},
+		"raw": {json.RawMessage(`{"a": "<ü>"}`), nil, `{"output":{"a":"<ü>"}}`, "complete",
+			`{"output":{"a":"<ü>"}}`},
+		"none": {None{}, nil, `{}`, "complete", `{}`},
+		"nil":  {nil, nil, `{}`, "complete", `{}`},
+		"error": {nil, no, `{"outcome":"retry","error":"no <b>"}`, "fail",
+			`{"error":"no <b>","retryable":true}`},
+		"retry": {nil, Retry(no, 90*time.Second),
+			`{"outcome":"retry","error":"no <b>","retry_after":"1m30s"}`, "fail",
+			`{"error":"no <b>","retry_after":"1m30s","retryable":true}`},
+		"wrapped": {nil, fmt.Errorf("so: %w", Retry(no, time.Second)),
+			`{"outcome":"retry","error":"so: no <b>","retry_after":"1s"}`, "fail",
+			`{"error":"so: no <b>","retry_after":"1s","retryable":true}`},
+		"no pause": {nil, Retry(no, -time.Second), `{"outcome":"retry","error":"no <b>"}`, "fail",
+			`{"error":"no <b>","retryable":true}`},
+		"fail": {nil, Fail(no), `{"outcome":"fail","error":"no <b>"}`, "fail",
+			`{"error":"no <b>","retryable":false}`},
+		"fail for good": {nil, Retry(Fail(no), time.Second), `{"outcome":"fail","error":"no <b>"}`,
+			"fail", `{"error":"no <b>","retryable":false}`},
 		"nothing failed": {nil, Fail(Retry(nil, 1)), `{}`, "complete", `{}`},
-		"no JSON":        {math.NaN(), nil, `{"outcome":"fail","error":"the output can't be written as JSON: json: unsupported value: NaN"}`, "fail", `{"error":"the output can't be written as JSON: json: unsupported value: NaN","retryable":false}`},
+		"no JSON": {math.NaN(), nil,
+			`{"outcome":"fail","error":"the output can't be written as JSON: json: unsupported value: NaN"}`,
+			"fail",
+			`{"error":"the output can't be written as JSON: json: unsupported value: NaN","retryable":false}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			Handle(b.worker, "images", "inspect", func(context.Context, Task[photo]) (any, error) { return c.out, c.err })
+			Handle(b.worker, "images", "inspect", func(context.Context, Task[photo]) (any, error) {
+				return c.out, c.err
+			})
 			later := b.envelope(`{}`)
 			later["stage"] = "later"
-			Handle(b.worker, "images", "later", func(context.Context, Task[photo]) (any, error) { return c.out, c.err }, AnswerWithin(-1))
+			Handle(b.worker, "images", "later", func(context.Context, Task[photo]) (any, error) {
+				return c.out, c.err
+			}, AnswerWithin(-1))
 			r := b.deliver(`{}`)
 			assert.Equal(t, 200, r.status)
 			assert.JSONEq(t, c.answer, r.body)
@@ -79,7 +100,8 @@ func TestOutcomes(t *testing.T) {
 func TestContextThatCantBeRead(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { panic("not called") })
-	for context, why := range map[string]string{`{"image": 1}`: "image", `[]`: "array", `"x"`: "string"} {
+	for context, why := range map[string]string{`{"image": 1}`: "image", `[]`: "array",
+		`"x"`: "string"} {
 		r := b.deliver(context)
 		require.Equal(t, 200, r.status)
 		require.Contains(t, r.body, `"outcome":"fail"`)
@@ -91,7 +113,9 @@ func TestContextThatCantBeRead(t *testing.T) {
 // None takes any context.
 func TestNone(t *testing.T) {
 	b := setup(t)
-	Handle(b.worker, "images", "inspect", func(context.Context, Task[None]) (None, error) { return None{}, nil })
+	Handle(b.worker, "images", "inspect", func(context.Context, Task[None]) (None, error) {
+		return None{}, nil
+	})
 	for _, context := range []string{`1`, `null`, `{"a": [1]}`, `"x"`} {
 		require.Equal(t, "{}", b.deliver(context).body)
 	}
@@ -106,7 +130,8 @@ func TestPanic(t *testing.T) {
 		}
 		return picture{1}, nil
 	})
-	require.JSONEq(t, `{"outcome":"retry","error":"the handler panicked: no image"}`, b.deliver(`{}`).body)
+	require.JSONEq(t, `{"outcome":"retry","error":"the handler panicked: no image"}`,
+		b.deliver(`{}`).body)
 	require.JSONEq(t, `{"output":{"width":1}}`, b.deliver(`{"image":"a"}`).body)
 }
 
@@ -141,7 +166,8 @@ func TestLater(t *testing.T) {
 	require.NoError(t, reporter.Complete(t.Context(), cb, picture{7}))
 	require.JSONEq(t, `{"output":{"width":7}}`, b.asyncflow.next(t, "complete"))
 	require.NoError(t, reporter.Fail(t.Context(), cb, Retry(errors.New("busy"), time.Minute)))
-	require.JSONEq(t, `{"error":"busy","retryable":true,"retry_after":"1m0s"}`, b.asyncflow.next(t, "fail"))
+	require.JSONEq(t, `{"error":"busy","retryable":true,"retry_after":"1m0s"}`,
+		b.asyncflow.next(t, "fail"))
 	require.NoError(t, reporter.Progress(t.Context(), cb, 40, "page 12"))
 	require.JSONEq(t, `{"percent":40,"note":"page 12"}`, b.asyncflow.next(t, "progress"))
 	require.ErrorContains(t, reporter.Fail(t.Context(), cb, nil), "err must be an error")
@@ -153,9 +179,14 @@ func TestHandlePanics(t *testing.T) {
 	b := setup(t)
 	work := func(context.Context, Task[None]) (None, error) { return None{}, nil }
 	Handle(b.worker, "images", "inspect", work)
-	require.PanicsWithValue(t, "worker: images/inspect has a handler already", func() { Handle(b.worker, "images", "inspect", work) })
-	require.PanicsWithValue(t, `worker: the name "Images": must start with a lower-case letter`, func() { Handle(b.worker, "Images", "inspect", work) })
-	require.PanicsWithValue(t, `worker: the name "": is required`, func() { Handle(b.worker, "images", "", work) })
+	require.PanicsWithValue(t, "worker: images/inspect has a handler already", func() {
+		Handle(b.worker, "images", "inspect", work)
+	})
+	require.PanicsWithValue(t, `worker: the name "Images": must start with a lower-case letter`,
+		func() { Handle(b.worker, "Images", "inspect", work) })
+	require.PanicsWithValue(t, `worker: the name "": is required`, func() {
+		Handle(b.worker, "images", "", work)
+	})
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -164,10 +195,11 @@ func TestNewRefuses(t *testing.T) {
 		"Keys is required: nothing could be verified":           {},
 		"worker.New: key must start with whsec_ or whpk_":       {Keys: []string{"secret"}},
 		"worker.New: secret holds 3 bytes; it must be 24 to 64": {Keys: []string{secret, "whsec_AAAA"}},
-		"MaxInFlight is -1; it must not be below 0":             {Keys: []string{secret}, MaxInFlight: -1},
-		"MaxBody is -1; it must not be below 0":                 {Keys: []string{secret}, MaxBody: -1},
-		"Heartbeat is -1ns; it must not be below 0s":            {Keys: []string{secret}, Heartbeat: -1},
-		"Grace is -1ns; it must not be below 0s":                {Keys: []string{secret}, Grace: -1},
+		"MaxInFlight is -1; it must not be below 0": {Keys: []string{secret},
+			MaxInFlight: -1},
+		"MaxBody is -1; it must not be below 0":      {Keys: []string{secret}, MaxBody: -1},
+		"Heartbeat is -1ns; it must not be below 0s": {Keys: []string{secret}, Heartbeat: -1},
+		"Grace is -1ns; it must not be below 0s":     {Keys: []string{secret}, Grace: -1},
 	} {
 		_, err := New(cfg)
 		require.EqualError(t, err, want)

@@ -16,7 +16,10 @@ import (
 func TestSlowHandler(t *testing.T) {
 	b := setup(t, func(c *Config) { c.AnswerWithin = time.Millisecond })
 	release := make(chan struct{})
-	b.inspects(func(context.Context, Task[photo]) (picture, error) { <-release; return picture{5}, nil })
+	b.inspects(func(context.Context, Task[photo]) (picture, error) {
+		<-release
+		return picture{5}, nil
+	})
 	m := signed(t, b.envelope(`{}`))
 	require.Equal(t, 202, b.post(m).status)
 	require.Equal(t, 202, b.post(m).status, "the same request again")
@@ -32,7 +35,11 @@ func TestSlowHandler(t *testing.T) {
 func TestBrokenConnection(t *testing.T) {
 	b := setup(t)
 	started, release := make(chan struct{}), make(chan struct{})
-	b.inspects(func(context.Context, Task[photo]) (picture, error) { close(started); <-release; return picture{5}, nil })
+	b.inspects(func(context.Context, Task[photo]) (picture, error) {
+		close(started)
+		<-release
+		return picture{5}, nil
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	m := signed(t, b.envelope(`{}`))
@@ -49,7 +56,9 @@ func TestBrokenConnection(t *testing.T) {
 // A report is sent until asyncflow takes it, unchanged.
 func TestReportsAreRetried(t *testing.T) {
 	b := setup(t)
-	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{5}, nil }, AnswerWithin(-1))
+	b.inspects(func(context.Context, Task[photo]) (picture, error) {
+		return picture{5}, nil
+	}, AnswerWithin(-1))
 	var tries atomic.Int32
 	b.asyncflow.answers(func(rw http.ResponseWriter, r *http.Request) {
 		switch tries.Add(1) {
@@ -82,7 +91,9 @@ func TestReportsGivenUp(t *testing.T) {
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			b := setup(t)
-			b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{5}, nil }, AnswerWithin(-1))
+			b.inspects(func(context.Context, Task[photo]) (picture, error) {
+				return picture{5}, nil
+			}, AnswerWithin(-1))
 			b.asyncflow.answers(func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Location", "/v1/callbacks/images.1.42/elsewhere")
 				rw.WriteHeader(status)
@@ -103,10 +114,12 @@ func TestHeartbeats(t *testing.T) {
 		answer http.HandlerFunc
 		want   error
 	}{
-		"cancelled": {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`{"status":"cancelled"}`)) }, ErrCancelled},
-		"over":      {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(409) }, ErrLost},
-		"expired":   {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(401) }, ErrLost},
-		"gone":      {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(404) }, ErrLost},
+		"cancelled": {func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = rw.Write([]byte(`{"status":"cancelled"}`))
+		}, ErrCancelled},
+		"over":    {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(409) }, ErrLost},
+		"expired": {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(401) }, ErrLost},
+		"gone":    {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(404) }, ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, func(c *Config) { c.Heartbeat = 5 * time.Millisecond })
@@ -125,7 +138,8 @@ func TestHeartbeats(t *testing.T) {
 			require.ErrorIs(t, <-causes, c.want)
 			b.close()
 			for len(b.asyncflow.reports) > 0 {
-				require.Equal(t, "heartbeat", (<-b.asyncflow.reports).verb, "the failure of an attempt that is over is no news")
+				require.Equal(t, "heartbeat", (<-b.asyncflow.reports).verb,
+					"the failure of an attempt that is over is no news")
 			}
 		})
 	}
@@ -191,18 +205,22 @@ func TestDeliveredTooLate(t *testing.T) {
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { panic("not called") })
 	e := b.envelope(`{}`)
 	e["deadline"] = time.Now().Add(-3 * time.Second).Format(time.RFC3339Nano)
-	require.JSONEq(t, `{"outcome":"retry","error":"its deadline had passed when it came"}`, b.post(signed(t, e)).body)
+	require.JSONEq(t, `{"outcome":"retry","error":"its deadline had passed when it came"}`,
+		b.post(signed(t, e)).body)
 }
 
 // Deadlines are told by the clock of asyncflow's database; that of the worker may be wrong
 // by minutes.
 func TestOtherClock(t *testing.T) {
 	b := setup(t)
-	b.inspects(func(ctx context.Context, _ Task[photo]) (picture, error) { return picture{1}, ctx.Err() })
+	b.inspects(func(ctx context.Context, _ Task[photo]) (picture, error) {
+		return picture{1}, ctx.Err()
+	})
 	for _, wrong := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
 		e := b.envelope(`{}`)
 		e["deadline"] = time.Now().Add(wrong + time.Minute).Format(time.RFC3339Nano)
-		require.JSONEq(t, `{"output":{"width":1}}`, b.post(signedAt(t, time.Now().Add(wrong), e, secret)).body)
+		require.JSONEq(t, `{"output":{"width":1}}`,
+			b.post(signedAt(t, time.Now().Add(wrong), e, secret)).body)
 	}
 }
 
@@ -213,14 +231,19 @@ func TestTimeLimit(t *testing.T) {
 		<-ctx.Done()
 		return picture{}, ctx.Err()
 	}, TimeLimit(time.Millisecond))
-	require.JSONEq(t, `{"outcome":"retry","error":"context deadline exceeded (the handler's time limit is over)"}`, b.deliver(`{}`).body)
+	require.JSONEq(t,
+		`{"outcome":"retry","error":"context deadline exceeded (the handler's time limit is over)"}`,
+		b.deliver(`{}`).body)
 }
 
 // Close waits for what is under way, and refuses what comes after.
 func TestClose(t *testing.T) {
 	b := setup(t)
 	release := make(chan struct{})
-	b.inspects(func(context.Context, Task[photo]) (picture, error) { <-release; return picture{5}, nil }, AnswerWithin(-1))
+	b.inspects(func(context.Context, Task[photo]) (picture, error) {
+		<-release
+		return picture{5}, nil
+	}, AnswerWithin(-1))
 	require.Equal(t, 202, b.deliver(`{}`).status)
 	closed := make(chan error, 1)
 	go func() { closed <- b.worker.Close(context.Background()) }()
@@ -246,5 +269,6 @@ func TestCloseCutShort(t *testing.T) {
 	err := b.worker.Close(ctx)
 	require.ErrorContains(t, err, "1 deliveries were cut short")
 	require.True(t, errors.Is(err, context.Canceled))
-	require.JSONEq(t, `{"error":"context canceled (the worker is stopping)","retryable":true}`, b.asyncflow.next(t, "fail"))
+	require.JSONEq(t, `{"error":"context canceled (the worker is stopping)","retryable":true}`,
+		b.asyncflow.next(t, "fail"))
 }

@@ -42,7 +42,9 @@ func TestBatch(t *testing.T) {
 		}
 		return picture{len(task.Context.Image)}, nil
 	})
-	r := b.post(signed(t, b.batchOf(`{"image":"a.jpg"}`, `{"image":"retry"}`, `{"image":"fail"}`, `{"image":"later"}`, `{"image":"slow"}`, `{"image":1}`)))
+	r := b.post(signed(t,
+		b.batchOf(`{"image":"a.jpg"}`, `{"image":"retry"}`, `{"image":"fail"}`, `{"image":"later"}`,
+			`{"image":"slow"}`, `{"image":1}`)))
 	require.Equal(t, 200, r.status)
 	var a struct{ Results []answer }
 	require.NoError(t, json.Unmarshal([]byte(r.body), &a))
@@ -64,12 +66,15 @@ func TestBatch(t *testing.T) {
 func TestBatchOfOne(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{1}, nil })
-	require.JSONEq(t, `{"results":[{"task_id":"images.1.0","output":{"width":1}}]}`, b.post(signed(t, b.batchOf(`{}`))).body)
+	require.JSONEq(t, `{"results":[{"task_id":"images.1.0","output":{"width":1}}]}`,
+		b.post(signed(t, b.batchOf(`{}`))).body)
 	slow := b.batchOf(`{}`, `{}`)
 	for _, e := range slow["deliveries"].([]any) {
 		e.(map[string]any)["stage"] = "slow"
 	}
-	Handle(b.worker, "images", "slow", func(context.Context, Task[photo]) (picture, error) { return picture{1}, nil }, AnswerWithin(-1))
+	Handle(b.worker, "images", "slow", func(context.Context, Task[photo]) (picture, error) {
+		return picture{1}, nil
+	}, AnswerWithin(-1))
 	r := b.post(signed(t, slow))
 	require.Equal(t, []any{202, ""}, []any{r.status, r.body})
 	for range 2 {
@@ -104,22 +109,23 @@ func TestBatchBrokenConnection(t *testing.T) {
 func TestHandleBatch(t *testing.T) {
 	b := setup(t)
 	var got []string
-	HandleBatch(b.worker, "images", "inspect", func(_ context.Context, tasks []Task[photo]) []Result[picture] {
-		var results []Result[picture]
-		got = nil
-		for _, task := range tasks {
-			got = append(got, task.ID+" "+task.Context.Image)
-			if task.Context.Image == "panic" {
-				panic("no")
+	HandleBatch(b.worker, "images", "inspect",
+		func(_ context.Context, tasks []Task[photo]) []Result[picture] {
+			var results []Result[picture]
+			got = nil
+			for _, task := range tasks {
+				got = append(got, task.ID+" "+task.Context.Image)
+				if task.Context.Image == "panic" {
+					panic("no")
+				}
+				results = append(results, Result[picture]{Output: picture{len(task.Context.Image)}})
 			}
-			results = append(results, Result[picture]{Output: picture{len(task.Context.Image)}})
-		}
-		if len(results) > 2 {
-			results[1].Err = Fail(errors.New("no image"))
-			results = results[:2]
-		}
-		return results
-	})
+			if len(results) > 2 {
+				results[1].Err = Fail(errors.New("no image"))
+				results = results[:2]
+			}
+			return results
+		})
 	r := b.post(signed(t, b.batchOf(`{"image":"a"}`, `1`, `{"image":"bb"}`, `{"image":"c"}`)))
 	require.Equal(t, []string{"images.1.0 a", "images.1.2 bb", "images.1.3 c"}, got)
 	require.JSONEq(t, `{"results":[{"task_id":"images.1.0","output":{"width":1}},
@@ -128,13 +134,16 @@ func TestHandleBatch(t *testing.T) {
 		{"task_id":"images.1.3","outcome":"retry","error":"the handler returned no result for this task"}]}`, r.body)
 
 	r = b.post(signed(t, b.batchOf(`{"image":"a"}`, `{"image":"panic"}`)))
-	require.JSONEq(t, `{"results":[{"task_id":"images.1.0","outcome":"retry","error":"the handler panicked: no"},
+	require.JSONEq(t,
+		`{"results":[{"task_id":"images.1.0","outcome":"retry","error":"the handler panicked: no"},
 		{"task_id":"images.1.1","outcome":"retry","error":"the handler panicked: no"}]}`, r.body)
 
 	got = nil
-	require.JSONEq(t, `{"outcome":"fail","error":"the context can't be read: json: cannot unmarshal number into Go value of type worker.photo"}`, b.deliver(`1`).body)
+	require.JSONEq(t,
+		`{"outcome":"fail","error":"the context can't be read: json: cannot unmarshal number into Go value of type worker.photo"}`, b.deliver(`1`).body)
 	require.Empty(t, got, "nothing to work on")
-	require.JSONEq(t, `{"output":{"width":3}}`, b.deliver(`{"image":"abc"}`).body, "an endpoint without batches")
+	require.JSONEq(t, `{"output":{"width":3}}`, b.deliver(`{"image":"abc"}`).body,
+		"an endpoint without batches")
 }
 
 // The context of a batch ends when no task of it counts any more, not before.
@@ -142,14 +151,17 @@ func TestHandleBatchCancelled(t *testing.T) {
 	b := setup(t, func(c *Config) { c.Heartbeat = 5 * time.Millisecond })
 	causes := make(chan error, 1)
 	b.asyncflow.beats("running", time.Minute, 200)
-	HandleBatch(b.worker, "images", "inspect", func(ctx context.Context, tasks []Task[photo]) []Result[picture] {
-		b.asyncflow.next(t, "heartbeat")
-		require.NoError(t, ctx.Err())
-		b.asyncflow.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`{"status":"cancelled"}`)) })
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return nil
-	}, AnswerWithin(-1))
+	HandleBatch(b.worker, "images", "inspect",
+		func(ctx context.Context, tasks []Task[photo]) []Result[picture] {
+			b.asyncflow.next(t, "heartbeat")
+			require.NoError(t, ctx.Err())
+			b.asyncflow.answers(func(rw http.ResponseWriter, _ *http.Request) {
+				_, _ = rw.Write([]byte(`{"status":"cancelled"}`))
+			})
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil
+		}, AnswerWithin(-1))
 	require.Equal(t, 202, b.post(signed(t, b.batchOf(`{}`, `{}`))).status)
 	require.ErrorIs(t, <-causes, ErrCancelled)
 }

@@ -32,7 +32,9 @@ type exchange struct {
 
 // start works on the deliveries. Whatever is done within the handler's time is in the
 // answer; the rest is accepted.
-func (x *exchange) start(ctx context.Context, w *Worker, h *handler, deliveries []delivery, offset time.Duration) {
+func (x *exchange) start(
+	ctx context.Context, w *Worker, h *handler, deliveries []delivery, offset time.Duration,
+) {
 	var inTime, late []*run
 	for _, d := range deliveries {
 		r := newRun(ctx, w, h, x, d, d.Deadline.Add(offset))
@@ -203,7 +205,8 @@ func (q *requests) answered(x *exchange) {
 	kept := &exchange{id: x.id, answered: make(chan struct{}), status: x.status, body: x.body}
 	if len(x.body) > rememberedBody {
 		kept.status = http.StatusConflict
-		kept.body, _ = api.Encode(answer{Error: "this delivery was answered before; the answer is not kept"})
+		kept.body, _ = api.Encode(answer{Error: "this delivery was answered before; the answer is not " +
+			"kept"})
 	}
 	close(kept.answered)
 	q.mu.Lock()

@@ -55,7 +55,10 @@ func TimeLimit(d time.Duration) Option { return func(h *handler) { h.timeLimit =
 // Handle has deliveries of a stage worked on by a function, each in a goroutine of its own,
 // also if they come in a batch. A context that can't be read into an In fails the task for
 // good. Handle panics if the names are none, or have a handler already.
-func Handle[In, Out any](w *Worker, taskType, stage string, work func(context.Context, Task[In]) (Out, error), opts ...Option) {
+func Handle[In, Out any](
+	w *Worker, taskType, stage string, work func(context.Context, Task[In]) (Out, error),
+	opts ...Option,
+) {
 	w.add(taskType, stage, opts, func(runs []*run) {
 		for _, r := range runs {
 			go func() { r.finish(workOn(r.ctx, r, work)) }()
@@ -64,7 +67,9 @@ func Handle[In, Out any](w *Worker, taskType, stage string, work func(context.Co
 }
 
 // workOn runs a handler on a delivery.
-func workOn[In, Out any](ctx context.Context, r *run, work func(context.Context, Task[In]) (Out, error)) (o outcome) {
+func workOn[In, Out any](
+	ctx context.Context, r *run, work func(context.Context, Task[In]) (Out, error),
+) (o outcome) {
 	defer recovered(r, &o)
 	task, err := taskOf[In](r)
 	if err != nil {
@@ -84,7 +89,10 @@ type Result[Out any] struct {
 // endpoint's batch.max_tasks in a call, or one if the endpoint has no batches. The results
 // are in the order of the tasks; one that is missing has failed. The context is cancelled
 // when no task of the batch is to be worked on any more. Else it is like Handle.
-func HandleBatch[In, Out any](w *Worker, taskType, stage string, work func(context.Context, []Task[In]) []Result[Out], opts ...Option) {
+func HandleBatch[In, Out any](
+	w *Worker, taskType, stage string, work func(context.Context, []Task[In]) []Result[Out],
+	opts ...Option,
+) {
 	w.add(taskType, stage, opts, func(runs []*run) {
 		go func() {
 			ctx, cancel := together(runs)
@@ -98,7 +106,9 @@ func HandleBatch[In, Out any](w *Worker, taskType, stage string, work func(conte
 
 // workOnAll runs a handler on the deliveries that can be read, and returns the outcome of
 // each.
-func workOnAll[In, Out any](ctx context.Context, runs []*run, work func(context.Context, []Task[In]) []Result[Out]) []outcome {
+func workOnAll[In, Out any](
+	ctx context.Context, runs []*run, work func(context.Context, []Task[In]) []Result[Out],
+) []outcome {
 	outcomes := make([]outcome, len(runs))
 	var tasks []Task[In]
 	var at []int // index into runs of each task
@@ -142,7 +152,8 @@ func recovered(r *run, o *outcome) {
 
 func taskOf[In any](r *run) (Task[In], error) {
 	d := r.delivery
-	t := Task[In]{ID: d.TaskID, Type: d.Type, Stage: d.Stage, Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Seq: d.Seq,
+	t := Task[In]{ID: d.TaskID, Type: d.Type, Stage: d.Stage, Attempt: d.Attempt,
+		MaxAttempts: d.MaxAttempts, Seq: d.Seq,
 		Deadline: d.Deadline, Callback: d.Callback, reporter: r.worker.reporter}
 	if len(d.Context) > 0 {
 		if err := json.Unmarshal(d.Context, &t.Context); err != nil {

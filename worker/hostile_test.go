@@ -34,30 +34,59 @@ func TestHostileRequests(t *testing.T) {
 		want    int
 		why     string
 	}{
-		"tampered body":       {signed(t, good()), func(m *message) { m.body = bytes.Replace(m.body, []byte("harbour"), []byte("sunset0"), 1) }, 401, "no signature of it verifies"},
-		"tampered id":         {signed(t, good()), func(m *message) { m.header.Set("webhook-id", "images.1.42.0") }, 401, "no signature of it verifies"},
-		"bad signature":       {signed(t, good()), func(m *message) { m.header.Set("webhook-signature", "v1,AAAA v1a,AAAA") }, 401, "no signature of it verifies"},
-		"no signature":        {signed(t, good()), func(m *message) { m.header.Del("webhook-signature") }, 401, "is not signed"},
-		"another's signature": {signedAt(t, time.Now(), good(), signing.NewSecret()), func(*message) {}, 401, "no signature of it verifies"},
-		"old":                 {signedAt(t, time.Now().Add(-6*time.Minute), good(), secret), func(*message) {}, 401, "more than 5m0s from now"},
-		"of the future":       {signedAt(t, time.Now().Add(6*time.Minute), good(), secret), func(*message) {}, 401, "more than 5m0s from now"},
-		"huge":                {signed(t, huge), func(*message) {}, 413, "the limit is 2000 bytes"},
-		"huge, unsigned":      {signed(t, huge), func(m *message) { m.header.Del("webhook-signature") }, 413, "the limit is 2000 bytes"},
-		"form":                {signed(t, good()), func(m *message) { m.header.Set("Content-Type", "application/x-www-form-urlencoded") }, 415, "must be application/json"},
-		"no type":             {signed(t, good()), func(m *message) { m.header.Del("Content-Type") }, 415, "must be application/json"},
-		"GET":                 {signed(t, good()), func(m *message) { m.method = http.MethodGet }, 405, "POSTed"},
-		"PUT":                 {signed(t, good()), func(m *message) { m.method = http.MethodPut }, 405, "POSTed"},
-		"no JSON":             {signed(t, good()), func(m *message) { *m = raw(t, "{") }, 400, "no delivery"},
-		"a list":              {signed(t, []string{"inspect"}), func(*message) {}, 400, "no delivery"},
-		"an empty object":     {signed(t, map[string]any{}), func(*message) {}, 400, "needs task_id"},
-		"no callback":         {signed(t, with("callback", nil)), func(*message) {}, 400, "needs task_id, callback and deadline"},
-		"no deadline":         {signed(t, with("deadline", nil)), func(*message) {}, 400, "needs task_id, callback and deadline"},
-		"no time":             {signed(t, with("deadline", "soon")), func(*message) {}, 400, "no delivery"},
-		"another stage":       {signed(t, with("stage", "resize")), func(*message) {}, 404, `no handler for the stage \"resize\" of \"images\"`},
-		"another type":        {signed(t, with("type", "mail")), func(*message) {}, 404, `no handler for the stage \"inspect\" of \"mail\"`},
-		"an empty batch":      {signed(t, map[string]any{"deliveries": []any{}}), func(*message) {}, 400, "no deliveries"},
-		"a mixed batch":       {signed(t, map[string]any{"deliveries": []any{good(), with("stage", "resize")}}), func(*message) {}, 400, "several stages"},
-		"a broken batch":      {signed(t, map[string]any{"deliveries": []any{good(), with("task_id", "")}}), func(*message) {}, 400, "needs task_id"},
+		"tampered body": {signed(t, good()), func(m *message) {
+			m.body = bytes.Replace(m.body, []byte("harbour"), []byte("sunset0"), 1)
+		}, 401, "no signature of it verifies"},
+		"tampered id": {signed(t, good()), func(m *message) {
+			m.header.Set("webhook-id", "images.1.42.0")
+		}, 401, "no signature of it verifies"},
+		"bad signature": {signed(t, good()), func(m *message) {
+			m.header.Set("webhook-signature", "v1,AAAA v1a,AAAA")
+		}, 401, "no signature of it verifies"},
+		"no signature": {signed(t, good()), func(m *message) {
+			m.header.Del("webhook-signature")
+		}, 401, "is not signed"},
+		"another's signature": {signedAt(t, time.Now(), good(), signing.NewSecret()), func(*message) {},
+			401, "no signature of it verifies"},
+		"old": {signedAt(t, time.Now().Add(-6*time.Minute), good(), secret),
+			func(*message) {}, 401, "more than 5m0s from now"},
+		"of the future": {signedAt(t, time.Now().Add(6*time.Minute), good(), secret), func(*message) {},
+			401, "more than 5m0s from now"},
+		"huge": {signed(t, huge), func(*message) {}, 413, "the limit is 2000 bytes"},
+		"huge, unsigned": {signed(t, huge), func(m *message) {
+			m.header.Del("webhook-signature")
+		}, 413, "the limit is 2000 bytes"},
+		"form": {signed(t, good()), func(m *message) {
+			m.header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}, 415, "must be application/json"},
+		"no type": {signed(t, good()), func(m *message) {
+			m.header.Del("Content-Type")
+		}, 415, "must be application/json"},
+		"GET": {signed(t, good()), func(m *message) {
+			m.method = http.MethodGet
+		}, 405, "POSTed"},
+		"PUT": {signed(t, good()), func(m *message) {
+			m.method = http.MethodPut
+		}, 405, "POSTed"},
+		"no JSON":         {signed(t, good()), func(m *message) { *m = raw(t, "{") }, 400, "no delivery"},
+		"a list":          {signed(t, []string{"inspect"}), func(*message) {}, 400, "no delivery"},
+		"an empty object": {signed(t, map[string]any{}), func(*message) {}, 400, "needs task_id"},
+		"no callback": {signed(t, with("callback", nil)), func(*message) {}, 400,
+			"needs task_id, callback and deadline"},
+		"no deadline": {signed(t, with("deadline", nil)), func(*message) {}, 400,
+			"needs task_id, callback and deadline"},
+		"no time": {signed(t, with("deadline", "soon")), func(*message) {}, 400, "no delivery"},
+		"another stage": {signed(t, with("stage", "resize")), func(*message) {}, 404,
+			`no handler for the stage \"resize\" of \"images\"`},
+		"another type": {signed(t, with("type", "mail")), func(*message) {}, 404,
+			`no handler for the stage \"inspect\" of \"mail\"`},
+		"an empty batch": {signed(t, map[string]any{"deliveries": []any{}}), func(*message) {}, 400,
+			"no deliveries"},
+		"a mixed batch": {signed(t,
+			map[string]any{"deliveries": []any{good(), with("stage", "resize")}}), func(*message) {}, 400,
+			"several stages"},
+		"a broken batch": {signed(t, map[string]any{"deliveries": []any{good(), with("task_id", "")}}),
+			func(*message) {}, 400, "needs task_id"},
 	} {
 		c.change(&c.message)
 		r := b.post(c.message)
@@ -74,7 +103,8 @@ func raw(t *testing.T, body string) message {
 	m.body = []byte(body)
 	signer, err := signing.NewSigner(secret)
 	require.NoError(t, err)
-	require.NoError(t, signing.Sign(m.header, "images.1.42.0", time.Now(), m.body, []signing.Signer{signer}))
+	require.NoError(t,
+		signing.Sign(m.header, "images.1.42.0", time.Now(), m.body, []signing.Signer{signer}))
 	return m
 }
 
@@ -154,7 +184,9 @@ func TestDuplicates(t *testing.T) {
 // An answer that is too large to be kept isn't made a second time.
 func TestDuplicateOfALargeAnswer(t *testing.T) {
 	b := setup(t)
-	Handle(b.worker, "images", "inspect", func(context.Context, Task[photo]) (string, error) { return strings.Repeat("x", rememberedBody), nil })
+	Handle(b.worker, "images", "inspect", func(context.Context, Task[photo]) (string, error) {
+		return strings.Repeat("x", rememberedBody), nil
+	})
 	m := signed(t, b.envelope(`{}`))
 	require.Equal(t, 200, b.post(m).status)
 	r := b.post(m)
@@ -166,7 +198,10 @@ func TestDuplicateOfALargeAnswer(t *testing.T) {
 func TestMaxInFlight(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxInFlight = 2 })
 	release := make(chan struct{})
-	b.inspects(func(context.Context, Task[photo]) (picture, error) { <-release; return picture{}, nil }, AnswerWithin(-1))
+	b.inspects(func(context.Context, Task[photo]) (picture, error) {
+		<-release
+		return picture{}, nil
+	}, AnswerWithin(-1))
 	for range 2 {
 		require.Equal(t, 202, b.deliver(`{}`).status)
 	}

@@ -97,7 +97,10 @@ func done(out any) outcome {
 	output, err := api.Encode(out)
 	switch {
 	case err != nil:
-		return outcome{kind: kindFail, error: shorten("the output can't be written as JSON: " + err.Error())}
+		return outcome{
+			kind:  kindFail,
+			error: shorten("the output can't be written as JSON: " + err.Error()),
+		}
 	case string(output) == "null":
 		return outcome{kind: kindDone}
 	}
@@ -107,7 +110,11 @@ func done(out any) outcome {
 // failure is the body of a report that an attempt failed.
 func (o outcome) failure() api.Failure {
 	retryable := o.kind != kindFail
-	return api.Failure{Error: o.error, Retryable: &retryable, RetryAfter: asyncflow.Duration(o.retryAfter)}
+	return api.Failure{
+		Error:      o.error,
+		Retryable:  &retryable,
+		RetryAfter: asyncflow.Duration(o.retryAfter),
+	}
 }
 
 // maxError is how much of an error asyncflow takes, in characters.

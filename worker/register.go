@@ -74,9 +74,11 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 		return err
 	}
 	if e.VerificationError != "" {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s (%s) didn't echo its challenge: %s", e.ID, e.URL, e.VerificationError)
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the endpoint %s (%s) didn't echo its challenge: %s", e.ID, e.URL, e.VerificationError)
 	}
-	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.ID, "url", e.URL, "new", !found)
+	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.ID, "url",
+		e.URL, "new", !found)
 	return nil
 }
 
@@ -88,17 +90,22 @@ func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) 
 	}
 	i := slices.IndexFunc(t.Stages, func(s client.Stage) bool { return s.Name == name.stage })
 	if i < 0 {
-		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType, name.stage)
+		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType,
+			name.stage)
 	}
-	if within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std(); within >= timeout {
-		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s", within, timeout)
+	if within, timeout := w.handlerOf(name).answerWithin,
+		t.Stages[i].Timeout.Std(); within >= timeout {
+		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s",
+			within, timeout)
 	}
 	return nil
 }
 
 // endpointOf returns the endpoint of a stage that has the URL; the oldest, if other
 // processes of this worker have made some at the same time.
-func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName) (e client.Endpoint, found bool, err error) {
+func (w *Worker) endpointOf(
+	ctx context.Context, r Registration, name stageName,
+) (e client.Endpoint, found bool, err error) {
 	all, err := r.Client.Endpoints(ctx, name.taskType)
 	if err != nil {
 		return e, false, err
@@ -116,8 +123,15 @@ func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName)
 }
 
 // createEndpoint makes an endpoint, or returns the one of another process that was faster.
-func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageName) (client.Endpoint, error) {
-	fresh := client.NewEndpoint{Type: name.taskType, Stage: name.stage, URL: r.URL, SecretKind: asyncflow.SecretEd25519}
+func (w *Worker) createEndpoint(
+	ctx context.Context, r Registration, name stageName,
+) (client.Endpoint, error) {
+	fresh := client.NewEndpoint{
+		Type:       name.taskType,
+		Stage:      name.stage,
+		URL:        r.URL,
+		SecretKind: asyncflow.SecretEd25519,
+	}
 	if i := slices.IndexFunc(w.cfg.Keys, signing.IsSecret); i >= 0 {
 		fresh.Secret, fresh.SecretKind = w.cfg.Keys[i], asyncflow.SecretHMAC
 	}

@@ -36,13 +36,17 @@ func TestReportsEndAfterTheDeadline(t *testing.T) {
 		away := &nobody{tries: map[string][]time.Time{}}
 		w, err := New(Config{Keys: []string{secret}, Transport: away, AnswerWithin: -1, MaxInFlight: 1})
 		require.NoError(t, err)
-		Handle(w, "images", "inspect", func(context.Context, Task[photo]) (picture, error) { return picture{5}, nil })
+		Handle(w, "images", "inspect", func(context.Context, Task[photo]) (picture, error) {
+			return picture{5}, nil
+		})
 		deadline := time.Now().Add(10 * time.Minute)
 		deliver := func() int {
 			m := signed(t, map[string]any{
-				"task_id": "images.1.42", "type": "images", "stage": "inspect", "attempt": 1, "max_attempts": 20, "seq": 1,
+				"task_id": "images.1.42", "type": "images", "stage": "inspect", "attempt": 1,
+				"max_attempts": 20, "seq": 1,
 				"deadline": deadline.Format(time.RFC3339Nano), "context": map[string]any{},
-				"callback": map[string]any{"url": "http://tasks.example.com/v1/callbacks/images.1.42", "token": token},
+				"callback": map[string]any{"url": "http://tasks.example.com/v1/callbacks/images.1.42",
+					"token": token},
 			})
 			r := httptest.NewRequest(m.method, "/", bytes.NewReader(m.body))
 			r.Header = m.header

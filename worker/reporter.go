@@ -41,7 +41,9 @@ const (
 // NewReporter returns a Reporter whose calls go through a transport, such as one with TLS
 // settings; nil: one of its own with the usual ones. Redirects are not followed: the
 // token is for asyncflow only.
-func NewReporter(transport http.RoundTripper) *Reporter { return newReporter(transport, reportMinWait) }
+func NewReporter(transport http.RoundTripper) *Reporter {
+	return newReporter(transport, reportMinWait)
+}
 
 func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 	retried := retryablehttp.NewClient()
@@ -53,7 +55,9 @@ func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 		retried.HTTPClient.Transport = transport
 	}
 	retried.HTTPClient.Timeout = reportTimeout
-	retried.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	retried.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	once := retryablehttp.NewClient()
 	once.Logger, once.HTTPClient, once.RetryMax = nil, retried.HTTPClient, 0
 	once.ErrorHandler = retryablehttp.PassthroughErrorHandler
@@ -110,7 +114,9 @@ func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note 
 }
 
 // post sends a report and reads its answer into into, unless that is nil.
-func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string, body, into any) error {
+func post(
+	ctx context.Context, c *retryablehttp.Client, cb Callback, verb string, body, into any,
+) error {
 	var data []byte
 	if body != nil {
 		var err error
@@ -118,7 +124,8 @@ func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string
 			return fmt.Errorf("%s: %w", verb, err)
 		}
 	}
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(cb.URL, "/")+"/"+verb, data)
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost,
+		strings.TrimSuffix(cb.URL, "/")+"/"+verb, data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}

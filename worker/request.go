@@ -94,13 +94,16 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // verified returns what the headers of a signed request say, and its body.
-func (w *Worker) verified(rw http.ResponseWriter, r *http.Request) (signing.Request, []byte, error) {
+func (w *Worker) verified(
+	rw http.ResponseWriter, r *http.Request,
+) (signing.Request, []byte, error) {
 	var none signing.Request
 	if r.Method != http.MethodPost {
 		rw.Header().Set("Allow", http.MethodPost)
 		return none, nil, &refused{http.StatusMethodNotAllowed, "deliveries are POSTed"}
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		media != "application/json" {
 		return none, nil, &refused{http.StatusUnsupportedMediaType, "the body must be application/json"}
 	}
 	if r.ContentLength > int64(w.cfg.MaxBody) {
@@ -122,12 +125,15 @@ func (w *Worker) verified(rw http.ResponseWriter, r *http.Request) (signing.Requ
 }
 
 func (w *Worker) tooLarge() error {
-	return &refused{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is too large: the limit is %d bytes", w.cfg.MaxBody)}
+	return &refused{http.StatusRequestEntityTooLarge,
+		fmt.Sprintf("the body is too large: the limit is %d bytes", w.cfg.MaxBody)}
 }
 
 // take begins to work on the deliveries of a request, or returns the exchange that the
 // same request has begun before.
-func (w *Worker) take(r *http.Request, signed signing.Request, e envelope) (x *exchange, first bool, err error) {
+func (w *Worker) take(
+	r *http.Request, signed signing.Request, e envelope,
+) (x *exchange, first bool, err error) {
 	deliveries, err := e.all()
 	if err != nil {
 		return nil, false, &refused{http.StatusBadRequest, err.Error()}
@@ -135,7 +141,8 @@ func (w *Worker) take(r *http.Request, signed signing.Request, e envelope) (x *e
 	name := stageName{deliveries[0].Type, deliveries[0].Stage}
 	h := w.handlerOf(name)
 	if h == nil {
-		return nil, false, &refused{http.StatusNotFound, fmt.Sprintf("this worker has no handler for the stage %q of %q", name.stage, name.taskType)}
+		return nil, false, &refused{http.StatusNotFound,
+			fmt.Sprintf("this worker has no handler for the stage %q of %q", name.stage, name.taskType)}
 	}
 	x, first = w.requests.begin(signed.ID, func() bool { return w.admit(len(deliveries)) })
 	if x == nil {
@@ -165,7 +172,8 @@ func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, &known) {
 		status = known.status
 	}
-	w.cfg.Log.Warn("delivery refused", "status", status, "error", err, "webhook_id", r.Header.Get("Webhook-Id"), "remote", r.RemoteAddr)
+	w.cfg.Log.Warn("delivery refused", "status", status, "error", err, "webhook_id",
+		r.Header.Get("Webhook-Id"), "remote", r.RemoteAddr)
 	if status == http.StatusServiceUnavailable {
 		rw.Header().Set("Retry-After", "1")
 	}

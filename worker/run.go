@@ -33,8 +33,11 @@ type run struct {
 
 // newRun returns a run whose heartbeats go on until it is over. ctx is that of the request:
 // only its values are kept.
-func newRun(ctx context.Context, w *Worker, h *handler, x *exchange, d delivery, until time.Time) *run {
-	r := &run{worker: w, exchange: x, delivery: d, start: time.Now(), until: until, finished: make(chan struct{}), over: make(chan struct{}),
+func newRun(
+	ctx context.Context, w *Worker, h *handler, x *exchange, d delivery, until time.Time,
+) *run {
+	r := &run{worker: w, exchange: x, delivery: d, start: time.Now(), until: until,
+		finished: make(chan struct{}), over: make(chan struct{}),
 		log: w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt)}
 	r.calls, r.endCall = context.WithCancel(w.reports)
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -107,15 +110,20 @@ func (r *run) report() error {
 	}
 	err := r.worker.reporter.report(r.calls, r.delivery.Callback, r.result)
 	var answer *client.Error
-	if r.result.kind != kindDone || errors.Is(err, ErrLost) || !errors.As(err, &answer) || answer.Status < 400 || answer.Status >= 500 {
+	if r.result.kind != kindDone || errors.Is(err, ErrLost) || !errors.As(err, &answer) ||
+		answer.Status < 400 || answer.Status >= 500 {
 		return err
 	}
-	refusal := outcome{kind: kindFail, error: shorten("asyncflow refused the output: " + answer.Error())}
+	refusal := outcome{
+		kind:  kindFail,
+		error: shorten("asyncflow refused the output: " + answer.Error()),
+	}
 	return errors.Join(err, r.worker.reporter.report(r.calls, r.delivery.Callback, refusal))
 }
 
 func (r *run) logEnd(how string, err error) {
-	log := r.log.With("outcome", r.result.kind, "by", how, "duration", time.Since(r.start).Round(time.Microsecond))
+	log := r.log.With("outcome", r.result.kind, "by", how, "duration",
+		time.Since(r.start).Round(time.Microsecond))
 	if r.result.error != "" {
 		log = log.With("failure", r.result.error)
 	}

@@ -39,7 +39,8 @@ type bundle struct {
 func setup(t *testing.T, with ...func(*Config)) *bundle {
 	t.Helper()
 	t.Parallel()
-	cfg := Config{Keys: []string{secret}, Log: slog.New(slog.DiscardHandler), Heartbeat: time.Hour, AnswerWithin: soon}
+	cfg := Config{Keys: []string{secret}, Log: slog.New(slog.DiscardHandler), Heartbeat: time.Hour,
+		AnswerWithin: soon}
 	for _, change := range with {
 		change(&cfg)
 	}
@@ -69,7 +70,8 @@ func (b *bundle) envelope(context string) map[string]any {
 	return map[string]any{
 		"task_id": "images.1.42", "type": "images", "stage": "inspect",
 		"attempt": 2, "max_attempts": 20, "seq": b.seq, "shard": 3, "trace": map[string]any{"id": "x"},
-		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano), "context": json.RawMessage(context),
+		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano),
+		"context":  json.RawMessage(context),
 		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/images.1.42", "token": token},
 	}
 }
@@ -147,10 +149,13 @@ func signedAt(t *testing.T, at time.Time, envelope any, by string) message {
 	t.Helper()
 	body, err := json.Marshal(envelope)
 	require.NoError(t, err)
-	m := message{method: http.MethodPost, header: http.Header{"Content-Type": {"application/json"}}, body: body}
+	m := message{method: http.MethodPost, header: http.Header{"Content-Type": {"application/json"}},
+		body: body}
 	signer, err := signing.NewSigner(by)
 	require.NoError(t, err)
-	require.NoError(t, signing.Sign(m.header, fmt.Sprintf("images.1.42.%d", ids.Add(1)), at, body, []signing.Signer{signer}))
+	require.NoError(t,
+		signing.Sign(m.header, fmt.Sprintf("images.1.42.%d", ids.Add(1)), at, body,
+			[]signing.Signer{signer}))
 	return m
 }
 
@@ -166,16 +171,19 @@ type report struct{ verb, body string }
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{reports: make(chan report, 100)}
-	r.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"status":"running"}`) })
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/callbacks/images.1.42/{verb}", func(rw http.ResponseWriter, req *http.Request) {
-		body, _ := io.ReadAll(req.Body)
-		if req.Header.Get("Authorization") != "Bearer "+token {
-			t.Errorf("a report without the token: %v", req.Header)
-		}
-		r.reports <- report{req.PathValue("verb"), string(body)}
-		(*r.answer.Load())(rw, req)
+	r.answers(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, `{"status":"running"}`)
 	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/callbacks/images.1.42/{verb}",
+		func(rw http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			if req.Header.Get("Authorization") != "Bearer "+token {
+				t.Errorf("a report without the token: %v", req.Header)
+			}
+			r.reports <- report{req.PathValue("verb"), string(body)}
+			(*r.answer.Load())(rw, req)
+		})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	r.url = server.URL
@@ -192,7 +200,8 @@ func (r *receiver) beats(status string, ahead time.Duration, others int) {
 			rw.WriteHeader(others)
 			return
 		}
-		_ = json.NewEncoder(rw).Encode(api.HeartbeatResult{Status: api.Status(status), Deadline: time.Now().Add(ahead)})
+		_ = json.NewEncoder(rw).Encode(api.HeartbeatResult{Status: api.Status(status),
+			Deadline: time.Now().Add(ahead)})
 	})
 }
 
@@ -220,6 +229,8 @@ type picture struct {
 }
 
 // inspects has the worker handle deliveries by a function.
-func (b *bundle) inspects(work func(context.Context, Task[photo]) (picture, error), opts ...Option) {
+func (b *bundle) inspects(
+	work func(context.Context, Task[photo]) (picture, error), opts ...Option,
+) {
 	Handle(b.worker, "images", "inspect", work, opts...)
 }

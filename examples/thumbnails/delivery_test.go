@@ -24,10 +24,15 @@ func TestDeliveryRefused(t *testing.T) {
 		change  func(*message)
 		want    int
 	}{
-		"unchanged":     {signed(t, now(), envelope), func(*message) {}, http.StatusOK},
-		"tampered body": {signed(t, now(), envelope), func(m *message) { m.body = bytes.Replace(m.body, []byte("harbour"), []byte("sunset0"), 1) }, http.StatusUnauthorized},
-		"too large":     {signed(t, now(), envelope), func(m *message) { m.body = make([]byte, 1<<20+1) }, http.StatusRequestEntityTooLarge},
-		"other stage":   {signed(t, now(), b.envelope("upload", nil)), func(*message) {}, http.StatusNotFound},
+		"unchanged": {signed(t, now(), envelope), func(*message) {}, http.StatusOK},
+		"tampered body": {signed(t, now(), envelope), func(m *message) {
+			m.body = bytes.Replace(m.body, []byte("harbour"), []byte("sunset0"), 1)
+		}, http.StatusUnauthorized},
+		"too large": {signed(t, now(), envelope), func(m *message) {
+			m.body = make([]byte, 1<<20+1)
+		}, http.StatusRequestEntityTooLarge},
+		"other stage": {signed(t, now(), b.envelope("upload", nil)), func(*message) {},
+			http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.change(&c.message)
@@ -53,7 +58,8 @@ func TestDeadlinePassed(t *testing.T) {
 func TestChallengeIsEchoed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	challenge := signed(t, now(), map[string]string{"type": "asyncflow.challenge", "challenge": "a text"})
+	challenge := signed(t, now(),
+		map[string]string{"type": "asyncflow.challenge", "challenge": "a text"})
 	for _, stage := range []string{"inspect", "resize"} {
 		r := b.post(t, stage, challenge)
 		require.Equal(t, http.StatusOK, r.status)
@@ -69,7 +75,8 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for path, want := range map[string]int{
-		"/healthz": http.StatusOK, "/inspect": http.StatusMethodNotAllowed, "/resize": http.StatusMethodNotAllowed, "/": http.StatusNotFound,
+		"/healthz": http.StatusOK, "/inspect": http.StatusMethodNotAllowed,
+		"/resize": http.StatusMethodNotAllowed, "/": http.StatusNotFound,
 	} {
 		res, err := http.Get(b.url + path)
 		require.NoError(t, err)

@@ -76,7 +76,13 @@ func openPicture(images *os.Root, name string) (*os.File, picture, error) {
 		_ = file.Close() // only read from
 		return nil, picture{}, fmt.Errorf("read %s: %w", name, err)
 	}
-	return file, picture{Image: name, Format: format, Width: config.Width, Height: config.Height, Bytes: size}, nil
+	return file, picture{
+		Image:  name,
+		Format: format,
+		Width:  config.Width,
+		Height: config.Height,
+		Bytes:  size,
+	}, nil
 }
 
 // openRegular opens a file and returns its size in bytes. It looks before it

@@ -14,7 +14,8 @@ func TestInspect(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.NoError(t, os.Mkdir(filepath.Join(b.images, "town"), 0o755))
-	require.NoError(t, os.Rename(filepath.Join(b.images, "plasma.jpg"), filepath.Join(b.images, "town", "plasma.jpg")))
+	require.NoError(t,
+		os.Rename(filepath.Join(b.images, "plasma.jpg"), filepath.Join(b.images, "town", "plasma.jpg")))
 	webp, err := base64.StdEncoding.DecodeString("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(b.images, "dot.webp"), webp, 0o644))

@@ -74,10 +74,12 @@ func TestResizeKeepsFolders(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(b.images, "a", "b"), 0o755))
-	require.NoError(t, os.Rename(filepath.Join(b.images, "tiles.png"), filepath.Join(b.images, "a", "b", "tiles.png")))
+	require.NoError(t,
+		os.Rename(filepath.Join(b.images, "tiles.png"), filepath.Join(b.images, "a", "b", "tiles.png")))
 	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "a/b/tiles.png").status)
 	require.Contains(t, b.asyncflow.next(t, "complete").body, `"a/b/tiles.png.64.png"`)
-	require.Equal(t, []string{"tiles.png.256.png", "tiles.png.64.png"}, files(t, filepath.Join(b.out, "a", "b")))
+	require.Equal(t, []string{"tiles.png.256.png", "tiles.png.64.png"},
+		files(t, filepath.Join(b.out, "a", "b")))
 }
 
 // The same task, delivered several times and at the same time: the same files, and
@@ -95,7 +97,8 @@ func TestResizeDelivered(t *testing.T) {
 	for range times - 1 {
 		require.Equal(t, first, b.asyncflow.next(t, "complete"))
 	}
-	require.Equal(t, []string{"small.png.256.png", "small.png.64.png"}, files(t, b.out), "no temporary file is left")
+	require.Equal(t, []string{"small.png.256.png", "small.png.64.png"}, files(t, b.out),
+		"no temporary file is left")
 	var got completion
 	require.NoError(t, json.Unmarshal([]byte(first.body), &got))
 	for _, th := range got.Output.Thumbnails {
@@ -110,8 +113,10 @@ func TestResizeFailsForGood(t *testing.T) {
 	whole, err := os.ReadFile(filepath.Join(b.images, "tiles.png"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(b.images, "cut.png"), whole[:len(whole)/2], 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(b.images, "bomb.png"), claiming(whole, 60_000, 60_000), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(b.images, "wide.png"), claiming(whole, 50_000_001, 1), 0o644))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(b.images, "bomb.png"), claiming(whole, 60_000, 60_000), 0o644))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(b.images, "wide.png"), claiming(whole, 50_000_001, 1), 0o644))
 	for image, want := range map[string]string{
 		"none.jpg":         "no such file",
 		"../../etc/passwd": "path escapes",

@@ -26,7 +26,8 @@ func decode(images *os.Root, name string, maxPixels int) (src image.Image, err e
 	}
 	defer func() { _ = file.Close() }() // only read from
 	if p.Width <= 0 || p.Height <= 0 || p.Width > maxPixels/p.Height {
-		return nil, fmt.Errorf("%s has %d × %d pixels; between 1 and %d are allowed", name, p.Width, p.Height, maxPixels)
+		return nil, fmt.Errorf("%s has %d × %d pixels; between 1 and %d are allowed", name, p.Width,
+			p.Height, maxPixels)
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, transientError{err}
@@ -52,7 +53,12 @@ func writeThumbnail(out *os.Root, name string, src image.Image, box int) (thumbn
 	if err := png.Encode(&encoded, dst); err != nil {
 		return thumbnail{}, fmt.Errorf("encode %s: %w", name, err)
 	}
-	t := thumbnail{File: fmt.Sprintf("%s.%d.png", name, box), Width: size.X, Height: size.Y, Bytes: encoded.Len()}
+	t := thumbnail{
+		File:   fmt.Sprintf("%s.%d.png", name, box),
+		Width:  size.X,
+		Height: size.Y,
+		Bytes:  encoded.Len(),
+	}
 	if err := replaceFile(out, t.File, encoded.Bytes()); err != nil {
 		return thumbnail{}, transientError{err} // a full disk, most likely
 	}

@@ -91,7 +91,8 @@ func (b *bench) envelope(stage string, context any) map[string]any {
 		"task_id": "thumbnails.1.42", "type": "thumbnails", "stage": stage,
 		"attempt": 1, "max_attempts": 20, "seq": 1, "shard": 3, "trace": map[string]any{"id": "x"},
 		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339), "context": context,
-		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/thumbnails.1.42", "token": token},
+		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/thumbnails.1.42",
+			"token": token},
 	}
 }
 
@@ -161,7 +162,9 @@ type report struct {
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{reports: make(chan report, 100)}
-	r.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"status":"ok"}`) })
+	r.answers(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, `{"status":"ok"}`)
+	})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		r.reports <- report{req.Method, req.URL.Path, req.Header.Get("Authorization"), string(body)}

@@ -56,7 +56,12 @@ type Worker struct {
 // opened, or when Thumbnails can't be made.
 func New(cfg Config) (*Worker, error) {
 	cfg.setDefaults()
-	sdk, err := worker.New(worker.Config{Keys: []string{cfg.Secret}, Log: cfg.Log, MaxInFlight: cfg.Parallel + cfg.Queue, MaxBody: 1 << 20})
+	sdk, err := worker.New(worker.Config{
+		Keys:        []string{cfg.Secret},
+		Log:         cfg.Log,
+		MaxInFlight: cfg.Parallel + cfg.Queue,
+		MaxBody:     1 << 20,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("thumbnails: %w", err)
 	}
@@ -64,7 +69,14 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("thumbnails: %w", err)
 	}
-	w := &Worker{sdk: sdk, images: images, out: out, maxPixels: cfg.MaxPixels, turns: make(chan struct{}, cfg.Parallel), mux: http.NewServeMux()}
+	w := &Worker{
+		sdk:       sdk,
+		images:    images,
+		out:       out,
+		maxPixels: cfg.MaxPixels,
+		turns:     make(chan struct{}, cfg.Parallel),
+		mux:       http.NewServeMux(),
+	}
 	w.release = sync.OnceFunc(func() {
 		_ = w.images.Close() // only read from
 		_ = w.out.Close()    // its files are synced one by one

@@ -49,7 +49,8 @@ func Watch() {
 	}
 	httpapi.Inspect = func(a httpapi.Answer) {
 		if err := Check(a); err != nil {
-			fmt.Fprintf(os.Stderr, "%s %s is answered with %d, against openapi.yaml: %v\n%.2000s\n", a.Method, a.Path, a.Status, err, a.Body)
+			fmt.Fprintf(os.Stderr, "%s %s is answered with %d, against openapi.yaml: %v\n%.2000s\n",
+				a.Method, a.Path, a.Status, err, a.Body)
 			os.Exit(1)
 		}
 		if a.Route != nil {
@@ -76,7 +77,9 @@ func Unseen() (all []Status) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Status) int { return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b)) })
+	slices.SortFunc(all, func(a, b Status) int {
+		return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b))
+	})
 	return all
 }
 
@@ -91,7 +94,8 @@ func Check(a httpapi.Answer) error {
 	}
 	r := a.Route.Operation.Responses.Value(strconv.Itoa(a.Status))
 	if r == nil && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooManyRequests) {
-		r = a.Route.Operation.Responses.Default() // any call whose body is slow, or over the memory for bodies
+		// any call whose body is slow, or over the memory for bodies
+		r = a.Route.Operation.Responses.Default()
 	}
 	if r == nil {
 		return fmt.Errorf("%s doesn't have this status", a.Route.Operation.OperationID)
@@ -103,13 +107,20 @@ func Check(a httpapi.Answer) error {
 	case len(r.Value.Content) > 0 && r.Value.Content[media] == nil:
 		return fmt.Errorf("its Content-Type is %q", media)
 	}
-	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: &http.Request{Method: a.Method, URL: &url.URL{Path: a.Path}}, Route: a.Route},
-		Status:                 a.Status,
-		Header:                 a.Header,
-		Body:                   io.NopCloser(bytes.NewReader(a.Body)),
-		Options:                &openapi3filter.Options{ExcludeResponseBody: !strings.HasSuffix(media, "json"), IncludeResponseStatus: true},
-	})
+	return openapi3filter.ValidateResponse(context.Background(),
+		&openapi3filter.ResponseValidationInput{
+			RequestValidationInput: &openapi3filter.RequestValidationInput{
+				Request: &http.Request{Method: a.Method, URL: &url.URL{Path: a.Path}},
+				Route:   a.Route,
+			},
+			Status: a.Status,
+			Header: a.Header,
+			Body:   io.NopCloser(bytes.NewReader(a.Body)),
+			Options: &openapi3filter.Options{
+				ExcludeResponseBody:   !strings.HasSuffix(media, "json"),
+				IncludeResponseStatus: true,
+			},
+		})
 }
 
 // CheckJSON holds a document against a schema of the contract, such as Delivery.

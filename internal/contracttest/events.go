@@ -9,7 +9,8 @@ import (
 // eventSchemas are the schemas of what events hold, by their kind. The contract can't say it
 // but in a field of our own: to it a stream is a text.
 var eventSchemas = sync.OnceValue(func() map[string]any {
-	stream := Document().Paths.Value("/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content["text/event-stream"]
+	stream := Document().Paths.Value(
+		"/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content["text/event-stream"]
 	return stream.Extensions["x-events"].(map[string]any)
 })
 

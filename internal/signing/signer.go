@@ -21,8 +21,9 @@ import (
 
 // Prefixes and lengths of signing secrets, by the Standard Webhooks specification.
 const (
-	secretPrefix     = "whsec_" // of an HMAC secret
-	privateKeyPrefix = "whsk_"  // of an ed25519 private key: its seed of 32 bytes, or the 64 bytes of both keys
+	secretPrefix = "whsec_" // of an HMAC secret
+	// of an ed25519 private key: its seed of 32 bytes, or the 64 bytes of both keys
+	privateKeyPrefix = "whsk_"
 	publicKeyPrefix  = "whpk_"
 	secretLeast      = 24
 	secretMost       = 64
@@ -75,7 +76,8 @@ func NewSigner(secret string) (Signer, error) {
 		return newEd25519Signer(encoded)
 	}
 	if !strings.HasPrefix(secret, secretPrefix) {
-		return nil, asyncflow.InvalidField("secret", "must start with %s or %s", secretPrefix, privateKeyPrefix)
+		return nil, asyncflow.InvalidField("secret", "must start with %s or %s", secretPrefix,
+			privateKeyPrefix)
 	}
 	return newHMAC(secret)
 }
@@ -112,7 +114,8 @@ func Headers(id string, at time.Time, body []byte, signers []Signer) (all [3]Hea
 	if signatures == "" {
 		return all, errors.New("there is no secret that signs")
 	}
-	return [...]Header{{headerID, id}, {headerTimestamp, strconv.FormatInt(at.Unix(), 10)}, {headerSignature, signatures}}, nil
+	return [...]Header{{headerID, id}, {headerTimestamp, strconv.FormatInt(at.Unix(), 10)},
+		{headerSignature, signatures}}, nil
 }
 
 const (
@@ -139,10 +142,13 @@ func newHMAC(secret string) (hmacKey, error) {
 		return hmacKey{}, asyncflow.InvalidField("secret", "must be %s and base64", secretPrefix)
 	}
 	if len(raw) < secretLeast || len(raw) > secretMost { // an empty one would sign, too
-		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d", len(raw), secretLeast, secretMost)
+		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d",
+			len(raw), secretLeast, secretMost)
 	}
 	w, err := standardwebhooks.NewWebhookRaw(raw)
-	return hmacKey{w, &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, raw)} }}}, err
+	return hmacKey{w, &sync.Pool{New: func() any {
+		return &mac{Hash: hmac.New(sha256.New, raw)}
+	}}}, err
 }
 
 func (k hmacKey) sign(id string, at time.Time, body []byte) (string, error) {
@@ -172,7 +178,9 @@ func newEd25519Signer(encoded string) (Signer, error) {
 		return nil, asyncflow.InvalidField("secret", "must be %s and base64", privateKeyPrefix)
 	}
 	if len(raw) != ed25519.SeedSize && len(raw) != ed25519.PrivateKeySize {
-		return nil, asyncflow.InvalidField("secret", "holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
+		return nil, asyncflow.InvalidField("secret",
+			"holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw), ed25519.SeedSize,
+			ed25519.PrivateKeySize)
 	}
 	key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
 	if len(raw) == ed25519.PrivateKeySize && !key.Equal(ed25519.PrivateKey(raw)) {

@@ -71,15 +71,19 @@ func newVerifyingKey(key string) (verifyingKey, error) {
 	if encoded, ok := strings.CutPrefix(key, publicKeyPrefix); ok {
 		raw, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil || len(raw) != ed25519.PublicKeySize {
-			return nil, asyncflow.InvalidField("key", "must be %s and the base64 of %d bytes", publicKeyPrefix, ed25519.PublicKeySize)
+			return nil, asyncflow.InvalidField("key", "must be %s and the base64 of %d bytes",
+				publicKeyPrefix, ed25519.PublicKeySize)
 		}
 		return ed25519Key(raw), nil
 	}
 	switch {
 	case strings.HasPrefix(key, privateKeyPrefix):
-		return nil, asyncflow.InvalidField("key", "is a private key, which only asyncflow should have; a worker has the public one, %s…", publicKeyPrefix)
+		return nil, asyncflow.InvalidField("key",
+			"is a private key, which only asyncflow should have; a worker has the public one, %s…",
+			publicKeyPrefix)
 	case !IsSecret(key):
-		return nil, asyncflow.InvalidField("key", "must start with %s or %s", secretPrefix, publicKeyPrefix)
+		return nil, asyncflow.InvalidField("key", "must start with %s or %s", secretPrefix,
+			publicKeyPrefix)
 	}
 	return newHMAC(key)
 }
@@ -96,7 +100,8 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 	signatures := strings.Fields(h.Get(headerSignature))
 	switch {
 	case id == "" || sent == "" || len(signatures) == 0:
-		return refuse("the request is not signed: it needs Webhook-Id, Webhook-Timestamp and Webhook-Signature")
+		return refuse("the request is not signed: it needs Webhook-Id, Webhook-Timestamp and " +
+			"Webhook-Signature")
 	case len(id) > maxID:
 		return refuse("its Webhook-Id is too long")
 	case len(signatures) > maxSignatures:
@@ -106,12 +111,15 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 	}
 	r := Request{ID: id, At: time.Unix(seconds, 0)}
 	if age := now.Sub(r.At); age > Tolerance || age < -Tolerance {
-		return refuse("its Webhook-Timestamp is more than " + Tolerance.String() + " from now: it is old, or a clock is wrong")
+		return refuse("its Webhook-Timestamp is more than " + Tolerance.String() +
+			" from now: it is old, or a clock is wrong")
 	}
 	v.mu.RLock()
 	keys := v.keys
 	v.mu.RUnlock()
-	if !slices.ContainsFunc(keys, func(k verifyingKey) bool { return k.verifies(r, body, signatures) }) {
+	if !slices.ContainsFunc(keys, func(k verifyingKey) bool {
+		return k.verifies(r, body, signatures)
+	}) {
 		return refuse("no signature of it verifies")
 	}
 	return r, nil
@@ -119,7 +127,9 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 
 func (k hmacKey) verifies(r Request, body []byte, signatures []string) bool {
 	want, err := k.sign(r.ID, r.At, body)
-	return err == nil && slices.ContainsFunc(signatures, func(given string) bool { return hmac.Equal([]byte(given), []byte(want)) })
+	return err == nil && slices.ContainsFunc(signatures, func(given string) bool {
+		return hmac.Equal([]byte(given), []byte(want))
+	})
 }
 
 // ed25519Key is the public half.

@@ -32,20 +32,31 @@ type desk struct {
 
 // openDesk begins to take reports.
 func openDesk(cfg Config, keys *callbacks.Keys) (*desk, error) {
-	if u, err := url.Parse(cfg.CallbackURL); err != nil || cfg.CallbackURL != "" && (u.Host == "" || u.RawQuery != "" || strings.ContainsAny(cfg.CallbackURL, `"\`)) {
-		return nil, asyncflow.InvalidField("callback_url", "is %q; it must be an absolute URL such as http://host.docker.internal:9999", cfg.CallbackURL)
+	if u, err := url.Parse(cfg.CallbackURL); err != nil || cfg.CallbackURL != "" &&
+		(u.Host == "" || u.RawQuery != "" || strings.ContainsAny(cfg.CallbackURL, `"\`)) {
+		return nil, asyncflow.InvalidField("callback_url",
+			"is %q; it must be an absolute URL such as http://host.docker.internal:9999", cfg.CallbackURL)
 	}
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("reports can't be taken: %w", err)
 	}
-	d := &desk{url: strings.TrimRight(cfg.CallbackURL, "/"), keys: keys, extends: cfg.ReportTime, attempts: map[asyncflow.TaskID][]*attempt{}}
+	d := &desk{
+		url:      strings.TrimRight(cfg.CallbackURL, "/"),
+		keys:     keys,
+		extends:  cfg.ReportTime,
+		attempts: map[asyncflow.TaskID][]*attempt{},
+	}
 	if d.url == "" {
 		d.url = "http://" + l.Addr().String()
 	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /v1/callbacks/{task}/{verb}", d.take)
-	d.server = &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	d.server = &http.Server{
+		Handler:           routes,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+	}
 	go d.server.Serve(l)
 	return d, nil
 }
@@ -133,7 +144,13 @@ var codes = map[int]asyncflow.Code{
 }
 
 func problem(status int, detail string) api.Problem {
-	return api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: string(codes[status]), Detail: detail}
+	return api.Problem{
+		Type:   "about:blank",
+		Title:  http.StatusText(status),
+		Status: status,
+		Code:   string(codes[status]),
+		Detail: detail,
+	}
 }
 
 func reply(w http.ResponseWriter, status int, doc any) {
@@ -185,7 +202,8 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	if len(body) == 0 && one.verb == verbComplete {
 		return nil
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		media != "application/json" {
 		return errors.New("its Content-Type must be application/json")
 	}
 	strict := json.NewDecoder(bytes.NewReader(body))

@@ -10,15 +10,22 @@ import (
 
 // later are the checks of how a worker reports what it has accepted with 202.
 var later = []check{
-	{"report again", "report until the answer is 2xx, or 4xx but 429, with growing pauses", reportAgain},
-	{"attempt over", "stop the work, and report no more, when a report or a heartbeat is answered with 409", attemptOver},
-	{"heartbeats", "POST callback.url/heartbeat before the deadline, again and again, while the work goes on", heartbeats},
+	{"report again", "report until the answer is 2xx, or 4xx but 429, with growing pauses",
+		reportAgain},
+	{"attempt over",
+		"stop the work, and report no more, when a report or a heartbeat is answered with 409",
+		attemptOver},
+	{"heartbeats",
+		"POST callback.url/heartbeat before the deadline, again and again, while the work goes on",
+		heartbeats},
 	{"cancel", "stop the work when the answer to a heartbeat has the status cancelled", cancelled},
 }
 
 // accepted sends a delivery whose reports are answered in a certain way. It isn't ok if it
 // was not accepted: then there is nothing to see, and the finding says so.
-func (r *rehearsal) accepted(ctx context.Context, d asyncflow.Delivery, play func([]report, report) (int, asyncflow.Status)) (*attempt, finding, bool) {
+func (r *rehearsal) accepted(
+	ctx context.Context, d asyncflow.Delivery, play func([]report, report) (int, asyncflow.Status),
+) (*attempt, finding, bool) {
 	a := r.desk.expect(d.Lease.ID, d.Lease.Seq)
 	a.playing(play)
 	switch o := r.sender.Send(ctx, []asyncflow.Delivery{d})[0]; o.Kind {
@@ -50,31 +57,46 @@ func beats(seen []report) (n int) {
 }
 
 func reportAgain(ctx context.Context, r *rehearsal) finding {
-	a, f, ok := r.accepted(ctx, r.delivery(), func(before []report, one report) (int, asyncflow.Status) {
-		if one.isLast() && lasts(before) == 0 {
-			return http.StatusServiceUnavailable, ""
-		}
-		return fairly(before, one)
+	a, f, ok := r.accepted(ctx, r.delivery(),
+		func(before []report, one report) (int, asyncflow.Status) {
+			if one.isLast() && lasts(before) == 0 {
+				return http.StatusServiceUnavailable, ""
+			}
+			return fairly(before, one)
+		})
+	if !ok {
+		return f
+	}
+	a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool {
+		_, ok := lastWord(seen)
+		return ok
+	})
+	if _, ok := lastWord(a.seen()); !ok && lasts(a.seen()) > 0 {
+		return failed("its report was answered with 503, and it didn't report again within %s",
+			r.cfg.ReportTime)
+	}
+	return well(ending{
+		outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted},
+		attempt: a,
+		limit:   r.cfg.ReportTime,
+	})
+}
+
+func attemptOver(ctx context.Context, r *rehearsal) finding {
+	a, f, ok := r.accepted(ctx, r.delivery(), func([]report, report) (int, asyncflow.Status) {
+		return http.StatusConflict, ""
 	})
 	if !ok {
 		return f
 	}
-	a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool { _, ok := lastWord(seen); return ok })
-	if _, ok := lastWord(a.seen()); !ok && lasts(a.seen()) > 0 {
-		return failed("its report was answered with 503, and it didn't report again within %s", r.cfg.ReportTime)
-	}
-	return well(ending{outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted}, attempt: a, limit: r.cfg.ReportTime})
-}
-
-func attemptOver(ctx context.Context, r *rehearsal) finding {
-	a, f, ok := r.accepted(ctx, r.delivery(), func([]report, report) (int, asyncflow.Status) { return http.StatusConflict, "" })
-	if !ok {
-		return f
-	}
-	if !a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool { return len(seen) > 0 }) {
+	if !a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool {
+		return len(seen) > 0
+	}) {
 		return failed("%s", a.problem(r.cfg.ReportTime))
 	}
-	if r.goesOn(ctx, a, func(seen []report) int { return len(seen) }, func(seen []report) bool { return lasts(seen) > 1 }) {
+	if r.goesOn(ctx, a, func(seen []report) int {
+		return len(seen)
+	}, func(seen []report) bool { return lasts(seen) > 1 }) {
 		return failed("it went on to report after 409: %d calls", len(a.seen()))
 	}
 	return passed("no calls after 409")
@@ -83,7 +105,9 @@ func attemptOver(ctx context.Context, r *rehearsal) finding {
 // goesOn tells whether a worker that was told to stop makes more calls, within the time that
 // a report may take. One may have been under way when it was told; one of which tooMuch is
 // true can't have been.
-func (r *rehearsal) goesOn(ctx context.Context, a *attempt, calls func([]report) int, tooMuch func([]report) bool) bool {
+func (r *rehearsal) goesOn(
+	ctx context.Context, a *attempt, calls func([]report) int, tooMuch func([]report) bool,
+) bool {
 	until := time.Now().Add(r.cfg.ReportTime)
 	most := calls(a.seen()) + 1
 	more := func(seen []report) bool { return calls(seen) > most || tooMuch(seen) }
@@ -108,10 +132,12 @@ func heartbeats(ctx context.Context, r *rehearsal) finding {
 		return f
 	}
 	if !a.await(ctx, d.Deadline, func(seen []report) bool { return len(seen) > 0 }) {
-		return failed("neither a heartbeat nor a report came by the deadline, %s after the delivery", r.cfg.Deadline)
+		return failed("neither a heartbeat nor a report came by the deadline, %s after the delivery",
+			r.cfg.Deadline)
 	}
 	if beats(a.seen()) == 0 {
-		return notApplicable("done within %s, before a heartbeat was due", time.Since(d.At).Round(time.Millisecond))
+		return notApplicable("done within %s, before a heartbeat was due",
+			time.Since(d.At).Round(time.Millisecond))
 	}
 	return passed("a heartbeat came before the deadline")
 }

@@ -20,7 +20,8 @@ type rehearsal struct {
 	sender   *callbacks.Sender
 	desk     *desk
 	endpoint *asyncflow.Endpoint
-	position int   // in the ids of the tasks: another one in each run, so that no worker remembers them
+	// in the ids of the tasks: another one in each run, so that no worker remembers them
+	position int
 	tasks    int64 // how many there have been
 }
 
@@ -35,14 +36,22 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if r.keys, err = callbacks.NewKeys(callbacks.RandomBytes(callbacks.MinSecretBytes)); err != nil {
 		return nil, err
 	}
-	r.endpoint = &asyncflow.Endpoint{ID: endpointID, Type: cfg.Type, Stage: cfg.Stage, URL: cfg.URL, Weight: 1, Batch: asyncflow.Batch{MaxTasks: cfg.Batch}}
+	r.endpoint = &asyncflow.Endpoint{
+		ID:     endpointID,
+		Type:   cfg.Type,
+		Stage:  cfg.Stage,
+		URL:    cfg.URL,
+		Weight: 1,
+		Batch:  asyncflow.Batch{MaxTasks: cfg.Batch},
+	}
 	if err := r.endpoint.Validate(cfg.Egress); err != nil {
 		return nil, err
 	}
 	if err := asyncflow.CheckJSON(cfg.Context); err != nil {
 		return nil, asyncflow.InvalidField("context", "%v", err)
 	}
-	if err := asyncflow.CheckDocument("context", cfg.Context, asyncflow.DefaultMaxContext); err != nil {
+	if err := asyncflow.CheckDocument("context", cfg.Context,
+		asyncflow.DefaultMaxContext); err != nil {
 		return nil, err
 	}
 	if r.endpoint, err = r.signedBy(cfg.Secret); err != nil {
@@ -51,7 +60,11 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if r.desk, err = openDesk(cfg, r.keys); err != nil {
 		return nil, err
 	}
-	r.sender = callbacks.NewSender(callbacks.Config{PublicURL: r.desk.url, Version: cfg.Version, Egress: cfg.Egress}, r.keys)
+	r.sender = callbacks.NewSender(callbacks.Config{
+		PublicURL: r.desk.url,
+		Version:   cfg.Version,
+		Egress:    cfg.Egress,
+	}, r.keys)
 	return r, nil
 }
 
@@ -84,7 +97,8 @@ func (r *rehearsal) delivery() asyncflow.Delivery {
 	now := time.Now()
 	return asyncflow.Delivery{
 		Tenant: tenant,
-		Lease: asyncflow.Lease{ID: asyncflow.NewTaskID(r.cfg.Type, r.position, r.tasks), Seq: 1, Stage: r.cfg.Stage, Attempt: 1,
+		Lease: asyncflow.Lease{ID: asyncflow.NewTaskID(r.cfg.Type, r.position, r.tasks), Seq: 1,
+			Stage: r.cfg.Stage, Attempt: 1,
 			Context: r.cfg.Context},
 		Endpoint:    r.endpoint,
 		MaxAttempts: 5,
@@ -115,7 +129,9 @@ func (r *rehearsal) send(ctx context.Context, all ...asyncflow.Delivery) []endin
 }
 
 // altered is send of a request that is altered after it was signed.
-func (r *rehearsal) altered(ctx context.Context, d asyncflow.Delivery, alter func(*http.Request, []byte) error) ending {
+func (r *rehearsal) altered(
+	ctx context.Context, d asyncflow.Delivery, alter func(*http.Request, []byte) error,
+) ending {
 	attempts := r.expect([]asyncflow.Delivery{d})
 	return r.endings(ctx, attempts, r.sender.Rehearse(ctx, []asyncflow.Delivery{d}, alter))[0]
 }
@@ -128,7 +144,9 @@ func (r *rehearsal) expect(all []asyncflow.Delivery) []*attempt {
 	return attempts
 }
 
-func (r *rehearsal) endings(ctx context.Context, attempts []*attempt, outcomes []asyncflow.Outcome) []ending {
+func (r *rehearsal) endings(
+	ctx context.Context, attempts []*attempt, outcomes []asyncflow.Outcome,
+) []ending {
 	limit := time.Now().Add(r.cfg.ReportTime)
 	endings := make([]ending, len(outcomes))
 	for i, o := range outcomes {
@@ -168,7 +186,8 @@ func (e ending) output() json.RawMessage {
 // how says how a delivery was done.
 func (e ending) how() string {
 	if e.attempt == nil {
-		return fmt.Sprintf("answered %d in %s", e.outcome.Status, e.outcome.Duration.Round(time.Millisecond))
+		return fmt.Sprintf("answered %d in %s", e.outcome.Status,
+			e.outcome.Duration.Round(time.Millisecond))
 	}
 	return "accepted, and reported as done"
 }

@@ -11,13 +11,17 @@ import (
 )
 
 // reached is the check on which all others depend.
-var reached = check{"reached", "start the worker, and check the URL; with plain http or a private network allow them as on a node",
+var reached = check{"reached",
+	"start the worker, and check the URL; with plain http or a private network allow them as on a node",
 	func(ctx context.Context, r *rehearsal) finding {
 		all := []asyncflow.Delivery{r.delivery()}
 		r.expect(all)
 		o := r.sender.Send(ctx, all)[0]
 		if o.Status == 0 { // it may be this delivery that it can't take
-			o = r.sender.Rehearse(ctx, all, func(req *http.Request, _ []byte) error { req.Header.Del("Webhook-Signature"); return nil })[0]
+			o = r.sender.Rehearse(ctx, all, func(req *http.Request, _ []byte) error {
+				req.Header.Del("Webhook-Signature")
+				return nil
+			})[0]
 		}
 		if o.Status == 0 {
 			return failed("%s", o.Error)
@@ -26,12 +30,14 @@ var reached = check{"reached", "start the worker, and check the URL; with plain 
 	}}
 
 // delivered is the check of a plain delivery.
-var delivered = check{"delivery", `answer 200 with an empty body or {"output": …} as application/json; give a context that can be worked on with --context`,
+var delivered = check{"delivery",
+	`answer 200 with an empty body or {"output": …} as application/json; give a context that can be worked on with --context`,
 	func(ctx context.Context, r *rehearsal) finding { return well(r.send(ctx, r.delivery())...) }}
 
 // trust are the checks of whom the worker believes.
 var trust = []check{
-	{"challenge", `answer a signed {"type": "asyncflow.challenge", "challenge": "…"} with 200 and the same challenge`,
+	{"challenge",
+		`answer a signed {"type": "asyncflow.challenge", "challenge": "…"} with 200 and the same challenge`,
 		func(ctx context.Context, r *rehearsal) finding {
 			if err := r.sender.Challenge(ctx, tenant, *r.endpoint, time.Now()); err != nil {
 				return failed("%s", err)
@@ -49,7 +55,8 @@ var trust = []check{
 			}
 			return passed("not echoed")
 		}},
-	{"bad signature", "compare the signatures of Webhook-Signature with your own, and answer 401 if none is the same",
+	{"bad signature",
+		"compare the signatures of Webhook-Signature with your own, and answer 401 if none is the same",
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			var err error
@@ -58,17 +65,23 @@ var trust = []check{
 			}
 			return refused(r.send(ctx, d)[0].outcome, "signed with another secret")
 		}},
-	{"altered body", "sign the bytes of the body as they came, before parsing, and answer 401 if that isn't the signature",
+	{"altered body",
+		"sign the bytes of the body as they came, before parsing, and answer 401 if that isn't the " +
+			"signature",
 		func(ctx context.Context, r *rehearsal) finding {
 			return refused(r.altered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
 				setBody(req, withUnknown(body))
 				return nil
 			}).outcome, "changed after it was signed")
 		}},
-	{"missing headers", "answer 401 if Webhook-Id, Webhook-Timestamp or Webhook-Signature is missing", missingHeaders},
-	{"old timestamp", "answer 401 if Webhook-Timestamp is more than 5 minutes away from now, also if the signature is good",
+	{"missing headers", "answer 401 if Webhook-Id, Webhook-Timestamp or Webhook-Signature is missing",
+		missingHeaders},
+	{"old timestamp",
+		"answer 401 if Webhook-Timestamp is more than 5 minutes away from now, also if the signature " +
+			"is good",
 		signedAt(-2*signing.Tolerance, "signed 10 minutes ago")},
-	{"timestamp ahead", "answer 401 if Webhook-Timestamp is more than 5 minutes away from now, in the future too",
+	{"timestamp ahead",
+		"answer 401 if Webhook-Timestamp is more than 5 minutes away from now, in the future too",
 		signedAt(2*signing.Tolerance, "signed with a time 10 minutes ahead")},
 }
 
@@ -86,7 +99,10 @@ func refused(o asyncflow.Outcome, what string) finding {
 func missingHeaders(ctx context.Context, r *rehearsal) finding {
 	f := finding{}
 	for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
-		o := r.altered(ctx, r.delivery(), func(req *http.Request, _ []byte) error { req.Header.Del(name); return nil }).outcome
+		o := r.altered(ctx, r.delivery(), func(req *http.Request, _ []byte) error {
+			req.Header.Del(name)
+			return nil
+		}).outcome
 		if f = refused(o, "sent without "+name); f.result == Failed {
 			return f
 		}

@@ -15,7 +15,8 @@ import (
 
 // work are the checks of what the worker does with good deliveries that are rare.
 var work = []check{
-	{"rotated secret", "take Webhook-Signature apart at the spaces, and accept a delivery if any entry is good",
+	{"rotated secret",
+		"take Webhook-Signature apart at the spaces, and accept a delivery if any entry is good",
 		func(ctx context.Context, r *rehearsal) finding {
 			other, err := r.stranger()
 			if err != nil {
@@ -34,7 +35,9 @@ var work = []check{
 				return r.resign(req, body)
 			}))
 		}},
-	{"large context", fmt.Sprintf("take requests of %d KiB and more: a context may have %d KiB", asyncflow.DefaultMaxContext>>10+16, asyncflow.DefaultMaxContext>>10),
+	{"large context",
+		fmt.Sprintf("take requests of %d KiB and more: a context may have %d KiB",
+			asyncflow.DefaultMaxContext>>10+16, asyncflow.DefaultMaxContext>>10),
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			d.Lease.Context = r.padded(asyncflow.DefaultMaxContext)
@@ -45,14 +48,25 @@ var work = []check{
 			d := r.delivery()
 			d.Lease.Context = r.padded(slowBytes)
 			return well(r.altered(ctx, d, func(req *http.Request, body []byte) error {
-				req.Body = io.NopCloser(&trickle{ctx: req.Context(), rest: body, piece: len(body)/slowPieces + 1})
+				req.Body = io.NopCloser(&trickle{
+					ctx:   req.Context(),
+					rest:  body,
+					piece: len(body)/slowPieces + 1,
+				})
 				return nil
 			}))
 		}},
-	{"broken connection", "bear it when a request breaks off: answer nothing, and go on with the next one", brokenOff},
-	{"duplicate delivery", "remember the Webhook-Id of what you have done, and answer the same again; or let the output follow from the task alone", duplicate},
-	{"duplicate at once", "wait for the end of the delivery that is under way when the same Webhook-Id comes again, and answer the same", duplicateAtOnce},
-	{"stale attempt", "make the work idempotent by task_id and stage, or refuse a seq below one that you have acted on", stale},
+	{"broken connection",
+		"bear it when a request breaks off: answer nothing, and go on with the next one", brokenOff},
+	{"duplicate delivery",
+		"remember the Webhook-Id of what you have done, and answer the same again; or let the output " +
+			"follow from the task alone", duplicate},
+	{"duplicate at once",
+		"wait for the end of the delivery that is under way when the same Webhook-Id comes again, and " +
+			"answer the same", duplicateAtOnce},
+	{"stale attempt",
+		"make the work idempotent by task_id and stage, or refuse a seq below one that you have acted on",
+		stale},
 	{"batch", `answer 200 with {"results": [{"task_id": …}, …]}, one for each of the deliveries`,
 		func(ctx context.Context, r *rehearsal) finding {
 			if r.cfg.Batch == 0 {
@@ -71,7 +85,8 @@ var work = []check{
 // withUnknown returns the body of a request with a field more in its first delivery.
 func withUnknown(body []byte) []byte {
 	first := []byte(`{"task_id":`)
-	return bytes.Replace(body, first, append([]byte(`{"rehearsal":{"unknown":[1,{}]},`), first[1:]...), 1)
+	return bytes.Replace(body, first, append([]byte(`{"rehearsal":{"unknown":[1,{}]},`), first[1:]...),
+		1)
 }
 
 func setBody(req *http.Request, body []byte) {
@@ -174,7 +189,8 @@ func (r *rehearsal) twice(ctx context.Context, first, second ending) finding {
 		return passed("the second was refused with 409")
 	}
 	if first.outcome.Kind != second.outcome.Kind {
-		return failed("the first was answered with %d, the second with %d: %s", first.outcome.Status, second.outcome.Status, second.outcome.Error)
+		return failed("the first was answered with %d, the second with %d: %s", first.outcome.Status,
+			second.outcome.Status, second.outcome.Error)
 	}
 	if !same(first.output(), second.output()) {
 		return failed("the two answers have different outputs")
@@ -205,7 +221,9 @@ func stale(ctx context.Context, r *rehearsal) finding {
 	if why := newer.problem(); why != "" {
 		return failed("the second attempt: %s", why)
 	}
-	r.desk.expect(old.Lease.ID, old.Lease.Seq).playing(func([]report, report) (int, asyncflow.Status) { return http.StatusConflict, "" })
+	r.desk.expect(old.Lease.ID, old.Lease.Seq).playing(func([]report, report) (int, asyncflow.Status) {
+		return http.StatusConflict, ""
+	})
 	older := r.send(ctx, old)[0]
 	switch {
 	case older.outcome.Status == 0:

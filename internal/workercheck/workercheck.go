@@ -106,8 +106,12 @@ type finding struct {
 	detail string
 }
 
-func passed(format string, args ...any) finding { return finding{Passed, fmt.Sprintf(format, args...)} }
-func failed(format string, args ...any) finding { return finding{Failed, fmt.Sprintf(format, args...)} }
+func passed(format string, args ...any) finding {
+	return finding{Passed, fmt.Sprintf(format, args...)}
+}
+func failed(format string, args ...any) finding {
+	return finding{Failed, fmt.Sprintf(format, args...)}
+}
 func notApplicable(format string, args ...any) finding {
 	return finding{NotApplicable, fmt.Sprintf(format, args...)}
 }

@@ -56,14 +56,18 @@ func named(report Report, result Result) (names []string) {
 }
 
 // sdkWorker returns a worker of package worker.
-func sdkWorker(t *testing.T, secret string, within time.Duration, work func(context.Context, worker.Task[person]) (person, error)) http.Handler {
+func sdkWorker(
+	t *testing.T, secret string, within time.Duration,
+	work func(context.Context, worker.Task[person]) (person, error),
+) http.Handler {
 	signer, err := signing.NewSigner(secret)
 	require.NoError(t, err)
 	key := secret
 	if signer.PublicKey() != "" {
 		key = signer.PublicKey()
 	}
-	w, err := worker.New(worker.Config{Keys: []string{key}, AnswerWithin: within, Log: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(worker.Config{Keys: []string{key}, AnswerWithin: within,
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -100,15 +104,20 @@ func TestPackageWorkerPasses(t *testing.T) {
 		work   func(context.Context, worker.Task[person]) (person, error)
 		other  []string // checks that don't apply
 	}{
-		"at once":      {signing.NewSecret(), 0, time.Minute, greet, []string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
-		"ed25519":      {ed25519, 0, time.Minute, greet, []string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
-		"batch":        {signing.NewSecret(), 3, time.Minute, greet, []string{"report again", "attempt over", "heartbeats", "cancel"}},
+		"at once": {signing.NewSecret(), 0, time.Minute, greet,
+			[]string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
+		"ed25519": {ed25519, 0, time.Minute, greet,
+			[]string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
+		"batch": {signing.NewSecret(), 3, time.Minute, greet,
+			[]string{"report again", "attempt over", "heartbeats", "cancel"}},
 		"later":        {signing.NewSecret(), 0, -1, slow, []string{"batch"}},
 		"batch, later": {signing.NewSecret(), 3, -1, slow, nil},
 	} {
 		handler := sdkWorker(t, c.secret, c.within, c.work)
 		workers.Go(func() { // they mostly wait: more at once than there are cores
-			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second, ReportTime: 8 * time.Second}, handler)
+			report := tryOut(t,
+				Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second,
+					ReportTime: 8 * time.Second}, handler)
 			assert.Empty(t, named(report, Failed), "%s: %+v", name, report)
 			assert.Equal(t, c.other, named(report, NotApplicable), "%s: %+v", name, report)
 		})
@@ -129,7 +138,9 @@ func TestBadWorkers(t *testing.T) {
 		workers.Go(func() {
 			b := c.worker
 			b.t, b.secret = t, signing.NewSecret()
-			report := tryOut(t, Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
+			report := tryOut(t,
+				Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second,
+					ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
 			assert.Equal(t, c.fails, named(report, Failed), "%s: %+v", name, report)
 		})
 	}
@@ -146,7 +157,9 @@ func TestNotReached(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	report, err := Run(t.Context(), Config{URL: server.URL, Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}, nil)
+	report, err := Run(t.Context(),
+		Config{URL: server.URL, Type: "hello", Stage: "greet", Secret: signing.NewSecret(),
+			Egress: asyncflow.Anywhere}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, []int{report.Passed, report.Failed})
 	require.Equal(t, Failed, report.Checks[0].Result)
@@ -158,7 +171,8 @@ func TestNotReached(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
+	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
+		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
 	for want, change := range map[string]func(*Config){
 		"url must be https":                       func(c *Config) { c.Egress = asyncflow.Egress{} },
 		"type must":                               func(c *Config) { c.Type = "NO" },
@@ -183,7 +197,9 @@ func TestConfigIsChecked(t *testing.T) {
 // The desk refuses what a node would refuse.
 func TestDeskRefuses(t *testing.T) {
 	t.Parallel()
-	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere, Context: json.RawMessage("1")}.withDefaults())
+	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
+		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere,
+		Context: json.RawMessage("1")}.withDefaults())
 	require.NoError(t, err)
 	t.Cleanup(r.desk.close)
 	_, d := r.delivery(), r.delivery()
@@ -198,7 +214,8 @@ func TestDeskRefuses(t *testing.T) {
 		{"complete", "Bearer x", "", "", 401},
 		{"complete", token, "text/plain", "{}", 400},
 		{"complete", token, "application/json", `{"ouput": 1}`, 400},
-		{"complete", token, "application/json", `{"output": "` + strings.Repeat("x", asyncflow.DefaultMaxContext) + `"}`, 413},
+		{"complete", token, "application/json",
+			`{"output": "` + strings.Repeat("x", asyncflow.DefaultMaxContext) + `"}`, 413},
 		{"fail", token, "application/json", `{}`, 400},
 		{"finish", token, "application/json", `{}`, 400},
 		{"progress", token, "application/json", `{"percent": 1}`, 200},
@@ -212,7 +229,8 @@ func TestDeskRefuses(t *testing.T) {
 		if c.status != 404 {
 			path = d.Lease.ID.String() + "/" + path
 		}
-		req, err := http.NewRequestWithContext(t.Context(), "POST", r.desk.url+"/v1/callbacks/"+path, strings.NewReader(c.body))
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.desk.url+"/v1/callbacks/"+path,
+			strings.NewReader(c.body))
 		require.NoError(t, err)
 		if c.token != "" {
 			req.Header.Set("Authorization", c.token)

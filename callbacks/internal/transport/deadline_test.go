@@ -53,7 +53,8 @@ func TestLimitOverTLS(t *testing.T) {
 	cert, pool := goodCertificate(t)
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 	for name, answer := range map[string]func(net.Conn){
-		"no answer": waitForClose, "headers byte by byte": dribble(head+"X: ", "x"), "a byte at a time": dribble(head+"\r\n", "x"),
+		"no answer": waitForClose, "headers byte by byte": dribble(head+"X: ", "x"),
+		"a byte at a time": dribble(head+"\r\n", "x"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,26 +44,36 @@ func TestConnectionAfterAnswers(t *testing.T) {
 		status int
 		kept   bool
 	}{
-		"no body":                  {ok + "Content-Length: 0\r\n\r\n", 200, true},
-		"a body":                   {ok + asJSON + "Content-Length: 2\r\n\r\n{}", 200, true},
-		"chunks":                   {ok + asJSON + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", 200, true},
-		"a trailer":                {ok + asJSON + "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200, true},
-		"202":                      {"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}", 202, true},
-		"204":                      {"HTTP/1.1 204 No Content\r\n\r\n", 204, true},
-		"304":                      {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, true},
-		"500":                      {"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno", 500, true},
-		"100 and 103 before":       {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + "Content-Length: 0\r\n\r\n", 200, true},
-		"HTTP/1.0, to be kept":     {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n", 200, true},
-		"HTTP/1.0":                 {"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 200, false},
-		"Connection: close":        {ok + "Connection: close\r\nContent-Length: 0\r\n\r\n", 200, false},
-		"101":                      {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", 101, false},
-		"a body of 204":            {"HTTP/1.1 204 No Content\r\n\r\nboom", 204, false},
-		"more than its length":     {ok + "Content-Length: 0\r\n\r\nboom", 200, false},
-		"another answer":           {ok + "Content-Length: 0\r\n\r\nHTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
-		"another answer to a body": {ok + asJSON + "Content-Length: 2\r\n\r\n{}HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
-		"more than anybody reads":  {"HTTP/1.1 500 No\r\nContent-Length: 99999\r\n\r\n" + strings.Repeat("x", 99999), 500, false},
-		"chunks and a length":      {ok + asJSON + "Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 200, true},
-		"a header that is long":    {ok + "Content-Length: 0\r\nX: " + strings.Repeat("x", 60_000) + "\r\n\r\n", 200, true},
+		"no body": {ok + "Content-Length: 0\r\n\r\n", 200, true},
+		"a body":  {ok + asJSON + "Content-Length: 2\r\n\r\n{}", 200, true},
+		"chunks": {ok + asJSON +
+			"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", 200, true},
+		"a trailer": {ok + asJSON +
+			"Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200, true},
+		"202": {"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}", 202, true},
+		"204": {"HTTP/1.1 204 No Content\r\n\r\n", 204, true},
+		"304": {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, true},
+		"500": {"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno", 500, true},
+		"100 and 103 before": {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: " +
+			"x\r\n\r\n" + ok + "Content-Length: 0\r\n\r\n", 200, true},
+		"HTTP/1.0, to be kept": {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: " +
+			"0\r\n\r\n", 200, true},
+		"HTTP/1.0":          {"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"Connection: close": {ok + "Connection: close\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"101": {"HTTP/1.1 101 Switching Protocols\r\nConnection: " +
+			"Upgrade\r\nUpgrade: x\r\n\r\n", 101, false},
+		"a body of 204":        {"HTTP/1.1 204 No Content\r\n\r\nboom", 204, false},
+		"more than its length": {ok + "Content-Length: 0\r\n\r\nboom", 200, false},
+		"another answer": {ok +
+			"Content-Length: 0\r\n\r\nHTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"another answer to a body": {ok + asJSON +
+			"Content-Length: 2\r\n\r\n{}HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
+		"more than anybody reads": {"HTTP/1.1 500 No\r\nContent-Length: 99999\r\n\r\n" +
+			strings.Repeat("x", 99999), 500, false},
+		"chunks and a length": {ok + asJSON +
+			"Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 200, true},
+		"a header that is long": {ok + "Content-Length: 0\r\nX: " + strings.Repeat("x", 60_000) +
+			"\r\n\r\n", 200, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,8 +136,10 @@ func TestClosedWhileIdle(t *testing.T) {
 func TestAnswersNobodyAskedFor(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
-	const answer, unasked = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"
-	for name, parts := range map[string][]string{"at once": {answer, unasked}, "later": {answer, "", unasked}} {
+	const answer, unasked = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"
+	for name, parts := range map[string][]string{"at once": {answer, unasked},
+		"later": {answer, "", unasked}} {
 		for _, scheme := range []string{"http", "https"} {
 			t.Run(name+", "+scheme, func(t *testing.T) {
 				t.Parallel()
@@ -177,7 +189,8 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 				defer close(over)
 				at := listen(t, scheme, cert, func(conn net.Conn) {
 					conn.Read(make([]byte, 10))
-					io.WriteString(conn, "HTTP/1.1 429 Slow down\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nbusy")
+					io.WriteString(conn,
+						"HTTP/1.1 429 Slow down\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nbusy")
 					if c.stay {
 						<-over
 					}

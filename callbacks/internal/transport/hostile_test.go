@@ -24,17 +24,20 @@ func TestTLSOfToday(t *testing.T) {
 		version     uint16
 		says        string // "": it arrives
 	}{
-		"good":     {now.Add(-time.Hour), now.Add(time.Hour), tls.VersionTLS13, ""},
-		"expired":  {now.Add(-2 * time.Hour), now.Add(-time.Hour), tls.VersionTLS13, "certificate has expired or is not yet valid"},
-		"too soon": {now.Add(time.Hour), now.Add(2 * time.Hour), tls.VersionTLS13, "certificate has expired or is not yet valid"},
-		"TLS 1.2":  {now.Add(-time.Hour), now.Add(time.Hour), tls.VersionTLS12, ""},
-		"TLS 1.1":  {now.Add(-time.Hour), now.Add(time.Hour), tls.VersionTLS11, "protocol version"},
+		"good": {now.Add(-time.Hour), now.Add(time.Hour), tls.VersionTLS13, ""},
+		"expired": {now.Add(-2 * time.Hour), now.Add(-time.Hour), tls.VersionTLS13,
+			"certificate has expired or is not yet valid"},
+		"too soon": {now.Add(time.Hour), now.Add(2 * time.Hour), tls.VersionTLS13,
+			"certificate has expired or is not yet valid"},
+		"TLS 1.2": {now.Add(-time.Hour), now.Add(time.Hour), tls.VersionTLS12, ""},
+		"TLS 1.1": {now.Add(-time.Hour), now.Add(time.Hour), tls.VersionTLS11, "protocol version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cert, pool := certificate(t, c.from, c.until)
 			w := newWorker(t, nothing, func(s *httptest.Server) {
-				s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10, MaxVersion: c.version}
+				s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10,
+					MaxVersion: c.version}
 			})
 			r := setup(t, trusting(pool))
 			_, err := r.post(t, w.URL)
@@ -68,7 +71,8 @@ func TestEndlessBeginnings(t *testing.T) {
 		"100": writeForEver("", "HTTP/1.1 100 Continue\r\n\r\n"),
 		"102": writeForEver("", "HTTP/1.1 102 Processing\r\n\r\n"),
 		"103": writeForEver("", "HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"),
-		"big": writeForEver("", "HTTP/1.1 103 Early Hints\r\nLink: <"+strings.Repeat("x", 10_000)+">\r\n\r\n"),
+		"big": writeForEver("",
+			"HTTP/1.1 103 Early Hints\r\nLink: <"+strings.Repeat("x", 10_000)+">\r\n\r\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,8 +87,10 @@ func TestEndlessBeginnings(t *testing.T) {
 // A worker that speaks HTTP/2, which it wasn't asked for, costs one failed request.
 func TestHTTP2Unasked(t *testing.T) {
 	t.Parallel()
-	const settings, goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-	for name, frames := range map[string]string{"frames": settings + goAway, "frames without an end": strings.Repeat(settings, 100_000)} {
+	const settings, goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	for name, frames := range map[string]string{"frames": settings + goAway,
+		"frames without an end": strings.Repeat(settings, 100_000)} {
 		for _, scheme := range []string{"http", "https"} {
 			t.Run(name+", "+scheme, func(t *testing.T) {
 				t.Parallel()
@@ -109,10 +115,12 @@ func TestHTTP2Only(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
 	w := newWorker(t, nothing, func(s *httptest.Server) {
-		s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			assert.Equal(t, []string{"http/1.1"}, hello.SupportedProtos)
-			return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"only-another"}}, nil
-		}}
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{cert},
+			GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+				assert.Equal(t, []string{"http/1.1"}, hello.SupportedProtos)
+				return &tls.Config{Certificates: []tls.Certificate{cert},
+					NextProtos: []string{"only-another"}}, nil
+			}}
 	})
 	_, err := setup(t, trusting(pool)).post(t, w.URL)
 	require.ErrorContains(t, err, "no application protocol")

@@ -33,10 +33,13 @@ type options struct {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a folder."))
+	kong.Parse(&o,
+		kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a folder."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
-	if err := run(ctx, o, func(addr string) { slog.Info("serving", "addr", addr, "images", o.Images, "thumbnails", o.Out) }); err != nil {
+	if err := run(ctx, o, func(addr string) {
+		slog.Info("serving", "addr", addr, "images", o.Images, "thumbnails", o.Out)
+	}); err != nil {
 		slog.Error("stopped", "error", err)
 		os.Exit(1)
 	}
@@ -50,7 +53,8 @@ func run(ctx context.Context, o options, ready func(addr string)) error {
 			return err
 		}
 	}
-	worker, err := thumbnails.New(thumbnails.Config{Images: o.Images, Thumbnails: o.Out, Secret: o.Secret})
+	worker, err := thumbnails.New(thumbnails.Config{Images: o.Images, Thumbnails: o.Out,
+		Secret: o.Secret})
 	if err != nil {
 		return err
 	}
