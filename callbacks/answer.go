@@ -25,14 +25,14 @@ type answer struct {
 	RetryAfter asyncflow.Duration `json:"retry_after"`
 }
 
-// excerptBytes is how much of a failed response is kept with the attempt.
+// excerptBytes is how many bytes of a failed response are kept with the attempt.
 const excerptBytes = 500
 
-// answerOverhead is how many bytes an answer may have besides its output.
+// answerOverhead is how many bytes an answer may have in addition to its output.
 const answerOverhead = 16 << 10
 
-// readStatus returns the outcome that an answer's status means. more reports whether the body has
-// its say, too: then the outcome is a failure without a reason yet.
+// readStatus returns the outcome that the status of an answer means. If more is true, the body
+// decides, too: then the outcome is a failure without a reason yet.
 func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {
@@ -49,8 +49,8 @@ func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 	return o, false
 }
 
-// readAnswer completes the outcome of a delivery by the body of its 2xx response. One that
-// can't be understood is a failed attempt: the worker meant to say something that got lost.
+// readAnswer completes the outcome of a delivery from the body of its 2xx response. A body that
+// can't be read makes the attempt fail: what the worker meant to say is lost.
 func readAnswer(
 	o asyncflow.Outcome, contentType string, body []byte, maxOutput int,
 ) asyncflow.Outcome {
@@ -64,15 +64,15 @@ func readAnswer(
 	return o
 }
 
-// readDocument reads the JSON body of a 2xx answer into o. Its error says, to the
-// worker, why it can't be understood.
+// readDocument reads the JSON body of a 2xx answer into o. Its error tells the worker why the body
+// can't be read.
 func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.Outcome) error {
 	if err := checkJSON(contentType, ", or empty"); err != nil {
 		return err
 	}
 	var a answer
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields() // an "ouput" would be lost in silence
+	d.DisallowUnknownFields() // a misspelt "output" must not be lost in silence
 	if err := d.Decode(&a); err != nil {
 		return errors.New(
 			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
@@ -80,12 +80,12 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	if d.More() {
 		return errAfter
 	}
-	return a.tell(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
+	return a.complete(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
 }
 
 var errAfter = errors.New("the answer has something after its JSON object")
 
-// checkJSON checks the type of a body; or is what else it might be.
+// checkJSON checks the content type of a body. or names an alternative, for the error.
 func checkJSON(contentType, or string) error {
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
 		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s",
@@ -94,9 +94,9 @@ func checkJSON(contentType, or string) error {
 	return nil
 }
 
-// tell completes an outcome by what an answer says; known are the outcomes that it may
-// have.
-func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
+// complete completes an outcome from the fields of an answer. known lists the outcomes that the
+// answer may have, for the error.
+func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) error {
 	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
 	switch a.Outcome {
 	case "", "done":
@@ -104,7 +104,7 @@ func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
 			return err
 		}
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
-		if string(a.Output) == "null" { // how many libraries write that there is none
+		if string(a.Output) == "null" { // as many libraries write an output that is absent
 			o.Output = nil
 		}
 	case "fail":
@@ -118,11 +118,11 @@ func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
 	return nil
 }
 
-// plain says in words for workers why a document can't be read.
+// plain says in plain words why a document can't be read.
 func plain(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		field := strings.TrimPrefix(wrong.Field, "answer.") // as a result has it
+		field := strings.TrimPrefix(wrong.Field, "answer.") // a result embeds an answer
 		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(field, "it"), wrong.Value)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
@@ -147,8 +147,8 @@ func describe(a transport.Answer) string {
 	return text
 }
 
-// withExcerpt says why an answer can't be understood, and how its body begins. What
-// a worker sent may be quoted in either.
+// withExcerpt returns the reason why an answer can't be read, and the start of its body. Both may
+// quote what the worker sent.
 func withExcerpt(err error, body []byte) string {
 	what := Clean(err.Error(), excerptBytes)
 	if excerpt := Clean(string(body), excerptBytes); excerpt != "" {
@@ -157,8 +157,8 @@ func withExcerpt(err error, body []byte) string {
 	return what
 }
 
-// retryAfter reads the header of a 429 or 503 answer: seconds or an HTTP date.
-// What can't be read or is out of range is 0 or a day.
+// retryAfter reads the Retry-After header of a 429 or 503 answer: seconds or an HTTP date. It
+// returns 0 for a value that can't be read, and at most a day.
 func retryAfter(value string, status int) time.Duration {
 	const most = 24 * time.Hour
 	if value == "" ||
@@ -177,14 +177,14 @@ func retryAfter(value string, status int) time.Duration {
 // MaxErrorBytes bounds the error text that is kept with an attempt.
 const MaxErrorBytes = 4096
 
-// Clean makes a worker's text fit to be stored: UTF-8 without NUL, at most most
-// bytes.
+// Clean makes a worker's text fit to be stored: valid UTF-8, no NUL, and at most the given number
+// of bytes.
 func Clean(text string, most int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 	return strings.TrimSpace(cut(text, most))
 }
 
-// cut returns the first most bytes of text, without half a character.
+// cut shortens text to at most the given number of bytes. It splits no character.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

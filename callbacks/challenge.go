@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// ChallengeTime bounds the whole exchange of a challenge.
+	// ChallengeTime bounds a challenge, including its answer.
 	ChallengeTime = 10 * time.Second
-	// maxChallengeAnswer bounds what is read of its answer, in bytes.
+	// maxChallengeAnswer is how many bytes of the answer are read.
 	maxChallengeAnswer = 4 << 10
 )
 
-// challenge is the body of a challenge. No task type has that name, so that a worker
-// can't take one for a delivery.
+// challenge is the body of a challenge. No task type has this name, so a worker can't mistake a
+// challenge for a delivery.
 type challenge struct {
 	Type      string `json:"type"`
 	Challenge string `json:"challenge"`
@@ -30,8 +30,8 @@ type challenge struct {
 
 const challengeType = "asyncflow.challenge"
 
-// Challenge asks an endpoint of a tenant to echo a random text, in a request that is signed and
-// sent like a delivery. Its error says why the endpoint didn't, without what it wrote.
+// Challenge asks an endpoint of a tenant to echo a random text. The request is signed and sent like
+// a delivery. The error says why the echo failed, without quoting the endpoint.
 func (s *Sender) Challenge(
 	ctx context.Context, tenant string, e asyncflow.Endpoint, at time.Time,
 ) error {
@@ -76,8 +76,8 @@ func (c challenge) checkAnswer(a transport.Answer) error {
 	return c.checkEcho(a.Body)
 }
 
-// notEchoed says what an answer with another status than 200 means. Workers answer 401 to a
-// signature that doesn't verify.
+// notEchoed explains an answer whose status isn't 200. Workers answer 401 to a signature that
+// doesn't verify.
 func notEchoed(status int) error {
 	why := ""
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// limit is how long a request may take: the login before it, and its answer, included.
+// limit is how long a request may take, including the login before it and the reading of its
+// answer.
 type limit struct {
 	timeout  time.Duration
 	deadline time.Time
@@ -17,7 +18,7 @@ func newLimit(timeout time.Duration) limit {
 	return limit{timeout, time.Now().Add(timeout)}
 }
 
-// over reports whether a request with this limit and context must be over by now.
+// over reports whether a request with this limit and context must have ended by now.
 func (l limit) over(ctx context.Context) bool {
 	return ctx.Err() != nil || !time.Now().Before(l.deadline)
 }

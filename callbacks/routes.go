@@ -10,15 +10,15 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// maxRoutesBytes bounds the certificates of a node's routes.
+// maxRoutesBytes bounds the certificates of the routes that a node keeps.
 const maxRoutesBytes = 32 << 20
 
-// routes are the transports of a node. Endpoints without settings share one. Those with settings
-// share one with the endpoints of their tenant that have the same certificates, if any:
-// connections are shared with nobody else.
+// routes are the transports of a node. All endpoints without settings share one. The endpoints of a
+// tenant that have settings share one if their certificates are the same. Transports don't share
+// connections.
 type routes struct {
 	dial  transport.DialFunc
-	idle  *transport.Idle // of all routes together
+	idle  *transport.Idle // the pool of all routes
 	plain *transport.Transport
 	made  *cache[*transport.Transport]
 }
@@ -26,7 +26,7 @@ type routes struct {
 // certificates are what a route is made from.
 type certificates struct {
 	asyncflow.EndpointTLS
-	andSystem bool // the system's authorities count beside the CA
+	andSystem bool // the system's authorities count in addition to the CA
 }
 
 func newRoutes(cfg Config, dial transport.DialFunc) *routes {
@@ -39,8 +39,8 @@ func newRoutes(cfg Config, dial transport.DialFunc) *routes {
 	}
 }
 
-// to returns a tenant's transport for some certificates. A transport that is no longer kept has its
-// idle connections closed; its requests under way go on.
+// to returns a tenant's transport for some certificates. When the cache evicts a transport, its
+// idle connections are closed; its requests in flight go on.
 func (r *routes) to(tenant string, c certificates) (*transport.Transport, error) {
 	id := c.id()
 	if known, ok := r.made.get(tenant, id); ok {
@@ -57,7 +57,7 @@ func (r *routes) to(tenant string, c certificates) (*transport.Transport, error)
 	return made, nil
 }
 
-// id tells certificates apart.
+// id returns a hash of the certificates.
 func (c certificates) id() string {
 	sum := sha256.New()
 	for _, part := range []string{c.CA, c.Certificate, c.Key} {
@@ -70,8 +70,8 @@ func (c certificates) id() string {
 	return string(sum.Sum(nil))
 }
 
-// bytes is about what a route takes in memory, connections apart. The system's authorities are
-// listed in each route that counts them.
+// bytes is roughly what a route takes in memory, without its connections. Each route that counts
+// the system's authorities lists them.
 func (c certificates) bytes() int {
 	n := 4<<10 + 4*(len(c.CA)+len(c.Certificate)+len(c.Key))
 	if c.andSystem {
@@ -80,7 +80,7 @@ func (c certificates) bytes() int {
 	return n
 }
 
-// config returns the certificates as package tls takes them.
+// config returns the certificates for package tls.
 func (c certificates) config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {

@@ -19,19 +19,19 @@ const defaultConnections = 256
 type Config struct {
 	// PublicURL is where workers reach this API, such as https://tasks.example.com.
 	PublicURL string
-	// Version goes into the User-Agent.
+	// Version is sent in User-Agent.
 	Version string
-	// MaxOutput bounds the output in a worker's answer in bytes, as a context is
-	// bounded; 0: 256 KiB. The answer around it may have 16 KiB more.
+	// MaxOutput bounds the output in a worker's answer, in bytes, as contexts are bounded; 0: 256 KiB.
+	// The rest of the answer may have 16 KiB.
 	MaxOutput int
-	// Connections bounds the idle connections kept for each host; 0: 256. Four times as many
-	// are kept in all.
+	// Connections bounds the idle connections kept for each host; 0: 256. The bound for all hosts is
+	// four times as high.
 	Connections int
 	// Egress is the operator's policy for where deliveries may go.
 	Egress asyncflow.Egress
-	// Log is told of answers about tasks that weren't asked for; nil: nothing is.
+	// Log gets a warning when a worker answers about tasks that it wasn't sent; nil: no log.
 	Log *slog.Logger
-	// Resolver resolves the names of endpoints; nil: as the system does.
+	// Resolver resolves the names of endpoints; nil: the system's resolver.
 	Resolver *net.Resolver
 }
 
@@ -72,15 +72,14 @@ func newSender(cfg Config, keys *Keys, dial transport.DialFunc) *Sender {
 	}
 }
 
-// NewTransport returns the transport of a Sender of this Config to endpoints without settings, for
-// measurements that compare with it.
+// NewTransport returns the transport that a Sender of this Config uses for endpoints without
+// settings. Benchmarks compare with it.
 func NewTransport(cfg Config) http.RoundTripper {
 	return newRoutes(cfg, newGuard(cfg).DialContext).plain
 }
 
-// Send makes an attempt at each of some deliveries of a stage to one endpoint, in one request. It
-// returns the outcomes in the order of the deliveries. It ends within the timeout of the first
-// delivery, or when ctx does.
+// Send attempts some deliveries of a stage to one endpoint, in one request. It returns their
+// outcomes in the same order. It ends within the timeout of the first delivery, or when ctx ends.
 func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
 	start := time.Now()
 	outcomes := s.attempt(ctx, all, newLimit(all[0].Timeout))
@@ -116,7 +115,7 @@ func (s *Sender) attempt(
 	return outcomes
 }
 
-// read returns what the answer to some deliveries means for each.
+// read returns what an answer means for each of some deliveries.
 func (s *Sender) read(all []asyncflow.Delivery, a transport.Answer) []asyncflow.Outcome {
 	o, more := readStatus(a)
 	switch {
@@ -128,7 +127,7 @@ func (s *Sender) read(all []asyncflow.Delivery, a transport.Answer) []asyncflow.
 	return toAll(all, o)
 }
 
-// toAll returns the same outcome for each of some deliveries.
+// toAll returns one outcome for each of some deliveries.
 func toAll(all []asyncflow.Delivery, o asyncflow.Outcome) []asyncflow.Outcome {
 	outcomes := make([]asyncflow.Outcome, len(all))
 	for i := range outcomes {
@@ -144,7 +143,7 @@ func failed(err error) asyncflow.Outcome {
 	}
 }
 
-// maxKeptBody is the capacity, in bytes, up to which the buffer of a request's body is used again.
+// maxKeptBody is the largest buffer, in bytes, that is kept for another request's body.
 const maxKeptBody = 32 << 10
 
 // bodies are buffers for the bodies of requests.

@@ -9,8 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// sign adds the headers of a request to an endpoint that sign it: a signature by each of its
-// secrets that is active.
+// sign appends the headers that sign a request, with one signature for each active secret.
 func (o *opened) sign(
 	h transport.Headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte,
 ) (transport.Headers, error) {

@@ -11,15 +11,15 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// settings are an endpoint's Outbound, ready for use.
+// settings are an endpoint's Outbound, opened and ready for use.
 type settings struct {
-	headers transport.Headers // the custom ones, and Authorization if it is always the same
+	headers transport.Headers // custom headers, and a fixed Authorization
 	oauth2  *grant            // nil: none
 	tls     certificates
-	hide    []string // secrets that must not be shown, the longest first
+	hide    []string // secrets to be masked, the longest first
 }
 
-// openSettings opens an endpoint's settings; nil if it has none.
+// openSettings opens an endpoint's settings. It returns nil if there are none.
 func (s *Sender) openSettings(e *asyncflow.Endpoint) (*settings, error) {
 	if len(e.Outbound) == 0 {
 		return nil, nil
@@ -51,12 +51,10 @@ func newSettings(o asyncflow.Outbound) *settings {
 	return set
 }
 
-// leastHidden is the length from which a secret is looked for: shorter ones would
-// match anything.
+// leastHidden is the least length of a secret that is masked. Shorter ones would match too much.
 const leastHidden = 6
 
-// hidden returns those of some secrets that are to be hidden: one that is part of another comes
-// after that.
+// hidden returns the secrets to be masked, the longest first: a secret may be part of another one.
 func hidden(secrets []string) []string {
 	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < leastHidden })
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })

@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// Rehearse is Send for trying out a worker. It calls alter with the signed request and its body
-// before it sends the request; an error of alter ends it. It applies no settings of the endpoint
-// (see asyncflow.Outbound).
+// Rehearse is Send for trying out a worker. It passes the signed request and its body to alter, and
+// then sends the request; an error of alter ends it. It doesn't apply the endpoint's settings (see
+// asyncflow.Outbound).
 func (s *Sender) Rehearse(
 	ctx context.Context, all []asyncflow.Delivery, alter func(req *http.Request, body []byte) error,
 ) []asyncflow.Outcome {

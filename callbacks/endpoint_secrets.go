@@ -29,7 +29,7 @@ func (k *Keys) SigningSecret(
 	}, err
 }
 
-// SealOutbound seals an endpoint's settings; nil if there is nothing to them.
+// SealOutbound seals an endpoint's settings. It returns nil for empty settings.
 func (k *Keys) SealOutbound(o asyncflow.Outbound, endpoint string) ([]byte, error) {
 	o = o.Normal()
 	if o.Zero() {
@@ -51,16 +51,17 @@ func (k *Keys) OpenOutbound(e asyncflow.Endpoint) (o asyncflow.Outbound, err err
 	if err != nil {
 		return o, err
 	}
-	if json.Unmarshal([]byte(doc), &o) != nil { // whose error would show what it is
+	if json.Unmarshal([]byte(doc), &o) != nil { // the error would quote the settings
 		return o, fmt.Errorf("OpenOutbound: the settings of endpoint %s can't be read", e.ID)
 	}
 	return o, nil
 }
 
-// outboundOf is the place of an endpoint's settings: a signing secret can't be put there.
+// outboundOf is the context that an endpoint's settings are sealed with. A sealed signing secret
+// doesn't open in it.
 func outboundOf(endpoint string) string { return endpoint + " outbound" }
 
-// Reseal seals everything of an endpoint again, with the first secret.
+// Reseal seals all secrets and settings of an endpoint again, with the first node secret.
 func (k *Keys) Reseal(e *asyncflow.Endpoint) error {
 	for i, s := range e.Secrets {
 		secret, err := k.Open(s.Sealed, e.ID)
@@ -77,7 +78,7 @@ func (k *Keys) Reseal(e *asyncflow.Endpoint) error {
 	return err
 }
 
-// CheckOpen returns an error when a secret of an endpoint can't be opened.
+// CheckOpen returns an error if a secret or the settings of an endpoint can't be opened.
 func (k *Keys) CheckOpen(e asyncflow.Endpoint) error {
 	for _, s := range e.Secrets {
 		if _, err := k.Open(s.Sealed, e.ID); err != nil {

@@ -9,17 +9,16 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// result is what a worker answers for one of several deliveries.
+// result is a worker's answer to one of several deliveries.
 type result struct {
 	TaskID string `json:"task_id"`
 	answer
 }
 
-// resultAccepted is the outcome of a result, beside those of an answer, that says that
-// the completion comes later.
+// resultAccepted is an outcome that only a result may have: the completion comes later.
 const resultAccepted = "accepted"
 
-// maxAnswers bounds the answer to several deliveries, in bytes.
+// maxAnswers bounds the answer to a batch, in bytes.
 const maxAnswers = 16 << 20
 
 // maxAnswer returns how many bytes the answer to n deliveries may have.
@@ -34,9 +33,9 @@ var (
 	errTwice    = errors.New("the answer has several results for this task")
 )
 
-// readResults completes the outcomes of deliveries by the body of their 2xx response.
-// What can't be understood of a result is a failed attempt at its task, what can't be
-// understood of the whole one at each.
+// readResults completes the outcomes of deliveries from the body of their 2xx response. A result
+// that can't be read makes the attempt at its task fail; a body that can't be read makes all of
+// them fail.
 func (s *Sender) readResults(
 	all []asyncflow.Delivery, o asyncflow.Outcome, contentType string, body []byte,
 ) []asyncflow.Outcome {
@@ -62,8 +61,8 @@ func (s *Sender) readResults(
 		return toAll(all, o)
 	}
 	if r.strangers > 0 {
-		s.cfg.Log.Warn("an answer has results for tasks that weren't in the request", "tenant",
-			all[0].Tenant, "endpoint", all[0].Endpoint.ID,
+		s.cfg.Log.Warn("an answer has results for tasks that weren't in the request",
+			"tenant", all[0].Tenant, "endpoint", all[0].Endpoint.ID,
 			"results", r.strangers, "task", cut(r.stranger, 100))
 	}
 	return r.outcomes
@@ -73,15 +72,14 @@ func (s *Sender) readResults(
 type resultReader struct {
 	outcomes  []asyncflow.Outcome
 	listed    []bool
-	tasks     map[string]int // where a task's outcome stands
+	tasks     map[string]int // a task's position in outcomes
 	maxOutput int
 
 	strangers int // results for tasks that weren't sent
 	stranger  string
 }
 
-// read reads {"results": […]}. Its error says, to the worker, why that can't be
-// understood.
+// read reads {"results": […]}. Its error tells the worker why the body can't be read.
 func (r *resultReader) read(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -94,8 +92,8 @@ func (r *resultReader) read(body []byte) error {
 		start := d.InputOffset()
 		var one result
 		err := d.Decode(&one)
-		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) ||
-			errors.Is(err, io.ErrUnexpectedEOF) {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return noResults(err)
 		}
 		r.take(one, err, bytes.TrimLeft(body[start:d.InputOffset()], ", \t\r\n"))
@@ -111,7 +109,7 @@ func (r *resultReader) read(body []byte) error {
 	return nil
 }
 
-// expect reads a token that has to come.
+// expect reads the token that must come next.
 func expect(d *json.Decoder, want json.Token) error {
 	switch got, err := d.Token(); {
 	case errors.Is(err, io.EOF):
@@ -124,16 +122,16 @@ func expect(d *json.Decoder, want json.Token) error {
 	return nil
 }
 
-var errNotResults = errors.New(
-	`the answer is not the JSON object {"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`)
+var errNotResults = errors.New(`the answer is not the JSON object ` +
+	`{"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`)
 
 func noResults(err error) error { return errors.New(errNotResults.Error() + ": " + plain(err)) }
 
-// take takes in a result, or why it can't be read.
+// take stores a result, or the reason why it can't be read.
 func (r *resultReader) take(one result, err error, raw []byte) {
-	if err != nil { // what could be read of it may lack the task
-		err = errors.New("the result is not the JSON object {task_id, output?, outcome?, error?, " +
-			"retry_after?}: " + plain(err))
+	if err != nil { // the task may be missing from what was decoded
+		err = errors.New("the result is not the JSON object " +
+			"{task_id, output?, outcome?, error?, retry_after?}: " + plain(err))
 		var only struct {
 			TaskID string `json:"task_id"`
 		}
@@ -154,7 +152,7 @@ func (r *resultReader) take(one result, err error, raw []byte) {
 	case err == nil && one.Outcome == resultAccepted:
 		o.Kind, o.Error = asyncflow.OutcomeAccepted, ""
 	case err == nil:
-		err = one.tell(o, r.maxOutput, `"done", "retry", "fail", "cancel" or "accepted"`)
+		err = one.complete(o, r.maxOutput, `"done", "retry", "fail", "cancel" or "accepted"`)
 	}
 	r.listed[i] = true
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// opened is an endpoint of a tenant, ready for use: its URL is read and checked, what is sealed is
-// opened. Many requests share one.
+// opened is an endpoint of a tenant, ready for use: its URL is parsed and checked, its secrets and
+// settings are opened. Many requests share one.
 type opened struct {
 	tenant   string
 	id       string
@@ -20,22 +20,23 @@ type opened struct {
 	signers  []openedSecret // in the order of the endpoint's secrets
 	settings *settings      // nil: none
 
-	url      string // what it was made from
+	// The endpoint's fields that it was made from.
+	url      string
 	secrets  []asyncflow.SigningSecret
 	outbound []byte
 }
 
-// openedSecret is the signer of a secret, or why there is none.
+// openedSecret is the signer of a secret, or the error of opening it.
 type openedSecret struct {
 	signing.Signer
 	err error
 }
 
-// maxOpenedBytes bounds the endpoints of a node that are kept ready for use.
+// maxOpenedBytes bounds the opened endpoints that a node keeps.
 const maxOpenedBytes = 64 << 20
 
-// open returns an endpoint of a tenant, ready for use. It is kept, as opening it costs more than
-// using it, until the endpoint is changed.
+// open returns an endpoint of a tenant, ready for use. It is kept until the endpoint changes,
+// because opening costs more than sending.
 func (s *Sender) open(tenant string, e *asyncflow.Endpoint) (*opened, error) {
 	if known, ok := s.opened.get(tenant, e.ID); ok && known.isOf(e) {
 		return known, nil
@@ -47,7 +48,7 @@ func (s *Sender) open(tenant string, e *asyncflow.Endpoint) (*opened, error) {
 	return made, err
 }
 
-// openAnew is open for an endpoint that may never get a delivery.
+// openAnew is open without keeping the result, for an endpoint that may never get a delivery.
 func (s *Sender) openAnew(tenant string, e *asyncflow.Endpoint) (*opened, error) {
 	o := &opened{tenant: tenant, id: e.ID, url: e.URL, secrets: e.Secrets, outbound: e.Outbound}
 	var err error
@@ -63,15 +64,15 @@ func (s *Sender) openAnew(tenant string, e *asyncflow.Endpoint) (*opened, error)
 	return o, nil
 }
 
-// isOf reports whether o was made from an endpoint as it is.
+// isOf reports whether o was made from the present version of an endpoint.
 func (o *opened) isOf(e *asyncflow.Endpoint) bool {
 	same := func(a, b asyncflow.SigningSecret) bool { return bytes.Equal(a.Sealed, b.Sealed) }
 	return o.url == e.URL && bytes.Equal(o.outbound, e.Outbound) &&
 		slices.EqualFunc(o.secrets, e.Secrets, same)
 }
 
-// bytes is about what o takes in memory. Settings are there sealed, opened, and as what hides
-// them; a signer has the states of its MAC.
+// bytes is roughly what o takes in memory. Settings are kept three times: sealed, opened, and as
+// the secrets to be masked. A signer has the states of its MAC.
 func (o *opened) bytes() int {
 	n := 1<<10 + 3*len(o.url) + 4*len(o.outbound)
 	for _, secret := range o.secrets {
@@ -80,7 +81,7 @@ func (o *opened) bytes() int {
 	return n
 }
 
-// target returns where requests to a URL go, if the policy lets them.
+// target parses a URL, and checks it against the policy.
 func (s *Sender) target(text string) (*url.URL, error) {
 	req, err := http.NewRequest(http.MethodPost, text, nil)
 	if err == nil {
@@ -92,7 +93,7 @@ func (s *Sender) target(text string) (*url.URL, error) {
 	return req.URL, nil
 }
 
-// permits checks where a request goes: the policy may be newer than the endpoint.
+// permits checks a URL against the policy, which may be newer than the endpoint.
 func (s *Sender) permits(to *url.URL) error {
 	if why := s.cfg.Egress.Refuses(to); why != "" {
 		return errors.New("the endpoint's URL " + why)

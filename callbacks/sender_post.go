@@ -9,10 +9,10 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// message is what a request to an endpoint says.
+// message is the content of a request to an endpoint.
 type message struct {
 	id        string
-	at        time.Time // when it is signed
+	at        time.Time // the time that is signed
 	body      []byte
 	maxAnswer int // bytes
 }
@@ -48,7 +48,7 @@ func (s *Sender) post(
 	if err == nil && answer.Status == http.StatusUnauthorized {
 		used.refused()
 	}
-	if err == nil && isCutOff(answer) && l.over(ctx) {
+	if err == nil && isCutOff(answer) && l.over(ctx) { // the time limit cut it off
 		err = answer.BodyErr
 	}
 	if err != nil {
@@ -57,13 +57,13 @@ func (s *Sender) post(
 	return answer, used, err
 }
 
-// isCutOff reports whether an answer of success lacks a part of its body that counts. At the end of
-// the time limit it is then no answer. The body of a 202 never counts.
+// isCutOff reports whether a successful answer lacks a part of its body. The body of a 202 doesn't
+// count.
 func isCutOff(a transport.Answer) bool {
 	return a.Status/100 == 2 && a.Status != http.StatusAccepted && a.BodyErr != nil
 }
 
-// appendHeaders appends the headers that each request to an endpoint has.
+// appendHeaders appends the headers that every request to an endpoint has.
 func (s *Sender) appendHeaders(
 	h transport.Headers, e *asyncflow.Endpoint, to *opened, m message,
 ) (transport.Headers, error) {
