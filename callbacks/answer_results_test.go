@@ -17,8 +17,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// deliveriesTo returns n deliveries to a URL that go together: of the tasks
-// thumbnails.1.1, thumbnails.1.2, …
+// deliveriesTo returns n deliveries that go in one request to a URL: of the tasks thumbnails.1.1,
+// thumbnails.1.2, …
 func deliveriesTo(url string, n int) []asyncflow.Delivery {
 	all := make([]asyncflow.Delivery, n)
 	for i := range all {
@@ -42,8 +42,8 @@ func sendAll(t *testing.T, r *rig, w *worker, n int) []asyncflow.Outcome {
 	return outcomes
 }
 
-// Several deliveries go in one request, in their order, with one id and one signature;
-// each is as it would be alone.
+// Several deliveries go in one request, in their order, with one id and one signature. Each is the
+// same as when it is sent alone.
 func TestDeliveriesTogether(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
@@ -153,7 +153,7 @@ func TestResultsOutput(t *testing.T) {
 	}
 }
 
-// An answer that can't be understood, and one that isn't 200, is that of all tasks.
+// An answer that can't be read, and one that isn't 200, counts for all tasks.
 func TestAnswersForAll(t *testing.T) {
 	t.Parallel()
 	const not = `the answer is not the JSON object {"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`
@@ -202,7 +202,7 @@ func TestAnswersForAll(t *testing.T) {
 	}
 }
 
-// An answer may be as large as those to its tasks alone, up to a bound.
+// An answer may be as large as the answers to its tasks alone, up to a bound.
 func TestAnswerGrowsWithItsTasks(t *testing.T) {
 	t.Parallel()
 	s := setup(t).Sender
@@ -235,7 +235,7 @@ func TestAnswerGrowsWithItsTasks(t *testing.T) {
 	require.Less(t, r.read.Load(), int64(8*(maxOutput+answerOverhead)))
 }
 
-// No answer in time is that of all, with or without the start of one.
+// A missing answer counts for all tasks, whether or not it has begun.
 func TestNoResultsInTime(t *testing.T) {
 	t.Parallel()
 	for _, start := range []string{"",
@@ -254,7 +254,7 @@ func TestNoResultsInTime(t *testing.T) {
 	}
 }
 
-// Results for tasks that weren't sent change nothing, and are told.
+// Results for tasks that weren't sent change nothing, and are logged.
 func TestStrangersAreLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// reply is an answer of a status, a body and headers ("Name: value").
+// reply answers with a status, a body and headers ("Name: value").
 func reply(status int, body string, headers ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -46,7 +46,7 @@ func sendOnce(t *testing.T, r *rig, w *worker, timeout time.Duration) asyncflow.
 	return o
 }
 
-// requireOutcome compares outcomes, but for the endpoint and the duration.
+// requireOutcome compares outcomes except for the endpoint and the duration.
 func requireOutcome(t *testing.T, want, got asyncflow.Outcome) {
 	got.Endpoint, got.Duration = "", 0
 	require.Equal(t, want, got)
@@ -65,7 +65,7 @@ func TestAnswers(t *testing.T) {
 	failed := func(status int, text string) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: status, Error: text}
 	}
-	// unclear is an answer that can't be understood: its body is shown.
+	// unclear is the outcome of an answer that can't be read: its error quotes the body.
 	unclear := func(text, body string) asyncflow.Outcome {
 		return failed(200, text+"; its body begins: "+body)
 	}
@@ -80,7 +80,7 @@ func TestAnswers(t *testing.T) {
 	accepted := asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}
 	plain := "Content-Type: text/plain"
 	limit := "the answer's output is 1025 bytes; the limit is 1024"
-	// document is a JSON document of a length.
+	// document returns a JSON document of n bytes.
 	document := func(length int) string {
 		return `{"output":"` + strings.Repeat("x", length-13) + `"}`
 	}
@@ -220,7 +220,7 @@ func TestRetryAfterStaysInBounds(t *testing.T) {
 	})
 }
 
-// A worker's text is stored as it is cleaned: UTF-8 without NUL, of bounded length.
+// A worker's text is stored clean: valid UTF-8, no NUL, bounded length.
 func TestClean(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,7 +253,7 @@ func TestRedirectTargetSeesNothing(t *testing.T) {
 	require.Empty(t, target.all())
 }
 
-// What a network and a hostile worker can do to an answer.
+// A broken network, or a hostile worker, makes the attempt fail, and costs little.
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -341,7 +341,7 @@ func dribble(start, part string) func(net.Conn) {
 	}
 }
 
-// A 202 counts by its status, whatever its body does.
+// A 202 counts by its status, whatever happens to its body.
 func TestAcceptedWithABrokenBody(t *testing.T) {
 	t.Parallel()
 	const head = "HTTP/1.1 202 Accepted\r\n"
@@ -360,7 +360,7 @@ func TestAcceptedWithABrokenBody(t *testing.T) {
 	}
 }
 
-// Nothing is unpacked on the way: neither a bomb nor an honest document.
+// Nothing is decompressed: neither a bomb nor an honest document.
 func TestGzipIsNotUnpacked(t *testing.T) {
 	t.Parallel()
 	for name, document := range map[string]string{

@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// challenged starts a worker whose handler has the challenge.
+// challenged starts a worker that passes the challenge to its handler.
 func challenged(
 	t *testing.T, handle func(w http.ResponseWriter, r *http.Request, challenge string),
 	change ...func(*httptest.Server),
@@ -36,8 +36,8 @@ func (r *rig) challengeOnce(t *testing.T, d asyncflow.Delivery) error {
 	return r.Challenge(t.Context(), d.Tenant, *d.Endpoint, d.At)
 }
 
-// A challenge is signed like a delivery (newWorker verifies that), has the endpoint's
-// settings, and each has a text of its own.
+// A challenge is signed like a delivery (newWorker verifies that), has the endpoint's headers, and
+// a text of its own.
 func TestChallenge(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -71,7 +71,7 @@ func oneOf(texts map[string]bool, in string) string {
 	return ""
 }
 
-// Whatever else an endpoint does is no echo; its words are not passed on.
+// Any other answer is no echo. Its text is not passed on.
 func TestChallengeRefused(t *testing.T) {
 	t.Parallel()
 	const not200 = "; it must be 200 and the challenge"
@@ -156,7 +156,7 @@ func TestChallengeUnreached(t *testing.T) {
 	require.Zero(t, w.connections.Load())
 }
 
-// An endpoint that says nothing, or a byte at a time, has 10 s in all.
+// An endpoint that says nothing, or a byte at a time, has 10 s altogether.
 func TestChallengeSlow(t *testing.T) {
 	t.Parallel()
 	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, string){

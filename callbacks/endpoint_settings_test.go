@@ -68,8 +68,7 @@ func TestSettingsHeadersThatAreRefused(t *testing.T) {
 	require.Zero(t, r.dialled.Load())
 }
 
-// A worker that repeats what it was sent doesn't make it known: its error is kept and
-// logged.
+// A worker that repeats what it was sent doesn't reveal it: its error is stored and logged.
 func TestErrorsHideSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -90,7 +89,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 	}
 }
 
-// Settings that were sealed for another endpoint, or for another purpose, don't count.
+// Settings that were sealed for another endpoint, or for another purpose, don't open.
 func TestOutboundIsTiedToItsEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -123,7 +122,7 @@ func TestCustomAuthority(t *testing.T) {
 	require.Len(t, w.all(), 2)
 }
 
-// A server that wants a client certificate sees the endpoint's, and nobody else's.
+// A server that asks for a client certificate sees the endpoint's own, and no other.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	servers, clients, others := newAuthority(t, "servers"), newAuthority(t, "clients"),
@@ -156,8 +155,8 @@ func TestClientCertificate(t *testing.T) {
 		"connections of one certificate serve no other")
 }
 
-// Endpoints with the same certificates share connections; a route that gives way has
-// its connections closed.
+// Endpoints with the same certificates share connections. An evicted route has its idle connections
+// closed.
 func TestRoutesAreSharedAndBounded(t *testing.T) {
 	t.Parallel()
 	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
@@ -183,7 +182,7 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 	require.Equal(t, int64(1), w.connections.Load(), "one connection serves all five")
 	require.Equal(t, 1, r.routes.made.audit(t), "one route serves all five")
 
-	// A connection of the route that is open is closed when others have taken its place.
+	// The idle connection of a route is closed when the route is evicted.
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", servers.server())
 	require.NoError(t, err)
 	defer listener.Close()
@@ -211,7 +210,7 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 	require.Equal(t, "EOF", <-closed)
 }
 
-// A route with certificates is guarded like any.
+// A route with certificates dials through the guard, too.
 func TestRoutesAreGuarded(t *testing.T) {
 	t.Parallel()
 	servers := newAuthority(t, "servers")
@@ -226,8 +225,8 @@ func TestRoutesAreGuarded(t *testing.T) {
 	require.Zero(t, w.connections.Load())
 }
 
-// The bound for kept connections holds for all certificates together: a tenant can have as many
-// as it likes.
+// The bound for idle connections holds for all certificates together: a tenant can have any number
+// of them.
 func TestConnectionsAreBoundedForAllRoutes(t *testing.T) {
 	t.Parallel()
 	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")

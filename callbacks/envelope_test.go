@@ -32,7 +32,7 @@ func TestEnvelope(t *testing.T) {
 			"afc2.x.y")))
 }
 
-// The fields of a delivery are these and no others.
+// A delivery has these fields and no others.
 func TestEnvelopeFields(t *testing.T) {
 	t.Parallel()
 	body := envelope(testDelivery(`null`), "https://tasks.example.com", "afc2.x.y")
@@ -49,7 +49,7 @@ func TestEnvelopeFields(t *testing.T) {
 	require.True(t, deadline.Equal(testDelivery("").Deadline))
 }
 
-// requirePassedOn checks that a context stands in the envelope byte by byte.
+// requirePassedOn checks that the envelope has a context byte by byte.
 func requirePassedOn(t require.TestingT, context string) {
 	body := envelope(testDelivery(context), "https://tasks.example.com", "afc2.x.y")
 	require.True(t, json.Valid(body), "%s", body)
@@ -91,7 +91,7 @@ func TestEnvelopeKeepsAnyContext(t *testing.T) {
 	})
 }
 
-// The id of a delivery tells attempts apart, and is the same for a repeated one.
+// The id of a delivery differs between attempts, and stays the same when one is repeated.
 func TestDeliveryID(t *testing.T) {
 	t.Parallel()
 	l := testDelivery("null").Lease

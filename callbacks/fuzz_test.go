@@ -15,8 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// A completion token that verifies is one that we make, in the one spelling that we
-// give it; and each that we make verifies.
+// Only tokens that we made verify, in the one spelling that we gave them. All of those verify.
 func FuzzCompletionToken(f *testing.F) {
 	keys := testKeys(f, nodeSecret)
 	f.Fuzz(func(t *testing.T, token, claims, name string, seq uint16, expiry int64) {
@@ -32,7 +31,7 @@ func FuzzCompletionToken(f *testing.F) {
 		}
 		verify(token)
 		signed := tokenPrefix + "." + claims
-		// with the right key: the claims are what is odd
+		// signed with the right key: the claims are odd
 		verify(signed + "." + string(keys.all[0].appendMAC(nil, []byte(signed))))
 		if asyncflow.CheckName(name) != nil {
 			return
@@ -50,8 +49,7 @@ func FuzzCompletionToken(f *testing.F) {
 	})
 }
 
-// What a worker decodes equals what was put in: every field, and the context byte by
-// byte.
+// A worker decodes what was put in: every field, and the context byte by byte.
 func FuzzEnvelope(f *testing.F) {
 	f.Fuzz(func(t *testing.T, context []byte, name string, position uint32, n uint64, attempt, most,
 		seq uint16, deadline int64) {
@@ -90,8 +88,8 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// Whatever a worker answers for several tasks, each has an outcome that can be stored and
-// has bounds. What is said of one changes nothing for the others.
+// Whatever a worker answers for several tasks, each outcome can be stored and is bounded. A result
+// for one task changes nothing for the others.
 func FuzzResults(f *testing.F) {
 	s := NewSender(Config{MaxOutput: maxOutput}, testKeys(f, nodeSecret))
 	all := deliveriesTo("https://w.example.com/", 3)
@@ -123,7 +121,7 @@ func FuzzResults(f *testing.F) {
 	})
 }
 
-// requireStorable checks what holds for any outcome of an answer.
+// requireStorable checks what holds for every outcome of an answer.
 func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
 	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted,
 		asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
@@ -145,7 +143,7 @@ func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
 	require.LessOrEqual(t, pause, 10*time.Second)
 }
 
-// Whatever a worker answers, the outcome can be stored and has bounds.
+// Whatever a worker answers, the outcome can be stored and is bounded.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, contentType, after string, body []byte) {
 		a := transport.Answer{Status: int(status), RetryAfter: after, Body: body}

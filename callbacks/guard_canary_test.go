@@ -36,8 +36,8 @@ func newCanary(t *testing.T) *canary {
 	return c
 }
 
-// requireUntouched checks that nobody has connected: the first connection that each
-// listener ever gets is the test's own.
+// requireUntouched checks that nobody has connected: the first connection that each listener gets
+// is the test's own.
 func (c *canary) requireUntouched(t *testing.T) {
 	t.Helper()
 	for i, l := range c.listeners {
@@ -53,9 +53,9 @@ func (c *canary) requireUntouched(t *testing.T) {
 	}
 }
 
-// fence stands behind the guard of a Sender. It sees every address that the guard lets
-// through; those of this machine may then be connected to, where the canary listens, and
-// no others: the test sends nothing to anybody.
+// fence stands behind the guard of a Sender, and records every address that the guard lets through.
+// It lets connections to this machine pass, where the canary listens, and refuses all others: the
+// tests connect to nobody else.
 type fence struct {
 	mu     sync.Mutex
 	passed []netip.AddrPort
@@ -74,7 +74,7 @@ func (f *fence) control(_, address string, _ syscall.RawConn) error {
 	return errFence
 }
 
-// take returns what was let through since the last time.
+// take returns the addresses that were let through since the last call.
 func (f *fence) take() []netip.AddrPort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *fence) take() []netip.AddrPort {
 	return f.passed
 }
 
-// fenced returns a Sender with its guard, and a fence behind that.
+// fenced returns a Sender and its guard, with a fence behind the guard.
 func fenced(t *testing.T, cfg Config) (*Sender, *guard, *fence) {
 	f := new(fence)
 	g := newGuard(cfg)
@@ -92,8 +92,8 @@ func fenced(t *testing.T, cfg Config) (*Sender, *guard, *fence) {
 	return s, g, f
 }
 
-// specialNetworks are what is not the public internet: the registries of IANA in the
-// words of this test, apart from those of the guard.
+// specialNetworks are not the public internet: the registries of IANA, written down independently
+// of the guard.
 var specialNetworks = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24",

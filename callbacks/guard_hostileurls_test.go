@@ -16,11 +16,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// hostileURL is a line of testdata/hostile-urls.txt, which tells what they mean.
+// hostileURL is a line of testdata/hostile-urls.txt, which explains the format.
 type hostileURL struct {
 	line      int
 	url       string
-	addresses string // what its name resolves to; "": it isn't even registered
+	addresses string // what its name resolves to; "": it can't even be registered
 }
 
 func hostileURLs(t *testing.T) []hostileURL {
@@ -49,7 +49,7 @@ func hostileURLs(t *testing.T) []hostileURL {
 	return all
 }
 
-// spellings returns the URL, and where it has no port the same with one.
+// spellings returns the URL, and the same URL with a port if it has none.
 func (h hostileURL) spellings(port string) []string {
 	u, err := url.Parse(h.url)
 	if err != nil || u.Host == "" || strings.HasSuffix(u.Host, ":") || u.Port() != "" {
@@ -59,9 +59,8 @@ func (h hostileURL) spellings(port string) []string {
 	return []string{h.url, u.String()}
 }
 
-// None of the hostile URLs gets a connection to where it must not, whether it comes by
-// registration or was there before. The name server gives names that nobody has an
-// address of this machine.
+// No hostile URL gets a connection to a forbidden address, whether it is to be registered or was
+// registered before. The name server resolves unknown names to addresses of this machine.
 func TestHostileURLs(t *testing.T) {
 	t.Parallel()
 	names, birds := newNameServer(t), newCanary(t)
@@ -104,8 +103,8 @@ func TestHostileURLs(t *testing.T) {
 	birds.requireUntouched(t)
 }
 
-// The guard alone would do: without the rules for URLs, no host of them leads to where
-// it must not. The name server gives what it can't be asked by an address of this machine.
+// The guard alone would suffice: even without the rules for URLs, no hostile host leads to a
+// forbidden address. The name server resolves unknown names to addresses of this machine.
 func TestGuardOfHostileHosts(t *testing.T) {
 	t.Parallel()
 	names, birds := newNameServer(t), newCanary(t)

@@ -17,13 +17,13 @@ type nameServer struct {
 	conn net.PacketConn
 
 	mu sync.Mutex
-	// by name, in small letters: for the first query, the second, …; the last stays
+	// by name in lower case: for the first query, the second, …; the last one stays
 	zones   map[string][]zone
 	unknown *zone          // of any other name; nil: there is none
 	queries map[string]int // by name and type
 }
 
-// zone is what a name resolves to: to addresses, by an alias if there is one.
+// zone is what a name resolves to: addresses, and an alias if there is one.
 type zone struct {
 	alias     string
 	addresses []netip.Addr
@@ -46,7 +46,7 @@ func newNameServer(t *testing.T) *nameServer {
 	return s
 }
 
-// resolver returns one that asks this server and nobody else.
+// resolver returns a resolver that asks this server only.
 func (s *nameServer) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true,
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -54,7 +54,7 @@ func (s *nameServer) resolver() *net.Resolver {
 		}}
 }
 
-// setOthers says what names resolve to that nothing is said of.
+// setOthers sets what unknown names resolve to.
 func (s *nameServer) setOthers(addresses ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *nameServer) setOthers(addresses ...string) {
 	}
 }
 
-// set says what a name resolves to: "93.184.216.34,::1" or, by an alias,
-// "db.internal=10.0.0.1", for each query in turn.
+// set sets what a name resolves to, for each query in turn: "93.184.216.34,::1" or, through an
+// alias, "db.internal=10.0.0.1".
 func (s *nameServer) set(name string, turns ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *nameServer) answer(query []byte) ([]byte, error) {
 	return m.Pack()
 }
 
-// next returns what a name resolves to this time.
+// next returns what a name resolves to for the next query.
 func (s *nameServer) next(q dnsmessage.Question) (zone, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,14 +147,14 @@ func (s *nameServer) next(q dnsmessage.Question) (zone, bool) {
 	return turns[at], true
 }
 
-// asked returns how often a name was looked up: its A records.
+// asked returns how often the A records of a name were looked up.
 func (s *nameServer) asked(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.queries[name+dnsmessage.TypeA.String()]
 }
 
-// record is one that nobody may keep: its time to live is 0.
+// record returns a record that must not be cached: its time to live is 0.
 func record(
 	name dnsmessage.Name, kind dnsmessage.Type, body dnsmessage.ResourceBody,
 ) dnsmessage.Resource {

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// policy returns one that allows plain http, and has lists.
+// policy returns a policy that allows plain http, and has lists.
 func policy(t *testing.T, allow, deny []string) asyncflow.Egress {
 	allowed, err := asyncflow.ParseAllowed(allow)
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func policy(t *testing.T, allow, deny []string) asyncflow.Egress {
 
 const refusedNetwork = "a network that deliveries must not reach"
 
-// Without the operator's leave, nothing but the public internet is dialled.
+// Unless the operator allows more, only the public internet is dialled.
 func TestGuardRefuses(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{
@@ -46,8 +46,8 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
-// What a name resolves to is refused without a connection, and without saying what it
-// was: as NewSender wires it, with nothing between the guard and the machine.
+// A name that resolves to a forbidden address is refused without a connection, and without
+// revealing the address. This is the Sender as NewSender wires it.
 func TestGuardConnectsToNothing(t *testing.T) {
 	t.Parallel()
 	names, birds := newNameServer(t), newCanary(t)
@@ -69,8 +69,7 @@ func TestGuardConnectsToNothing(t *testing.T) {
 	birds.requireUntouched(t)
 }
 
-// A name server may say something else each time. Whatever it says, only the public
-// address is dialled.
+// A name server may change its answer each time. Only public addresses are dialled.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	const public, public6 = "93.184.216.34", "2606:2800:220:1::1"
@@ -149,8 +148,7 @@ func (c *canary) requireNobody(t *testing.T) {
 	require.Equal(t, own.LocalAddr().String(), first.RemoteAddr().String())
 }
 
-// An entry of the allow list opens one private network and no other; the deny list
-// beats it.
+// An entry of the allow list opens one private network and no other. The deny list wins.
 func TestEgressLists(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -208,8 +206,8 @@ func TestEgressLists(t *testing.T) {
 	birds.requireNobody(t)
 }
 
-// A connection that is kept stays with its address: a name that is bound to another one
-// meanwhile leads there only with a connection of its own, which is refused.
+// A kept connection stays with its address. A name that is bound to another address meanwhile needs
+// a connection of its own, which is refused.
 func TestKeptConnectionKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -231,7 +229,7 @@ func TestKeptConnectionKeepsItsAddress(t *testing.T) {
 	birds.requireNobody(t)
 }
 
-// An endpoint that was registered under another policy is held against today's.
+// An endpoint that was registered under an older policy must obey the present one.
 func TestPolicyOfToday(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -243,7 +241,7 @@ func TestPolicyOfToday(t *testing.T) {
 	require.Zero(t, r.dialled.Load())
 }
 
-// The test's own list of special networks knows those that everybody knows.
+// The test's own list of special networks contains the well-known ones.
 func TestSpecialNetworks(t *testing.T) {
 	t.Parallel()
 	for text, special := range map[string]bool{"127.0.0.1": true, "::1": true, "10.0.0.1": true,

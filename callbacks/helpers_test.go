@@ -22,8 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The whole package is tested with a proxy in the environment, which no delivery
-// may take.
+// The whole package is tested with a proxy in the environment, which no delivery may use.
 func TestMain(m *testing.M) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
 		"ALL_PROXY"} {
@@ -37,10 +36,10 @@ func TestMain(m *testing.M) {
 const (
 	testSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	maxOutput  = 1024
-	// ample is a timeout that no passing test reaches, short one that some wait for.
+	// ample is a timeout that no passing test reaches; short is one that some tests wait for.
 	ample = 30 * time.Second
 	short = 150 * time.Millisecond
-	// patience is how long a test waits for what must not take for ever.
+	// patience is how long a test waits for an operation that must end.
 	patience = 2 * time.Minute
 )
 
@@ -90,7 +89,7 @@ func (r *rig) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome 
 	return r.Sender.Send(ctx, []asyncflow.Delivery{d})[0]
 }
 
-// envelope returns a delivery as it is sent, with another token.
+// envelope returns a delivery as it is sent, with its token replaced.
 func envelope(d asyncflow.Delivery, base, token string) []byte {
 	s := &Sender{cfg: Config{PublicURL: base}, keys: madeKeys}
 	own := madeKeys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq,
@@ -168,8 +167,8 @@ func (w *worker) all() []received {
 	return w.requests
 }
 
-// newWorker starts a worker that answers with handle, which finds the request
-// already read and kept; each of its deliveries must verify.
+// newWorker starts a worker that answers with handle. The request is read and kept before. At the
+// end of the test, every request must verify.
 func newWorker(t *testing.T, handle http.HandlerFunc, change ...func(*httptest.Server)) *worker {
 	return newWorkerOf(t, testSecret, handle, change...)
 }
@@ -207,7 +206,7 @@ func newWorkerOf(
 	return w
 }
 
-// requireSigned verifies what came in as a worker would, with the official library.
+// requireSigned verifies the requests as a worker would, with the official library.
 func (w *worker) requireSigned(t *testing.T) {
 	verifier, err := standardwebhooks.NewWebhook(w.secret)
 	require.NoError(t, err)
@@ -218,8 +217,8 @@ func (w *worker) requireSigned(t *testing.T) {
 	}
 }
 
-// newRawWorker starts a worker that reads each request and leaves the answer,
-// byte by byte, to answer; the connection is closed after it.
+// newRawWorker starts a worker that reads each request and leaves the bytes of the answer to
+// answer. Then it closes the connection.
 func newRawWorker(t *testing.T, answer func(net.Conn)) *worker {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -250,7 +249,7 @@ func newRawWorker(t *testing.T, answer func(net.Conn)) *worker {
 	return w
 }
 
-// write is an answer of fixed bytes.
+// write writes fixed bytes.
 func write(text string) func(net.Conn) {
 	return func(c net.Conn) { io.WriteString(c, text) }
 }

@@ -62,7 +62,7 @@ func TestRandomBytes(t *testing.T) {
 	require.NotEqual(t, RandomBytes(32), RandomBytes(32))
 }
 
-// What earlier versions sealed has no mark: the nonce comes first.
+// Seals of earlier versions have no mark: the nonce comes first.
 func sealedBefore(t *testing.T, secret, context, node string) []byte {
 	t.Helper()
 	return testKeys(t, node).all[0].seal.Seal(nil, nil, []byte(secret), []byte(context))
@@ -70,7 +70,7 @@ func sealedBefore(t *testing.T, secret, context, node string) []byte {
 
 var otherSecret = strings.ToUpper(nodeSecret)
 
-// While the node secret is being changed, seals and tokens of both count; new ones are
+// While the node secret is being changed, seals and tokens of both secrets are valid; new ones are
 // made with the first.
 func TestKeysWhileTheSecretIsChanged(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// tokenServer is a token endpoint over TLS, of an authority of its own.
+// tokenServer is a token endpoint over TLS, with an authority of its own.
 type tokenServer struct {
 	*httptest.Server
 	ca     string
@@ -85,7 +85,7 @@ func (s *tokenServer) set(change func()) {
 	change()
 }
 
-// outbound has a worker's authority and the login of the server.
+// outbound returns settings with the server's authority and login.
 func (s *tokenServer) outbound(change ...func(*asyncflow.EndpointAuth)) asyncflow.Outbound {
 	o := asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: s.ca},
 		Auth: asyncflow.EndpointAuth{Kind: "oauth2", TokenURL: s.URL + "/token", ClientID: "me",
@@ -96,7 +96,7 @@ func (s *tokenServer) outbound(change ...func(*asyncflow.EndpointAuth)) asyncflo
 	return o
 }
 
-// protected is a worker that takes the tokens of its set only.
+// protected starts a worker that accepts only the tokens of the returned set.
 func protected(t *testing.T, s *tokenServer) (*worker, *sync.Map) {
 	t.Helper()
 	var good sync.Map
@@ -113,7 +113,7 @@ func protected(t *testing.T, s *tokenServer) (*worker, *sync.Map) {
 	return w, &good
 }
 
-// A token is asked for once, used by all, and asked for again when it was refused.
+// A token is requested once, used by all deliveries, and requested again after a refusal.
 func TestOAuth2(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
@@ -152,7 +152,7 @@ func TestOAuth2(t *testing.T) {
 	require.Zero(t, o.Status)
 }
 
-// A token is not used to its very end.
+// A token is not used up to its very expiry.
 func TestOAuth2Expiry(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -175,7 +175,7 @@ func TestOAuth2Expiry(t *testing.T) {
 	require.Equal(t, 2, s.count())
 }
 
-// Whatever a token endpoint does is a failed attempt that says why, without a secret.
+// Whatever a token endpoint does wrong makes the attempt fail, with a reason and without a secret.
 func TestOAuth2Failures(t *testing.T) {
 	t.Parallel()
 	const begin = "the endpoint's token_url gave no token: "
@@ -233,7 +233,7 @@ func TestOAuth2Failures(t *testing.T) {
 	}
 }
 
-// A token endpoint that doesn't answer holds an attempt no longer than its timeout.
+// A token endpoint that doesn't answer delays an attempt no longer than its timeout.
 func TestOAuth2Slow(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
@@ -249,7 +249,7 @@ func TestOAuth2Slow(t *testing.T) {
 	require.Less(t, o.Duration, 5*time.Second)
 }
 
-// The token endpoint is chosen by a tenant, like the endpoint: the same guard holds.
+// A tenant chooses the token endpoint, like the endpoint: it is dialled through the same guard.
 func TestOAuth2IsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
@@ -272,7 +272,7 @@ func TestOAuth2IsGuarded(t *testing.T) {
 	require.Zero(t, s.count())
 }
 
-// Nobody logs in for a delivery that may not go where it is to go.
+// There is no login for a delivery that the policy refuses.
 func TestOAuth2ComesAfterTheGuard(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)

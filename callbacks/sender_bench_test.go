@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// BenchmarkSend measures deliveries to a worker in the same process, by 64 at a time.
+// BenchmarkSend measures deliveries to a worker in the same process, 64 at a time.
 func BenchmarkSend(b *testing.B) {
 	worker := http.HandlerFunc(reply(200, ""))
 	for name, start := range map[string]func(http.Handler) *httptest.Server{

@@ -10,7 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// What isn't altered is the request of Send, and its answer is read in the same way.
+// A rehearsal without a change sends the same request as Send, and reads its answer in the same
+// way.
 func TestRehearse(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, `{"output": 1}`))

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A delivery as the worker sees it.
+// A worker sees this request.
 func TestSendRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -45,7 +45,7 @@ func TestSendRequest(t *testing.T) {
 	}, got.Header, "these headers and no others")
 }
 
-// The token of a delivery stays good a little longer than its deadline.
+// The token of a delivery stays valid a little longer than its deadline.
 func TestSendTokenOutlivesTheDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(202, ""))
@@ -72,7 +72,7 @@ func TestSendRefusedConnection(t *testing.T) {
 	require.Contains(t, o.Error, "connection refused")
 }
 
-// closedAddress returns an address on which nobody listens.
+// closedAddress returns an address where nothing listens.
 func closedAddress(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -80,8 +80,7 @@ func closedAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// A delivery that can't be put together fails without a request and without
-// telling its secret.
+// A delivery that can't be built fails without a request, and without revealing its secret.
 func TestSendWithoutRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -140,7 +139,7 @@ func TestSendAfterCancel(t *testing.T) {
 	require.Empty(t, w.all())
 }
 
-// Connections are kept: failures, of this host and of others, close none of them.
+// Failures close no connection of others, neither of the same host nor of another one.
 func TestSendReusesConnections(t *testing.T) {
 	t.Parallel()
 	answers := []http.HandlerFunc{

@@ -31,8 +31,8 @@ func fromHex(t *testing.T, text string) []byte {
 	return raw
 }
 
-// An ed25519 signature verifies with the public key alone: by package ed25519 over what
-// the specification says is signed, and by openssl.
+// An ed25519 signature verifies with the public key alone: by package ed25519 over the content that
+// the specification defines, and by openssl.
 func TestSendEd25519(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -42,7 +42,7 @@ func TestSendEd25519(t *testing.T) {
 		"e1", d.At)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.SecretEd25519, secret.Kind)
-	// newWorker verifies the other
+	// newWorker verifies the other secret
 	d.Endpoint.Secrets = append([]asyncflow.SigningSecret{secret}, d.Endpoint.Secrets...)
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
 	got := w.all()[0]
@@ -75,8 +75,8 @@ func TestSendEd25519(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// During a rotation a worker with either secret verifies; afterwards only with the new
-// one.
+// During a rotation, a worker with either secret verifies; afterwards only one with the new secret
+// does.
 func TestSendWhileRotating(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))

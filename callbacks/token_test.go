@@ -70,7 +70,7 @@ func TestTokenRefused(t *testing.T) {
 	token := keys.CompletionToken(testCompletion)
 	parts := strings.Split(token, ".")
 	claims := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-	// signed makes a token of any claims with the right key.
+	// signed signs any claims with the right key.
 	signed := func(text string) string {
 		head := "afc2." + claims(text)
 		return head + "." + string(keys.all[0].appendMAC(nil, []byte(head)))
@@ -149,8 +149,7 @@ func TestTokenOfAnotherKey(t *testing.T) {
 	requireRefused(t, testKeys(t, nodeSecret), token, testCompletion.Task, "doesn't verify")
 }
 
-// Nothing but the token itself verifies: no byte of it may be changed, left out
-// or added.
+// Only the token itself verifies: no byte of it may be changed, removed or added.
 func TestTokenTampered(t *testing.T) {
 	t.Parallel()
 	keys := testKeys(t, nodeSecret)

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The time limit of a request doesn't hold for the next one on its connection, which may have
-// none of its own.
+// The deadline of a request doesn't apply to the next one on its connection, which may have none.
 func TestLimitOfTheLastRequest(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
@@ -47,7 +46,7 @@ func TestLimitOfTheLastRequest(t *testing.T) {
 	}
 }
 
-// Over TLS, too, a worker can't make a delivery last by saying a little at a time.
+// Over TLS, too, a worker can't prolong a request by answering a little at a time.
 func TestLimitOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
@@ -74,7 +73,7 @@ func TestLimitOverTLS(t *testing.T) {
 	}
 }
 
-// stopping is a connection that ends a context as soon as something was read.
+// stopping is a connection that calls stop as soon as something was read.
 type stopping struct {
 	*net.TCPConn
 	stop context.CancelFunc
@@ -86,8 +85,8 @@ func (c stopping) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The connection of an answer that comes in the very moment when its time is up is closed: the
-// deadline has passed, or the node stops.
+// An answer that comes at the very moment when its time is up has its connection closed, whether
+// the deadline has passed or the node stops.
 func TestAnswerAtTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, atDeadline := range map[string]bool{"deadline": true, "stop": false} {

@@ -34,7 +34,7 @@ func listenKeeping(t *testing.T, answer func(net.Conn)) string {
 	})
 }
 
-// What the end of an answer means for the connection.
+// The end of an answer decides whether the connection is kept.
 func TestConnectionAfterAnswers(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 OK\r\n"
@@ -98,8 +98,7 @@ func TestConnectionAfterAnswers(t *testing.T) {
 	}
 }
 
-// A worker, or something on the way, closes connections that are kept: the next
-// delivery isn't lost on one.
+// A worker, or something on the way, closes idle connections: the next request isn't lost on one.
 func TestClosedWhileIdle(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
@@ -131,8 +130,7 @@ func TestClosedWhileIdle(t *testing.T) {
 	}
 }
 
-// What a worker says unasked is not the answer to the next delivery, which may be
-// another tenant's.
+// Unasked bytes of a worker are not the answer to the next request, which may be another tenant's.
 func TestAnswersNobodyAskedFor(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
@@ -212,7 +210,7 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// Whatever ends requests, and whenever: none gets the answer to another one.
+// Whatever ends requests, and whenever, none gets the answer to another one.
 func TestAnswersAreNotMixedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -254,8 +252,8 @@ func TestAnswersAreNotMixedUp(t *testing.T) {
 	require.Positive(t, failed.Load())
 }
 
-// A worker that takes connections and says nothing in TLS holds a request as long as any other
-// silence, and no longer.
+// A worker that accepts connections and never answers the TLS handshake delays a request no longer
+// than its deadline.
 func TestSilenceInTheHandshake(t *testing.T) {
 	t.Parallel()
 	at := listen(t, "http", tls.Certificate{}, waitForClose)
@@ -269,7 +267,7 @@ func TestSilenceInTheHandshake(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// After "101 Switching Protocols" the connection is no longer HTTP: it must not hold the request.
+// After "101 Switching Protocols" the connection is no longer HTTP: it must not delay the request.
 func TestSwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	at := listenOnce(t, func(c net.Conn) {

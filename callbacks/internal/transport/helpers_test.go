@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The whole package is tested with a proxy in the environment, which no request may take.
+// The whole package is tested with a proxy in the environment, which no request may use.
 func TestMain(m *testing.M) {
 	for _, name := range []string{
 		"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY",
@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 const (
 	// maxAnswer is how much of an answer the rig reads.
 	maxAnswer = 16 << 10
-	// ample is a timeout that no passing test reaches, short one that some wait for.
+	// ample is a timeout that no passing test reaches; short is one that some tests wait for.
 	ample = 30 * time.Second
 	short = 150 * time.Millisecond
-	// patience is how long a test waits for what must not take for ever.
+	// patience is how long a test waits for an operation that must end.
 	patience = 2 * time.Minute
 )
 
@@ -72,7 +72,7 @@ func setup(t *testing.T, config *tls.Config) *rig {
 	return r
 }
 
-// trusting returns the TLS of a client that trusts some authorities.
+// trusting returns a client's TLS configuration that trusts the authorities of a pool.
 func trusting(pool *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: pool} }
 
 type countedConn struct {
@@ -146,7 +146,7 @@ func (w *worker) all() []*http.Request {
 	return w.requests
 }
 
-// newWorker starts a worker that answers with handle; change may alter it before.
+// newWorker starts a worker that answers with handle; change may alter the server before it starts.
 func newWorker(
 	t *testing.T, handle http.HandlerFunc, change ...func(*httptest.Server),
 ) *worker {
@@ -178,7 +178,8 @@ func newWorker(
 // nothing answers 200 without a body.
 func nothing(http.ResponseWriter, *http.Request) {}
 
-// certificate returns one for 127.0.0.1 of its own authority, good from a time to another.
+// certificate returns a self-signed certificate for 127.0.0.1, valid from one time until another,
+// and a pool with it.
 func certificate(t *testing.T, from, until time.Time) (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -202,7 +203,7 @@ func certificate(t *testing.T, from, until time.Time) (tls.Certificate, *x509.Ce
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pool
 }
 
-// goodCertificate returns one that is good now.
+// goodCertificate returns a certificate that is valid now.
 func goodCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return certificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
@@ -242,7 +243,7 @@ func listenOnce(t *testing.T, answer func(net.Conn)) string {
 	})
 }
 
-// gathering is a connection that may keep back what is written, to send it as one.
+// gathering is a connection that may keep back what is written, to send it in one packet.
 type gathering struct {
 	net.Conn
 	kept *bytes.Buffer // nil: nothing is kept back
@@ -255,7 +256,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// below returns the connection of listen, below TLS.
+// below returns the gathering below TLS.
 func below(c net.Conn) *gathering {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
@@ -274,7 +275,7 @@ func writeTogether(c net.Conn, parts ...string) {
 	g.kept = nil
 }
 
-// write is an answer of fixed bytes.
+// write writes fixed bytes.
 func write(text string) func(net.Conn) {
 	return func(c net.Conn) { io.WriteString(c, text) }
 }

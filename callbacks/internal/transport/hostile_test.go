@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A certificate counts in its time only, and TLS below 1.2 doesn't.
+// A certificate is accepted while it is valid only, and TLS below 1.2 is not.
 func TestTLSOfToday(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -51,7 +51,7 @@ func TestTLSOfToday(t *testing.T) {
 	}
 }
 
-// A worker that sends its callers in circles gets one request.
+// A worker that redirects in circles gets one request.
 func TestRedirectLoop(t *testing.T) {
 	t.Parallel()
 	var w *worker
@@ -64,7 +64,7 @@ func TestRedirectLoop(t *testing.T) {
 	require.Len(t, w.all(), 1)
 }
 
-// Answers that say there is more to come, without an end, are no answer.
+// Interim answers without an end are no answer.
 func TestEndlessBeginnings(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(net.Conn){
@@ -84,7 +84,7 @@ func TestEndlessBeginnings(t *testing.T) {
 	}
 }
 
-// A worker that speaks HTTP/2, which it wasn't asked for, costs one failed request.
+// A worker that speaks HTTP/2 unasked makes one request fail.
 func TestHTTP2Unasked(t *testing.T) {
 	t.Parallel()
 	const settings, goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
@@ -110,7 +110,7 @@ func TestHTTP2Unasked(t *testing.T) {
 	}
 }
 
-// Workers that speak nothing but HTTP/2 hear that it isn't offered, before they get anything.
+// A worker that speaks only HTTP/2 learns that it isn't offered, and gets no request.
 func TestHTTP2Only(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)

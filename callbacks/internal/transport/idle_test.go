@@ -26,8 +26,8 @@ func pair(t *testing.T, to string) (c *conn, other net.Conn) {
 
 func isClosed(c *conn) bool { return c.SetDeadline(time.Time{}) != nil }
 
-// The connection that was used last is used next; beyond the bounds, the one that has
-// waited longest is closed.
+// The connection that was used last is used next. Beyond the bounds, the one that has been idle
+// longest is closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	kept := NewIdle(2, 3)
@@ -60,9 +60,8 @@ func TestIdleConnections(t *testing.T) {
 	require.Empty(t, kept.by)
 }
 
-// Connections that are closed on the other side, or on which something came that nobody
-// asked for, are not used; they are closed too when nobody asks for them, as are those that
-// have waited too long.
+// Connections that the other side has closed, or on which unasked bytes came, are not used. The
+// sweep closes them as well as those that have been idle too long.
 func TestIdleConnectionsThatAreNoGood(t *testing.T) {
 	t.Parallel()
 	for _, take := range []bool{true, false} {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is written is what net/http would write, except for the order of headers.
+// A request is written as net/http writes it, except for the order of headers.
 func TestWriteRequest(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{
@@ -39,7 +39,7 @@ func TestWriteRequest(t *testing.T) {
 	}
 }
 
-// sent returns what is sent for a request.
+// sent returns the bytes of a request.
 func sent(t *testing.T, r Request) []byte {
 	target, err := r.check()
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func sent(t *testing.T, r Request) []byte {
 	return ours.Bytes()
 }
 
-// parsedRequest is what a server makes of a request.
+// parsedRequest is a request as a server reads it.
 type parsedRequest struct {
 	method, uri, proto, host, body string
 	header                         http.Header
@@ -69,7 +69,7 @@ func parsed(t *testing.T, raw []byte) parsedRequest {
 		req.Header, req.ContentLength}
 }
 
-// The header that servers ask for is never missing.
+// User-Agent, which some servers require, is never missing.
 func TestUserAgent(t *testing.T) {
 	t.Parallel()
 	r := requestTo(t, "http://worker.test")
@@ -78,8 +78,8 @@ func TestUserAgent(t *testing.T) {
 	require.Equal(t, want, parsed(t, sent(t, r)).header)
 }
 
-// A caller's header never frames a request, and never spans lines. Nothing is sent then, and
-// nothing is dialled.
+// A caller's header never frames a request, and never spans lines: the request is refused before a
+// connection is made.
 func TestHeadersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nothing)
@@ -105,7 +105,8 @@ func TestHeadersThatAreRefused(t *testing.T) {
 	require.Zero(t, r.dialled.Load())
 }
 
-// Of a body that has another length than was announced, no more than that is sent, and it fails.
+// A body that is longer or shorter than announced fails. Never more than the announced length is
+// sent.
 func TestBodiesOfAnotherLength(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -123,7 +124,7 @@ func TestBodiesOfAnotherLength(t *testing.T) {
 	}
 }
 
-// What can't stand in the first lines isn't written.
+// A URL that can't be written in the first lines is refused.
 func TestFirstLinesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for says, alter := range map[string]func(*url.URL){

@@ -32,7 +32,7 @@ func TestRoundTrip(t *testing.T) {
 	require.EqualValues(t, 1, r.dialled.Load())
 }
 
-// A request that can't be written whole fails, and doesn't wait for its answer to the end.
+// A request that can't be written whole fails, and doesn't wait for its answer until the deadline.
 func TestBodyOfAnotherLength(t *testing.T) {
 	t.Parallel()
 	at := listen(t, "http", tls.Certificate{}, waitForClose)
@@ -49,7 +49,7 @@ func TestBodyOfAnotherLength(t *testing.T) {
 	}
 }
 
-// Nothing is sent that this transport isn't made for.
+// Requests that this transport isn't made for are refused.
 func TestRoundTripRefuses(t *testing.T) {
 	t.Parallel()
 	r := setup(t, nil)

@@ -32,8 +32,8 @@ type stuckWorker struct {
 // answerOK is an answer that leaves the connection open.
 const answerOK = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
-// newStuckWorker starts one. Its answer, and the messages that ask for new keys, go out in one
-// packet: before it, or after it.
+// newStuckWorker starts a stuckWorker. Its answer goes out in one packet with messages that ask for
+// new keys: some before the answer, some after it.
 func newStuckWorker(t *testing.T, cert tls.Certificate, before, after int) *stuckWorker {
 	w := &stuckWorker{arrived: make(chan bool), more: make(chan bool)}
 	at := listen(t, "http", cert, func(c net.Conn) {
@@ -68,7 +68,7 @@ func newStuckWorker(t *testing.T, cert tls.Certificate, before, after int) *stuc
 	return w
 }
 
-// trafficSecret returns what a server's first records are sealed with, from its key log.
+// trafficSecret returns the secret that seals a server's first records, from its key log.
 func trafficSecret(t *testing.T, log string) []byte {
 	_, line, _ := strings.Cut(log, "SERVER_TRAFFIC_SECRET_0 ")
 	_, text, _ := strings.Cut(line, " ")
@@ -80,8 +80,8 @@ func trafficSecret(t *testing.T, log string) []byte {
 	return secret
 }
 
-// writeKeys seal a server's records by TLS_AES_128_GCM_SHA256 (RFC 8446, 5.2 and 7.3): package
-// tls never asks for new keys.
+// writeKeys seal a server's records with TLS_AES_128_GCM_SHA256 (RFC 8446, 5.2 and 7.3). Package
+// tls never asks for new keys, so this test does.
 type writeKeys struct {
 	secret []byte
 	seq    uint64
@@ -97,7 +97,7 @@ func (k *writeKeys) expand(t *testing.T, label string, n int) []byte {
 	return out
 }
 
-// seal returns a record with content of a kind.
+// seal returns a record of a kind with some content.
 func (k *writeKeys) seal(t *testing.T, kind byte, content []byte) []byte {
 	block, err := aes.NewCipher(k.expand(t, "key", 16))
 	if err != nil {
@@ -116,14 +116,14 @@ func (k *writeKeys) seal(t *testing.T, kind byte, content []byte) []byte {
 	return aead.Seal(header, nonce, append(bytes.Clone(content), kind), header)
 }
 
-// askForNew returns a KeyUpdate that has to be answered, and goes on to the next keys.
+// askForNew returns a KeyUpdate that requires an answer, and moves on to the next keys.
 func (k *writeKeys) askForNew(t *testing.T) []byte {
 	record := k.seal(t, 22, []byte{24, 0, 0, 1, 1})
 	k.secret, k.seq = k.expand(t, "traffic upd", sha256.Size), 0
 	return record
 }
 
-// captured is where the connections of a rig are found.
+// captured returns a channel that gets the connections of a rig.
 func (r *rig) captured() <-chan net.Conn {
 	all := make(chan net.Conn, 10)
 	dial := r.dial
@@ -137,8 +137,8 @@ func (r *rig) captured() <-chan net.Conn {
 	return all
 }
 
-// stuff fills a connection, below TLS, with what the other side doesn't read, until it takes no
-// more or is closed. Then its write deadline is until.
+// stuff fills a connection, below TLS, with bytes that the other side doesn't read, until it takes
+// no more or is closed. Then it sets the write deadline.
 func stuff(c net.Conn, until time.Time) {
 	socket := c.(countedConn).TCPConn
 	for junk, n := make([]byte, 64<<10), 1; n > 0; {
@@ -148,7 +148,7 @@ func stuff(c net.Conn, until time.Time) {
 	socket.SetWriteDeadline(until)
 }
 
-// requireSoon fails unless do ends.
+// requireSoon fails unless do returns.
 func requireSoon(t *testing.T, what string, do func()) {
 	t.Helper()
 	over := make(chan struct{})
@@ -163,8 +163,8 @@ func requireSoon(t *testing.T, what string, do func()) {
 	}
 }
 
-// A worker that reads nothing more, and asks for new TLS keys with its answer, holds up nothing
-// of the node: neither a request nor the sweep of idle connections waits until it reads.
+// A worker that reads nothing more, and asks for new TLS keys with its answer, blocks nothing in
+// the node: neither a request nor the sweep of idle connections waits until it reads.
 func TestWorkerThatStopsReading(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
@@ -212,8 +212,8 @@ func TestWorkerThatStopsReading(t *testing.T) {
 	}
 }
 
-// Whatever ends a kept connection closes it without a word: TLS would say farewell, and wait for
-// seconds where the worker doesn't read.
+// Whatever ends an idle connection closes its socket without a word. TLS would write a farewell,
+// and wait for seconds if the worker doesn't read.
 func TestConnectionsEndWithoutAWord(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, r *rig, c *conn, w *httptest.Server){

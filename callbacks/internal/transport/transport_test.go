@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The environment of this test names a proxy (see TestMain).
+// The environment of this test names a proxy (see TestMain), which is ignored.
 func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, nothing)
@@ -37,7 +37,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	require.Equal(t, "/", w.all()[0].RequestURI)
 }
 
-// trustingServer returns the TLS of a client that trusts a server of httptest.
+// trustingServer returns a client's TLS configuration that trusts a server of httptest.
 func trustingServer(s *httptest.Server) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
@@ -70,7 +70,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A certificate for another name doesn't count.
+// A certificate for another name is refused.
 func TestTLSWrongName(t *testing.T) {
 	t.Parallel()
 	var server *httptest.Server
