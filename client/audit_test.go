@@ -34,7 +34,7 @@ func TestAllAudit(t *testing.T) {
 	assert.Equal(t, "GET /v1/audit/operator", f.requests()[2])
 }
 
-// Who tells an operator of a fault can name the call.
+// An operator can find the call of an error by its request id.
 func TestRequestIDOfAnError(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Request-Id", "abc")

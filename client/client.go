@@ -24,7 +24,7 @@ type Client struct {
 	timeout time.Duration
 }
 
-// settings are what options change.
+// settings are changed by options.
 type settings struct {
 	http      *http.Client
 	timeout   time.Duration
@@ -35,26 +35,26 @@ type settings struct {
 // Option changes how a Client works.
 type Option func(*settings)
 
-// WithHTTPClient makes calls go through h, such as one with TLS settings or a
-// transport that traces. Its redirect policy is not used: see New.
+// WithHTTPClient sets the http.Client that calls use, such as one with TLS settings or a transport
+// that traces. Its redirect policy is not used: see New.
 func WithHTTPClient(h *http.Client) Option { return func(s *settings) { s.http = h } }
 
-// WithTimeout bounds each call: connecting, retries, and reading the whole
-// answer. The time that Wait asks the server to wait comes on top. 30 s unless
-// told; 0 or less: no bound but the context's.
+// WithTimeout bounds each call: connecting, retries, and reading the whole answer. The default is
+// 30 s; 0 or less means that only the context bounds a call. Wait adds the time that it asks the
+// server to wait.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithRetries sets how often a call is tried again that reads, or submits tasks with keys;
-// 3 unless told.
+// WithRetries sets how often a call is retried that reads, or submits tasks with keys. The default
+// is 3.
 func WithRetries(n int) Option { return func(s *settings) { s.retries = max(0, n) } }
 
-// WithUserAgent sets the User-Agent header, "asyncflow-go" unless told.
+// WithUserAgent sets the User-Agent header. The default is "asyncflow-go".
 func WithUserAgent(name string) Option { return func(s *settings) { s.userAgent = name } }
 
 // New returns a Client of the server at an absolute http or https URL, such as
-// "https://tasks.example.com". The token is sent with each call; it may be
-// empty for health checks. Redirects are errors: a token is for one server. The
-// error is a CodeInvalid one that names url or token.
+// "https://tasks.example.com". The token is sent with each call; it may be empty for health checks.
+// A redirect is an error: the token is for one server only. The error has CodeInvalid, and names
+// url or token.
 func New(serverURL, token string, opts ...Option) (*Client, error) {
 	s := settings{
 		http:      &http.Client{},

@@ -74,7 +74,7 @@ func TestProblem(t *testing.T) {
 	require.False(t, Uncertain(err))
 }
 
-// What is no problem document still tells its status and a code.
+// An answer that isn't a problem document still has a status and a code.
 func TestProxyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -150,7 +150,7 @@ func TestLongRetryAfterIsTheCallersAffair(t *testing.T) {
 	require.Len(t, f.requests(), 1)
 }
 
-// Writes without keys aren't tried again: a task submitted twice runs twice.
+// Writes without keys aren't retried: a task submitted twice runs twice.
 func TestWritesAreNeverRetried(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })
@@ -186,7 +186,7 @@ func TestConnectionRefused(t *testing.T) {
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
 }
 
-// An answer that doesn't come in time leaves open what became of a submit.
+// If no answer comes in time, the result of a submit is uncertain.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})

@@ -9,7 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// What becomes of a tick; see asyncflow.Overlap and asyncflow.CatchUp.
+// The values of ScheduleSpec.Overlap and ScheduleSpec.CatchUp; see asyncflow.Overlap and
+// asyncflow.CatchUp.
 const (
 	OverlapQueue   = asyncflow.OverlapQueue
 	OverlapSkip    = asyncflow.OverlapSkip
@@ -20,16 +21,16 @@ const (
 	CatchUpAll  = asyncflow.CatchUpAll
 )
 
-// PutSchedule creates a schedule or makes a new version of it. The same spec again
-// changes nothing: the answer has the version that it had.
+// PutSchedule creates a schedule, or a new version of it. If the spec is the same, nothing changes,
+// and the answer has the present version.
 func (c *Client) PutSchedule(
 	ctx context.Context, name string, spec ScheduleSpec,
 ) (Schedule, error) {
 	return c.putSchedule(ctx, name, spec, nil)
 }
 
-// CheckSchedule is PutSchedule for show: it returns what that would return, or its
-// error, and changes nothing.
+// CheckSchedule is a dry run of PutSchedule: it returns the same result or error, and changes
+// nothing.
 func (c *Client) CheckSchedule(
 	ctx context.Context, name string, spec ScheduleSpec,
 ) (Schedule, error) {
@@ -71,30 +72,29 @@ func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
 	})
 }
 
-// PauseSchedule lets the ticks of a schedule pass without tasks, and returns it.
+// PauseSchedule pauses a schedule, and returns it: its ticks pass without tasks.
 func (c *Client) PauseSchedule(ctx context.Context, name string) (Schedule, error) {
 	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
 		return c.api.PauseSchedule(ctx, name)
 	})
 }
 
-// ResumeSchedule has a paused schedule go on with its next tick, and returns it.
+// ResumeSchedule resumes a paused schedule with its next tick, and returns it.
 func (c *Client) ResumeSchedule(ctx context.Context, name string) (Schedule, error) {
 	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
 		return c.api.ResumeSchedule(ctx, name)
 	})
 }
 
-// TriggerSchedule submits a task of a schedule now, beside its ticks. After a
-// *ConnectionError that was sent it is unknown whether there is one.
+// TriggerSchedule submits a task of a schedule now, in addition to its ticks. After a
+// *ConnectionError, once the request was sent, the task may exist.
 func (c *Client) TriggerSchedule(ctx context.Context, name string) (SubmittedTask, error) {
 	return forSchedule[SubmittedTask](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
 		return c.api.TriggerSchedule(ctx, name)
 	})
 }
 
-// DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
-// are stay.
+// DeleteSchedule deletes a schedule. It submits no more tasks; existing ones stay.
 func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
 	_, err := forSchedule[none](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteSchedule(ctx, name)
@@ -102,7 +102,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
 	return err
 }
 
-// forSchedule is a call about one schedule.
+// forSchedule makes a call about one schedule.
 func forSchedule[T any](
 	ctx context.Context, c *Client, name string, send func(context.Context) (*http.Response, error),
 ) (T, error) {

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a server that answers as a test wants it to, and keeps what it was
-// asked.
+// fake is a server that answers as a test wants, and records its requests.
 type fake struct {
 	*httptest.Server
 	mu    sync.Mutex

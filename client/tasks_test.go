@@ -17,7 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// The characters of a context reach the server as they are.
+// The bytes of a context reach the server unchanged.
 func TestSubmitKeepsTheContext(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func TestWaitAsksUntilTheEnd(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
-// A share of waiting calls that is in use is waited for.
+// When the tenant's share of waiting calls is in use, Wait waits for it.
 func TestWaitOverTheShare(t *testing.T) {
 	t.Parallel()
 	tries := 0
@@ -164,7 +164,7 @@ func TestWaitOverTheShare(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
-// A server that answers at once is not flooded, and the wait ends in time.
+// A server that answers at once isn't flooded, and Wait ends in time.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -188,7 +188,7 @@ func TestWaitEnds(t *testing.T) {
 	require.Equal(t, StatusPending, task.Status)
 }
 
-// The time that the server was asked to wait is not held against it.
+// The client's timeout doesn't count the time that the server was asked to wait.
 func TestWaitIsNotCutByTheTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {

@@ -12,21 +12,19 @@ import (
 const (
 	retryWaitMin = 100 * time.Millisecond
 	retryWaitMax = 2 * time.Second
-	// longestRetryAfter is the longest Retry-After that a call waits for. One that
-	// asks for more is answered with the 503 at once: the caller knows better what
-	// to do with that time.
+	// longestRetryAfter is the longest Retry-After that a call waits for. A longer one is returned as
+	// the 503 that it is: the caller knows better how to use that time.
 	longestRetryAfter = 5 * time.Second
 )
 
-// doer sends what only reads, or can be repeated without harm, with retries, and
-// everything else once.
+// doer retries requests that only read, or can be repeated without harm. It sends all others once.
 type doer struct {
 	once    *http.Client
 	retried *retryablehttp.Client
 }
 
 func newDoer(s settings) *doer {
-	h := *s.http // the caller's stays as it is
+	h := *s.http // a copy: the caller's client stays unchanged
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &doer{once: &h, retried: &retryablehttp.Client{
 		HTTPClient:   &h,
@@ -34,12 +32,12 @@ func newDoer(s settings) *doer {
 		RetryWaitMax: retryWaitMax,
 		RetryMax:     s.retries,
 		CheckRetry:   worthRetrying,
-		Backoff:      retryablehttp.DefaultBackoff, // heeds Retry-After
+		Backoff:      retryablehttp.DefaultBackoff, // respects Retry-After
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}}
 }
 
-// Do sends a request; it is what the generated client calls.
+// Do sends a request. The generated client calls it.
 func (d *doer) Do(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && r.Context().Value(keyedSubmit{}) == nil {
 		return d.once.Do(r)
@@ -51,8 +49,8 @@ func (d *doer) Do(r *http.Request) (*http.Response, error) {
 	return d.retried.Do(again)
 }
 
-// worthRetrying tells whether such a call is tried again: when nothing came back, or a
-// 503 that asks for a short pause at most.
+// worthRetrying reports whether to try such a request again: when there was no answer, or a 503
+// that asks for a short pause at most.
 func worthRetrying(ctx context.Context, r *http.Response, err error) (bool, error) {
 	if k, ok := ctx.Value(keyedSubmit{}).(*keyedSubmit); ok {
 		k.note(r, err)
@@ -66,7 +64,7 @@ func worthRetrying(ctx context.Context, r *http.Response, err error) (bool, erro
 	return retryAfter(r) <= longestRetryAfter, nil
 }
 
-// retryAfter returns the pause that an answer asks for, 0 if none.
+// retryAfter returns the pause that an answer asks for, or 0.
 func retryAfter(r *http.Response) time.Duration {
 	text := r.Header.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil {

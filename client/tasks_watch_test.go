@@ -24,8 +24,8 @@ func attemptEvent(seq int) string {
 
 func taskEvent(doc string) string { return "event: task\ndata: " + doc + "\n\n" }
 
-// streams is a server whose connections each send one of some texts; the last one
-// again and again. The ids that it was asked to go on from are kept.
+// streams is a server that sends one text for each connection, the last one again and again. It
+// appends the Last-Event-ID of each request to last.
 func streams(t *testing.T, last *[]string, texts ...string) *fake {
 	n := 0
 	return newFake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func streams(t *testing.T, last *[]string, texts ...string) *fake {
 	})
 }
 
-// told collects what Watch tells, in short, and its error.
+// told collects the events of Watch, in short, and its error.
 func told(ctx context.Context, c *Client) (all []string, err error) {
 	for e, e2 := range c.Watch(ctx, "t.1.1") {
 		switch {
@@ -60,7 +60,7 @@ func told(ctx context.Context, c *Client) (all []string, err error) {
 	return all, err
 }
 
-// Whatever breaks in between, each thing is told once.
+// Whatever breaks in between, each event comes once.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -110,7 +110,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Who can't even begin hears why; who has begun goes on until the context is over.
+// A watch that can't begin returns the reason. One that has begun goes on until the context ends.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	var last []string

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Submits of tasks with keys are tried again when the connection breaks, and when the
-// server can't tell or take them now: each time the same body.
+// Submits of tasks with keys are retried, each time with the same body, when the connection breaks,
+// and when the server is uncertain or unavailable.
 func TestKeyedSubmitsAreRetried(t *testing.T) {
 	t.Parallel()
 	var bodies []string
@@ -45,7 +45,7 @@ func TestKeyedSubmitsAreRetried(t *testing.T) {
 	require.Contains(t, bodies[0], `"a":"<"`)
 }
 
-// One task without a key is enough for a batch not to be tried again.
+// A batch with one task without a key isn't retried.
 func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })
@@ -55,7 +55,7 @@ func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 	require.Len(t, f.requests(), 1)
 }
 
-// What the last try came to doesn't hide that one before may have had its effect.
+// The last error doesn't hide that an earlier try may have taken effect.
 func TestUncertainAfterRetries(t *testing.T) {
 	t.Parallel()
 	task := NewTask{Type: "t", Context: JSON("1"), Key: "k"}

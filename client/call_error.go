@@ -12,12 +12,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Error is an answer of the server that is not what was asked for. It unwraps
-// to an *asyncflow.Error with the same code and fields.
+// Error is an answer of the server that isn't a success. It unwraps to an *asyncflow.Error with the
+// same code and fields.
 type Error struct {
 	Status     int           // of HTTP
-	Problem    Problem       // what the server says; made from Status if it says nothing
-	RetryAfter time.Duration // when to try again; 0 if the answer doesn't say
+	Problem    Problem       // from the server, or made from Status if it sent none
+	RetryAfter time.Duration // when to try again; 0: unknown
 }
 
 // Error returns the status, the code and the detail, such as
@@ -26,7 +26,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%d %s: %s", e.Status, e.Problem.Code, e.Detail())
 }
 
-// Detail returns what is wrong, in words alone.
+// Detail returns the fault in words, without status and code.
 func (e *Error) Detail() string {
 	if e.Problem.Detail != "" {
 		return e.Problem.Detail
@@ -41,11 +41,11 @@ func (e *Error) Detail() string {
 	return e.Problem.Title
 }
 
-// RequestID returns the id under which the server knows the call, to be told to whoever
-// runs it; "" if the answer has none.
+// RequestID returns the id that the server logs for the call, for the operator; "" if the answer
+// has none.
 func (e *Error) RequestID() string { return e.Problem.RequestID }
 
-// Unwrap returns the same error in the words of the domain.
+// Unwrap returns the same error as an *asyncflow.Error.
 func (e *Error) Unwrap() error {
 	known := &asyncflow.Error{
 		Code:       asyncflow.Code(e.Problem.Code),
@@ -61,8 +61,8 @@ func (e *Error) Unwrap() error {
 	return known
 }
 
-// ConnectionError says that a call got no answer, or none that could be read.
-// It unwraps to an *asyncflow.Error of CodeUnavailable, and to its cause.
+// ConnectionError is the error of a call that got no answer, or none that could be read. It unwraps
+// to an *asyncflow.Error of CodeUnavailable, and to its cause.
 type ConnectionError struct {
 	URL string // the server's
 	Err error
@@ -74,21 +74,21 @@ func (e *ConnectionError) Error() string {
 	return fmt.Sprintf("no answer from %s: %v", e.URL, innermost(e.Err))
 }
 
-// Unwrap returns the cause, behind the same error in the words of the domain.
+// Unwrap returns the cause, wrapped in an *asyncflow.Error.
 func (e *ConnectionError) Unwrap() error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Op: "client", Err: e.Err}
 }
 
-// NotSent tells that the server can't have seen the request: there never was a
-// connection. Otherwise a call that changes something may have had its effect.
+// NotSent reports that the server can't have seen the request: there never was a connection.
+// Otherwise a call that changes something may have taken effect.
 func (e *ConnectionError) NotSent() bool {
 	var op *net.OpError
 	return errors.As(e.Err, &op) && op.Op == "dial"
 }
 
-// Uncertain tells whether a call that changes something may have had its effect
-// although it returned err. What the server refused, what it said it can't do
-// now, and what never reached it had none.
+// Uncertain reports whether a call that changes something may have taken effect although it
+// returned err. It has not if the server refused it or was unavailable, or if the request was never
+// sent.
 func Uncertain(err error) bool {
 	var answer *Error
 	var connection *ConnectionError
@@ -105,11 +105,10 @@ func Uncertain(err error) bool {
 	case errors.As(err, &connection):
 		return !connection.NotSent()
 	}
-	return !errors.As(err, &known) // else it was refused before it was sent
+	return !errors.As(err, &known) // otherwise it was refused before it was sent
 }
 
-// innermost drops the words that net/http and net put around a cause: method,
-// path and addresses.
+// innermost removes the method, path and addresses that net/http and net put around a cause.
 func innermost(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -122,7 +121,7 @@ func innermost(err error) error {
 	return err
 }
 
-// codeOf returns a code for an answer that names none, such as a proxy's.
+// codeOf returns a code for an answer without one, such as a proxy's.
 func codeOf(status int) asyncflow.Code {
 	switch status {
 	case http.StatusUnauthorized:

@@ -13,27 +13,26 @@ import (
 )
 
 const (
-	// maxBatchBytes is the size of a batch's body above which it is split further:
-	// half of what a server takes unless its operator says otherwise.
+	// maxBatchBytes is the size of a body above which a batch is split: half of what a server accepts
+	// by default.
 	maxBatchBytes = 8 << 20
 	overheadBytes = len(`{"tasks":[]}`)
 )
 
-// Result is what became of one task of SubmitMany.
+// Result is the result for one task of SubmitMany.
 type Result struct {
 	Task SubmittedTask // zero if Err is set
-	// Err is an *Error or an *asyncflow.Error; it names the fields of the task
-	// without the task's place in the batch.
+	// Err is an *Error or an *asyncflow.Error. It names the fields of the task without the task's
+	// position in the batch.
 	Err error
 }
 
-// SubmitMany submits tasks in batches of up to 1,000, one batch after the
-// other, and returns the result of each task in their order. A bad task doesn't
-// keep the others from being accepted. Tasks that all have a Key are submitted again as
-// Submit has it.
+// SubmitMany submits tasks in batches of up to 1,000, one batch after the other, and returns the
+// results in the order of the tasks. A bad task doesn't keep the others from being accepted. If all
+// tasks have a Key, batches are submitted again like single tasks (see Submit).
 //
-// An error ends it early: it is about the batch that follows the results
-// returned; Uncertain tells whether tasks of that batch may have been accepted.
+// An error ends it early. It is about the batch after the results that are returned; Uncertain
+// reports whether tasks of that batch may have been accepted.
 func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	results := make([]Result, 0, len(tasks))
 	ctx, tries := keyed(ctx, tasks...)
@@ -47,15 +46,15 @@ func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, err
 	return results, nil
 }
 
-// batch is the body of one call, and where its tasks' results go.
+// batch is the body of one call, and the results of its tasks.
 type batch struct {
 	body    []byte
-	results []Result // of all tasks of the batch; those not in the body have an error
+	results []Result // of all tasks; those that aren't in the body have an error
 	sent    []int    // index into results of each task in the body
 }
 
-// nextBatch takes as many of the first tasks as make one call. What can't be
-// written as JSON is refused here: it would make the whole body unreadable.
+// nextBatch takes as many of the first tasks as fit into one call. It refuses tasks that can't be
+// written as JSON: they would make the whole body unreadable.
 func nextBatch(tasks []NewTask) *batch {
 	b := &batch{body: []byte(`{"tasks":[`)}
 	for i, t := range tasks[:min(len(tasks), asyncflow.MaxBatch)] {
@@ -114,8 +113,8 @@ func resultOf(r api.BatchResult) Result {
 	}
 	p := r.Error
 	if p.Code == "" {
-		p.Code, p.Detail = string(asyncflow.CodeInternal),
-			"the server's answer says nothing about this task"
+		p.Code = string(asyncflow.CodeInternal)
+		p.Detail = "the server's answer says nothing about this task"
 	}
 	for i := range p.Errors {
 		p.Errors[i].Field = withoutPlace(p.Errors[i].Field)
@@ -126,8 +125,8 @@ func resultOf(r api.BatchResult) Result {
 
 var place = regexp.MustCompile(`^tasks\[[0-9]+\]\.`)
 
-// withoutPlace drops "tasks[12]." at the start: a batch is an affair of this
-// package, and so is the place in it.
+// withoutPlace removes a leading "tasks[12].". Callers don't know the batches of this package, so a
+// position in one would mean nothing to them.
 func withoutPlace(text string) string {
 	return strings.TrimPrefix(text, place.FindString(text))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// listed goes through all pages of a list. An error ends it.
+// listed iterates over all pages of a list. An error ends it.
 func listed[P, T any](
 	ctx context.Context,
 	c *Client,
@@ -45,7 +45,7 @@ func listed[P, T any](
 	}
 }
 
-// gathered returns all of a list, or the error that ended it.
+// gathered collects a whole list, or returns the error that ended it.
 func gathered[T any](list iter.Seq2[T, error]) ([]T, error) {
 	all := []T{}
 	for row, err := range list {

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// keyedSubmit is a submit whose tasks all have keys: trying it again does no harm. Its
-// context holds it.
+// keyedSubmit is a submit whose tasks all have keys, so that a retry does no harm. It travels in
+// the context to worthRetrying.
 type keyedSubmit struct {
-	uncertain bool // one of its tries may have had its effect
+	uncertain bool // one of its tries may have taken effect
 }
 
-// keyed returns a context for a submit that may be tried again if all tasks have keys; else
-// ctx, and nil.
+// keyed returns a context for a submit that may be retried, if all tasks have keys; otherwise it
+// returns ctx and nil.
 func keyed(ctx context.Context, tasks ...NewTask) (context.Context, *keyedSubmit) {
 	if slices.ContainsFunc(tasks, func(t NewTask) bool { return t.Key == "" }) {
 		return ctx, nil
@@ -24,20 +24,21 @@ func keyed(ctx context.Context, tasks ...NewTask) (context.Context, *keyedSubmit
 	return context.WithValue(ctx, keyedSubmit{}, k), k
 }
 
-// note remembers whether a try may have had its effect. The answer can still be read.
+// note records whether a try may have taken effect. The answer can still be read afterwards.
 func (k *keyedSubmit) note(r *http.Response, err error) {
 	switch {
 	case err != nil:
 		k.uncertain = k.uncertain || Uncertain(&ConnectionError{Err: err})
 	case r.StatusCode == http.StatusServiceUnavailable:
-		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem)) // what breaks off says nothing
+		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem)) // a body that breaks off has no say
 		r.Body.Close()
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		k.uncertain = k.uncertain || Uncertain(ErrorOf(r, body))
 	}
 }
 
-// result returns the error of the last try, so that Uncertain knows of those before.
+// result returns the error of the last try. If an earlier try may have taken effect, Uncertain
+// reports so for it.
 func (k *keyedSubmit) result(err error) error {
 	if k == nil || err == nil || !k.uncertain || Uncertain(err) {
 		return err
@@ -45,7 +46,7 @@ func (k *keyedSubmit) result(err error) error {
 	return uncertainError{err}
 }
 
-// uncertainError is what the last try came to, after one that may have had its effect.
+// uncertainError is the error of the last try, after one that may have taken effect.
 type uncertainError struct{ error }
 
 func (e uncertainError) Unwrap() error { return e.error }

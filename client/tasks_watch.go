@@ -16,17 +16,16 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Event is what Watch tells: one of the two.
+// Event is an event of Watch. One of its fields is set.
 type Event struct {
 	Attempt *Attempt `json:"attempt,omitempty"` // a row of the task's journal
-	Task    *Task    `json:"task,omitempty"`    // how the task stands, without its context
+	Task    *Task    `json:"task,omitempty"`    // the task's present state, without its context
 }
 
-// Watch follows a task: first its journal so far and how it stands, then what
-// happens, up to the event of the final task. When the connection breaks it connects
-// again and goes on where it was, for as long as ctx lasts. The first connection must
-// succeed, and a server that refuses ends it: the error comes last. When ctx is over
-// that is its error.
+// Watch follows a task: first its journal so far and its present state, then each change, up to the
+// event of the final task. When the connection breaks, it connects again and continues after the
+// last event, until ctx ends. The first connection must succeed. An error comes last: a server that
+// refuses ends the iteration, and so does ctx, with its own error.
 func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := checkPart("id", id); err != nil {
@@ -51,17 +50,16 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Event, error] {
 	}
 }
 
-// isPassing reports whether a server refuses a stream for now only.
+// isPassing reports whether a server refuses a stream only for now.
 func isPassing(err error) bool {
 	code := asyncflow.CodeOf(err)
 	return code == asyncflow.CodeUnavailable || code == asyncflow.CodeRateLimited
 }
 
 const (
-	// maxEvent bounds an event in bytes: an output, and what is around it.
+	// maxEvent bounds an event in bytes: an output, and the document around it.
 	maxEvent = 32 << 20
-	// silence is how long a stream may say nothing. The server says something every
-	// 15 s.
+	// silence is how long a stream may be silent. The server writes something every 15 s.
 	silence = time.Minute
 
 	reconnectMin = 250 * time.Millisecond
@@ -74,11 +72,11 @@ type watch struct {
 	id     string
 	yield  func(Event, error) bool
 
-	connected bool   // a stream has begun once
-	failures  int    // since something was heard last
+	connected bool   // at least one stream has begun
+	failures  int    // since the last bytes came
 	last      string // id of the last event
 	shown     string // the last task, as it was sent
-	done      bool   // the task is final, or the caller has enough
+	done      bool   // the task is final, or the caller has stopped
 }
 
 // pause returns how long to wait before the next connection.
@@ -92,8 +90,7 @@ func (w *watch) pause(err error) time.Duration {
 	return d
 }
 
-// connect follows one stream to its end. A stream that ends or breaks is no error of
-// its own.
+// connect follows one stream to its end. A stream that ends or breaks is no error.
 func (w *watch) connect(ctx context.Context) error {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -139,8 +136,8 @@ func (w *watch) headers(_ context.Context, r *http.Request) error {
 	return nil
 }
 
-// read reads events until the stream is over. heard is called for each line. Its
-// error is about what was read: it would be no better a second time.
+// read reads events until the stream ends. It calls heard for each line. It returns an error only
+// for content that would be no better a second time.
 func (w *watch) read(body io.Reader, heard func()) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxEvent)
@@ -162,15 +159,15 @@ func (w *watch) read(body io.Reader, heard func()) error {
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
 		return errLongEvent
 	}
-	return nil // it ended, or the connection broke
+	return nil // the stream ended, or the connection broke
 }
 
-// errLongEvent ends a watch: the event would be no shorter a second time.
-var errLongEvent = fmt.Errorf("an event of the task can't be read: it is longer than %d bytes",
-	maxEvent)
+// errLongEvent ends a watch: the event would be as long a second time.
+var errLongEvent = fmt.Errorf(
+	"an event of the task can't be read: it is longer than %d bytes", maxEvent)
 
-// take hands an event on. Kinds that this client doesn't know are passed over, and
-// so is a task that stands as it did before the connection broke.
+// take yields an event. It ignores kinds that this client doesn't know, and a task that hasn't
+// changed since the connection broke.
 func (w *watch) take(e serverEvent) error {
 	var out Event
 	switch e.kind {
@@ -201,7 +198,7 @@ func (w *watch) take(e serverEvent) error {
 // serverEvent is a server-sent event.
 type serverEvent struct{ kind, id, data string }
 
-// add adds a line of it. A comment has no name.
+// add adds a line to the event. A comment is a line without a name, and ignored.
 func (e *serverEvent) add(line string) {
 	name, value, _ := strings.Cut(line, ":")
 	switch value = strings.TrimPrefix(value, " "); name {
