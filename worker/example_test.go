@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// The examples talk to a node that runs in this process.
+// The examples use a node that runs in this process.
 func connect(taskType string, stages ...string) *client.Client {
 	node := testnode.Shared()
 	c, err := client.New(node.URL, node.Token)
@@ -38,7 +38,7 @@ func check(err error) {
 	}
 }
 
-// run submits a task, waits for its end and says what came of it.
+// run submits a task, waits for its end and prints the result.
 func run(c *client.Client, taskType, doc string) {
 	task, err := c.Submit(context.Background(),
 		client.NewTask{Type: taskType, Context: client.JSON(doc)})
@@ -63,7 +63,7 @@ type Invoice struct {
 	Total int `json:"total"`
 }
 
-// A worker with two stages, that registers itself: what the first returns is the context of
+// A worker with two stages that registers itself. The output of the first stage is the context of
 // the second.
 func Example() {
 	c := connect("orders", "price", "send") // client.New("https://tasks.example.com", token)
@@ -98,7 +98,7 @@ func Example() {
 	// <nil>
 }
 
-// What a handler returns as its error says how the task goes on.
+// The error of a handler decides how the task goes on.
 func ExampleHandle() {
 	c := connect("errors", "work")
 	w, err := worker.New(worker.Config{Keys: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
@@ -130,8 +130,8 @@ func ExampleHandle() {
 	// succeeded "shaky"
 }
 
-// serve serves a worker by an http.Server of the program's own, registers it, and returns
-// what stops it.
+// serve serves a worker by an http.Server of the program's own, registers it, and returns a
+// function that stops it.
 func serve(w *worker.Worker, c *client.Client) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/asyncflow", w)
@@ -147,8 +147,8 @@ func serve(w *worker.Worker, c *client.Client) (stop func()) {
 	}
 }
 
-// A handler may leave the completion to somebody else: here to a person, who approves by
-// hand what was kept meanwhile.
+// A handler may leave the completion to somebody else: here a person approves by hand, with the
+// stored Callback.
 func ExampleReporter() {
 	c := connect("approvals", "ask")
 	w, err := worker.New(worker.Config{Keys: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
@@ -177,7 +177,7 @@ func ExampleReporter() {
 	// succeeded "approved"
 }
 
-// A handler that takes tasks together, from an endpoint that is registered for batches.
+// A handler that gets tasks together, from an endpoint that is registered for batches.
 func ExampleHandleBatch() {
 	c := connect("rows", "insert")
 	w, err := worker.New(worker.Config{Keys: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},

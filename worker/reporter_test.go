@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Whatever asyncflow asks for, the pause between two reports stays between half of the
-// least and the most.
+// Whatever asyncflow asks for, the pause between two reports stays between half of the least and
+// the most.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	const least, most = 500 * time.Millisecond, 30 * time.Second
@@ -48,7 +48,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A report is sent again and again, until its context ends.
+// A report is sent again until its context ends.
 func TestReportEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +66,7 @@ func TestReportEndsWithItsContext(t *testing.T) {
 	require.EqualValues(t, 10, tries.Load())
 }
 
-// What asyncflow says of a report is the error.
+// The answer of asyncflow to a report decides its error.
 func TestReporterErrors(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// delivery is what asyncflow sends. Fields that it doesn't know are passed over: more may
-// come.
+// delivery is what asyncflow sends. Unknown fields are ignored: later versions may add some.
 type delivery struct {
 	TaskID      string          `json:"task_id"`
 	Type        string          `json:"type"`
@@ -36,7 +35,7 @@ type envelope struct {
 // challengeType is the type of a challenge. No task type has that name.
 const challengeType = "asyncflow.challenge"
 
-// all returns the deliveries of a request, which must be whole and of one stage.
+// all returns the deliveries of a request. They must be complete, and of one stage.
 func (e envelope) all() ([]delivery, error) {
 	all := e.Deliveries
 	if all == nil {
@@ -56,7 +55,7 @@ func (e envelope) all() ([]delivery, error) {
 	return all, nil
 }
 
-// refused is why a request is not worked on.
+// refused is the reason why a request is not worked on.
 type refused struct {
 	status int
 	why    string
@@ -64,8 +63,8 @@ type refused struct {
 
 func (r *refused) Error() string { return r.why }
 
-// ServeHTTP answers a delivery, a batch of them, or a challenge. What isn't signed by one
-// of the keys within five minutes is 401, and nothing of it is read.
+// ServeHTTP answers a delivery, a batch, or a challenge. A request that isn't signed by one of the
+// keys, less than five minutes ago, gets 401, and its body isn't parsed.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	signed, body, err := w.verified(rw, r)
 	if err != nil {
@@ -93,7 +92,7 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verified returns what the headers of a signed request say, and its body.
+// verified returns the signed id and time of a request, and its body.
 func (w *Worker) verified(
 	rw http.ResponseWriter, r *http.Request,
 ) (signing.Request, []byte, error) {
@@ -129,8 +128,8 @@ func (w *Worker) tooLarge() error {
 		fmt.Sprintf("the body is too large: the limit is %d bytes", w.cfg.MaxBody)}
 }
 
-// take begins to work on the deliveries of a request, or returns the exchange that the
-// same request has begun before.
+// take starts work on the deliveries of a request, or returns the exchange of an earlier request
+// with the same id.
 func (w *Worker) take(
 	r *http.Request, signed signing.Request, e envelope,
 ) (x *exchange, first bool, err error) {
@@ -146,7 +145,7 @@ func (w *Worker) take(
 	}
 	x, first = w.requests.begin(signed.ID, func() bool { return w.admit(len(deliveries)) })
 	if x == nil {
-		return nil, false, &refused{http.StatusServiceUnavailable, "this worker has no room"}
+		return nil, false, &refused{http.StatusServiceUnavailable, "this worker has no capacity left"}
 	}
 	if first {
 		x.batch = e.Deliveries != nil
@@ -155,8 +154,9 @@ func (w *Worker) take(
 	return x, first, nil
 }
 
-// clockOffset returns how far this machine's clock is ahead of the one that deadlines are
-// told by. The time of a request has whole seconds, and it takes a moment to get here.
+// clockOffset returns how far this machine's clock is ahead of the database's clock, which
+// deadlines use. It ignores up to 2 s: the time of a request has whole seconds, and the request
+// takes a moment to arrive.
 func clockOffset(sent, now time.Time) time.Duration {
 	const usual = 2 * time.Second
 	if d := now.Sub(sent); d < 0 || d > usual {
@@ -165,7 +165,7 @@ func clockOffset(sent, now time.Time) time.Duration {
 	return 0
 }
 
-// refuse answers what is not worked on.
+// refuse answers a request that is not worked on.
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
 	var known *refused

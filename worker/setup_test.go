@@ -27,7 +27,7 @@ const (
 	soon   = 30 * time.Second // a test that waits longer has failed
 )
 
-// bundle is a worker on its own server, and asyncflow's side of the wire.
+// bundle is a worker on a server of its own, and the asyncflow that sends to it.
 type bundle struct {
 	t         *testing.T
 	worker    *Worker
@@ -64,7 +64,7 @@ func (b *bundle) close() {
 	require.NoError(b.t, b.worker.Close(ctx))
 }
 
-// envelope is the body of the next delivery of the stage "inspect", with a context.
+// envelope returns the body of the next delivery of the stage "inspect", with a context.
 func (b *bundle) envelope(context string) map[string]any {
 	b.seq++
 	return map[string]any{
@@ -89,7 +89,7 @@ func (b *bundle) post(m message) reply {
 	return r
 }
 
-// try is post with a context; the connection breaks when that is over.
+// try is post with a context. The connection breaks when the context ends.
 func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, m.method, b.url+"/any/path", bytes.NewReader(m.body))
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 	return reply{resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// answerTo returns the schema of the answer to a request, in openapi.yaml.
+// answerTo returns the schema in openapi.yaml of the answer to a request.
 func answerTo(request []byte) string {
 	var r struct {
 		Type       string
@@ -130,7 +130,7 @@ type reply struct {
 	body   string
 }
 
-// message is a request ready to be posted.
+// message is a request that can be posted.
 type message struct {
 	method string
 	header http.Header
@@ -139,7 +139,7 @@ type message struct {
 
 var ids atomic.Int64
 
-// signed signs an envelope with the secret, now, under an id of its own.
+// signed signs an envelope with the secret, with the present time and a new id.
 func signed(t *testing.T, envelope any) message {
 	t.Helper()
 	return signedAt(t, time.Now(), envelope, secret)
@@ -159,8 +159,8 @@ func signedAt(t *testing.T, at time.Time, envelope any, by string) message {
 	return m
 }
 
-// receiver stands for an asyncflow that is away, slow or of another opinion: it keeps the
-// reports and answers them as a test wants it to.
+// receiver stands for an asyncflow that is away, slow, or refuses. It records the reports, and
+// answers them as a test wants.
 type receiver struct {
 	url     string
 	reports chan report
@@ -192,8 +192,8 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) answers(h http.HandlerFunc) { r.answer.Store(&h) }
 
-// beats answers heartbeats with a status and a deadline that far ahead, and everything
-// else with a status of HTTP.
+// beats answers heartbeats with a status and a deadline that far ahead, and all other reports with
+// an HTTP status.
 func (r *receiver) beats(status string, ahead time.Duration, others int) {
 	r.answers(func(rw http.ResponseWriter, req *http.Request) {
 		if req.PathValue("verb") != "heartbeat" {
@@ -205,7 +205,7 @@ func (r *receiver) beats(status string, ahead time.Duration, others int) {
 	})
 }
 
-// next waits for a report of a verb, passing over others.
+// next waits for a report of a kind, and ignores others.
 func (r *receiver) next(t *testing.T, verb string) string {
 	t.Helper()
 	for {
@@ -228,7 +228,7 @@ type picture struct {
 	Width int `json:"width"`
 }
 
-// inspects has the worker handle deliveries by a function.
+// inspects registers a function as the worker's handler.
 func (b *bundle) inspects(
 	work func(context.Context, Task[photo]) (picture, error), opts ...Option,
 ) {

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// batchOf is a batch with a delivery for each of the contexts; its tasks are images.1.0,
-// images.1.1, …
+// batchOf returns a batch with a delivery for each context. Its tasks are images.1.0, images.1.1, …
 func (b *bundle) batchOf(contexts ...string) map[string]any {
 	all := []any{}
 	for i, c := range contexts {
@@ -24,7 +23,7 @@ func (b *bundle) batchOf(contexts ...string) map[string]any {
 	return map[string]any{"deliveries": all}
 }
 
-// Each delivery of a batch has its own outcome in the one answer; those that take longer are
+// Each delivery of a batch has its own outcome in the one answer. Those that take longer are
 // accepted, and reported one by one.
 func TestBatch(t *testing.T) {
 	b := setup(t, func(c *Config) { c.AnswerWithin = 100 * time.Millisecond })
@@ -62,7 +61,7 @@ func TestBatch(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports)
 }
 
-// A batch of one is a batch; one of which nothing is done in time is accepted as a whole.
+// A batch of one is still a batch. If nothing is done in time, it is accepted as a whole.
 func TestBatchOfOne(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{1}, nil })
@@ -82,7 +81,7 @@ func TestBatchOfOne(t *testing.T) {
 	}
 }
 
-// When the connection breaks, what is done already is reported too.
+// When the connection breaks, finished results are reported, too.
 func TestBatchBrokenConnection(t *testing.T) {
 	b := setup(t)
 	started, release := make(chan struct{}), make(chan struct{})
@@ -105,7 +104,7 @@ func TestBatchBrokenConnection(t *testing.T) {
 	b.asyncflow.next(t, "complete")
 }
 
-// A batch handler gets what can be read at once, and answers for each by its place.
+// A batch handler gets the tasks that can be read, and its results are matched by position.
 func TestHandleBatch(t *testing.T) {
 	b := setup(t)
 	var got []string
@@ -146,7 +145,7 @@ func TestHandleBatch(t *testing.T) {
 		"an endpoint without batches")
 }
 
-// The context of a batch ends when no task of it counts any more, not before.
+// The context of a batch ends when no task of it counts any more, and not before.
 func TestHandleBatchCancelled(t *testing.T) {
 	b := setup(t, func(c *Config) { c.Heartbeat = 5 * time.Millisecond })
 	causes := make(chan error, 1)
@@ -166,7 +165,7 @@ func TestHandleBatchCancelled(t *testing.T) {
 	require.ErrorIs(t, <-causes, ErrCancelled)
 }
 
-// A batch that is larger than all the room there is gets it alone.
+// A batch that is larger than the whole capacity is admitted alone.
 func TestLargeBatch(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxInFlight = 2 })
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{1}, nil })

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	maxHeartbeat = 30 * time.Second // between two heartbeats, unless the Config says otherwise
+	maxHeartbeat = 30 * time.Second // the longest default interval
 	beatTimeout  = 10 * time.Second
-	// lateReports is how long after the deadline a result is still sent: as long as nobody
-	// has started the task again it counts, such as when asyncflow itself was away.
+	// lateReports is how long after the deadline a result is still reported. It counts until another
+	// attempt has started, such as after asyncflow was away.
 	lateReports = time.Minute
 )
 
-// keep sends heartbeats until the run is over. It cancels the handler's context when the
-// attempt is over by what asyncflow says, or by the deadline; some time after that, it
-// ends the calls too.
-func (r *run) keep() {
+// heartbeats sends heartbeats until the run is over. It cancels the handler's context when
+// asyncflow says that the attempt is over, or at the deadline. When lateReports have passed as
+// well, it ends the calls, too.
+func (r *run) heartbeats() {
 	interval := r.worker.heartbeat(time.Until(r.until))
 	beats := time.NewTicker(interval)
 	defer beats.Stop()
@@ -29,7 +29,7 @@ func (r *run) keep() {
 		select {
 		case <-r.over:
 			return
-		case <-answered: // a connection that broke may mean that the attempt is over
+		case <-answered: // a broken connection may mean that the attempt is over
 			if answered = nil; !r.exchange.broken {
 				continue
 			}
@@ -72,7 +72,7 @@ func causeOf(err error) error {
 	return ErrLost
 }
 
-// heartbeat returns the pause between the heartbeats of a delivery that has some time left.
+// heartbeat returns the interval of heartbeats for a delivery that has some time left.
 func (w *Worker) heartbeat(left time.Duration) time.Duration {
 	if w.cfg.Heartbeat > 0 {
 		return w.cfg.Heartbeat
@@ -80,7 +80,7 @@ func (w *Worker) heartbeat(left time.Duration) time.Duration {
 	return max(min(left/3, maxHeartbeat), 100*time.Millisecond)
 }
 
-// together returns a context that is over when those of all runs are.
+// together returns a context that ends when the contexts of all runs have ended.
 func together(runs []*run) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(runs[0].ctx))
 	go func() {

@@ -11,21 +11,21 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Task is a delivery, as a handler gets it.
+// Task is a delivery as a handler gets it.
 type Task[In any] struct {
 	ID                   string // the same in all stages and attempts
 	Type, Stage          string
 	Attempt, MaxAttempts int       // of this stage; 1 is the first
-	Seq                  int       // the fencing number: grows with every delivery of the task
-	Deadline             time.Time // until when a report counts, unless a heartbeat puts it off
-	Context              In        // the task's, or the last output of a stage before
+	Seq                  int       // the fencing number: it grows with every delivery of the task
+	Deadline             time.Time // when reports stop counting; heartbeats postpone it
+	Context              In        // the task's context, or the latest output of an earlier stage
 	Callback             Callback  // to report later
 
 	reporter *Reporter
 }
 
-// Progress tells how far the work is, 0 to 100, and what it is at. An error is no reason
-// to stop. Of a Task that a test has made it does nothing.
+// Progress reports the progress of the work: 0 to 100, and a message. An error is no reason to
+// stop. It does nothing for a Task that a test has made.
 func (t Task[In]) Progress(ctx context.Context, percent int, note string) error {
 	if t.reporter == nil {
 		return nil
@@ -33,28 +33,28 @@ func (t Task[In]) Progress(ctx context.Context, percent int, note string) error 
 	return t.reporter.Progress(ctx, t.Callback, percent, note)
 }
 
-// None is the context or the output of a stage that has none.
+// None stands for a context or an output that is absent.
 type None struct{}
 
-// MarshalJSON writes that there is no output: the context passes on.
+// MarshalJSON writes null, which means that there is no output: the context passes on.
 func (None) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
-// UnmarshalJSON takes any context, and keeps nothing of it.
+// UnmarshalJSON accepts any context and ignores it.
 func (*None) UnmarshalJSON([]byte) error { return nil }
 
-// Option changes how the deliveries of one handler are answered.
+// Option changes the answers to the deliveries of one handler.
 type Option func(*handler)
 
-// AnswerWithin is Config.AnswerWithin for one handler.
+// AnswerWithin overrides Config.AnswerWithin for one handler.
 func AnswerWithin(d time.Duration) Option { return func(h *handler) { h.answerWithin = d } }
 
-// TimeLimit has the context of the handler cancelled after d, so that heartbeats don't keep
-// work alive that hangs. There is none unless told.
+// TimeLimit cancels the context of the handler after d, so that heartbeats don't keep a hanging
+// handler alive. By default there is no limit.
 func TimeLimit(d time.Duration) Option { return func(h *handler) { h.timeLimit = d } }
 
-// Handle has deliveries of a stage worked on by a function, each in a goroutine of its own,
-// also if they come in a batch. A context that can't be read into an In fails the task for
-// good. Handle panics if the names are none, or have a handler already.
+// Handle registers a function for the deliveries of a stage. Each delivery runs in a goroutine of
+// its own, even if it comes in a batch. A context that can't be read into an In fails the task for
+// good. Handle panics if the names are invalid, or the stage has a handler already.
 func Handle[In, Out any](
 	w *Worker, taskType, stage string, work func(context.Context, Task[In]) (Out, error),
 	opts ...Option,
@@ -66,7 +66,7 @@ func Handle[In, Out any](
 	})
 }
 
-// workOn runs a handler on a delivery.
+// workOn runs a handler for a delivery.
 func workOn[In, Out any](
 	ctx context.Context, r *run, work func(context.Context, Task[In]) (Out, error),
 ) (o outcome) {
@@ -79,16 +79,16 @@ func workOn[In, Out any](
 	return outcomeOf(ctx, out, err)
 }
 
-// Result is what came of one task of a batch.
+// Result is the result of one task of a batch.
 type Result[Out any] struct {
 	Output Out
 	Err    error
 }
 
-// HandleBatch has deliveries of a stage worked on together, as they come: up to the
-// endpoint's batch.max_tasks in a call, or one if the endpoint has no batches. The results
-// are in the order of the tasks; one that is missing has failed. The context is cancelled
-// when no task of the batch is to be worked on any more. Else it is like Handle.
+// HandleBatch registers a function for the deliveries of a stage that arrive together: up to the
+// endpoint's batch.max_tasks in a call, or one if the endpoint has no batches. The results are in
+// the order of the tasks; a missing result is a failure. The context is cancelled when no task of
+// the batch needs work any more. Otherwise it is like Handle.
 func HandleBatch[In, Out any](
 	w *Worker, taskType, stage string, work func(context.Context, []Task[In]) []Result[Out],
 	opts ...Option,
@@ -104,8 +104,7 @@ func HandleBatch[In, Out any](
 	})
 }
 
-// workOnAll runs a handler on the deliveries that can be read, and returns the outcome of
-// each.
+// workOnAll runs a handler for the deliveries that can be read, and returns the outcome of each.
 func workOnAll[In, Out any](
 	ctx context.Context, runs []*run, work func(context.Context, []Task[In]) []Result[Out],
 ) []outcome {
@@ -142,7 +141,7 @@ func workOnAll[In, Out any](
 	return outcomes
 }
 
-// recovered makes a panic the outcome.
+// recovered turns a panic into the outcome.
 func recovered(r *run, o *outcome) {
 	if p := recover(); p != nil {
 		r.log.Error("the handler panicked", "panic", p, "stack", string(debug.Stack()))
@@ -163,14 +162,14 @@ func taskOf[In any](r *run) (Task[In], error) {
 	return t, nil
 }
 
-// handler is what deliveries of a stage are handed to.
+// handler works on the deliveries of a stage.
 type handler struct {
 	answerWithin time.Duration
 	timeLimit    time.Duration
-	start        func(runs []*run) // works on them without waiting for their end, and finishes each
+	start        func(runs []*run) // starts work on the runs; each is finished later
 }
 
-// stageName is what a delivery says it is for.
+// stageName names the stage that a delivery is for.
 type stageName struct{ taskType, stage string }
 
 func (w *Worker) add(taskType, stage string, opts []Option, start func([]*run)) {

@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// Nothing of a request is looked at unless it is whole, JSON, and signed by one of the keys
-// a short while ago. No handler is called.
+// A request must be whole, JSON, and signed by one of the keys a short while ago. Otherwise no
+// handler is called.
 func TestHostileRequests(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxBody = 2000 })
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { panic("a handler was called") })
@@ -97,7 +97,7 @@ func TestHostileRequests(t *testing.T) {
 	require.Zero(t, b.worker.InFlight())
 }
 
-// raw is a signed body that is no JSON.
+// raw is a signed body that isn't JSON.
 func raw(t *testing.T, body string) message {
 	m := signed(t, nil)
 	m.body = []byte(body)
@@ -108,7 +108,7 @@ func raw(t *testing.T, body string) message {
 	return m
 }
 
-// A body without a length is read no further than the limit.
+// A body without a length is read only up to the limit.
 func TestEndlessBody(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxBody = 2000 })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url, endless{})
@@ -126,8 +126,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// While a secret is rotated, deliveries by the old one, the new one and both verify; so do
-// those of an endpoint with an ed25519 key.
+// While a secret is rotated, deliveries signed by the old secret, the new one, or both verify. So
+// do those of an endpoint with an ed25519 key.
 func TestSeveralKeys(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestSeveralKeys(t *testing.T) {
 	require.Equal(t, 200, b.post(m).status)
 }
 
-// A challenge is echoed if it is signed, and only then.
+// A challenge is echoed only if it is signed.
 func TestChallenge(t *testing.T) {
 	b := setup(t)
 	m := signed(t, map[string]string{"type": "asyncflow.challenge", "challenge": "a <text>"})
@@ -155,8 +155,8 @@ func TestChallenge(t *testing.T) {
 	require.NotContains(t, r.body, "a <text>")
 }
 
-// The same request again, while it is worked on and after, doesn't start the handler again:
-// each gets the one answer. A new attempt is another request.
+// A repeated request, during the work or after it, doesn't start the handler again: it gets the
+// same answer. A new attempt is another request.
 func TestDuplicates(t *testing.T) {
 	const times = 8
 	b := setup(t)
@@ -194,7 +194,7 @@ func TestDuplicateOfALargeAnswer(t *testing.T) {
 	require.Contains(t, r.body, "was answered before")
 }
 
-// A worker that is full says so, and takes deliveries again once there is room.
+// A worker without capacity says so, and accepts deliveries again once it has some.
 func TestMaxInFlight(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxInFlight = 2 })
 	release := make(chan struct{})

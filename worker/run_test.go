@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A handler that takes longer than the answer waits is accepted, and reported when it is
-// done.
+// A handler that takes longer than the answer waits is accepted, and reported when it is done.
 func TestSlowHandler(t *testing.T) {
 	b := setup(t, func(c *Config) { c.AnswerWithin = time.Millisecond })
 	release := make(chan struct{})
@@ -30,8 +29,8 @@ func TestSlowHandler(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports)
 }
 
-// When the connection breaks the handler goes on: asyncflow may have been restarted. What
-// comes of it is reported, and a heartbeat asks whether it still counts.
+// When the connection breaks, the handler goes on: asyncflow may have been restarted. Its result is
+// reported, and a heartbeat asks whether it still counts.
 func TestBrokenConnection(t *testing.T) {
 	b := setup(t)
 	started, release := make(chan struct{}), make(chan struct{})
@@ -53,7 +52,7 @@ func TestBrokenConnection(t *testing.T) {
 	require.Equal(t, 202, b.post(m).status, "the same request again")
 }
 
-// A report is sent until asyncflow takes it, unchanged.
+// A report is sent unchanged until asyncflow accepts it.
 func TestReportsAreRetried(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) {
@@ -78,8 +77,8 @@ func TestReportsAreRetried(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports, "a report that was taken isn't sent again")
 }
 
-// Answers that no other try can change end a report. An output that is refused fails the
-// task for good, so that it doesn't wait for its deadline.
+// An answer that no other try can change ends a report. An output that is refused fails the task
+// for good, so that it doesn't wait for its deadline.
 func TestReportsGivenUp(t *testing.T) {
 	for status, want := range map[int][]string{
 		http.StatusConflict:              {"complete"},
@@ -108,7 +107,7 @@ func TestReportsGivenUp(t *testing.T) {
 	}
 }
 
-// Heartbeats are sent while the handler runs; what they are told ends its context.
+// Heartbeats are sent while the handler runs. Their answers may end its context.
 func TestHeartbeats(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
@@ -145,8 +144,8 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// The work of an attempt that is over is still told if it was done: it counts as long as
-// nobody has started the task again.
+// Finished work is reported even if its attempt is over: it counts until another attempt has
+// started.
 func TestDoneThoughLost(t *testing.T) {
 	b := setup(t, func(c *Config) { c.Heartbeat = time.Millisecond })
 	b.asyncflow.beats("running", time.Minute, 200)
@@ -160,8 +159,8 @@ func TestDoneThoughLost(t *testing.T) {
 	require.JSONEq(t, `{"output":{"width":5}}`, b.asyncflow.next(t, "complete"))
 }
 
-// While asyncflow is away the deadline counts: after it another attempt may be under way.
-// Heartbeats put it off.
+// While asyncflow is away, the deadline counts: after it, another attempt may be in flight.
+// Heartbeats postpone it.
 func TestDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
@@ -199,7 +198,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A delivery whose deadline has passed when it comes isn't worked on.
+// A delivery that arrives after its deadline isn't worked on.
 func TestDeliveredTooLate(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { panic("not called") })
@@ -209,8 +208,7 @@ func TestDeliveredTooLate(t *testing.T) {
 		b.post(signed(t, e)).body)
 }
 
-// Deadlines are told by the clock of asyncflow's database; that of the worker may be wrong
-// by minutes.
+// Deadlines use the clock of asyncflow's database. The worker's clock may be wrong by minutes.
 func TestOtherClock(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(ctx context.Context, _ Task[photo]) (picture, error) {
@@ -236,7 +234,7 @@ func TestTimeLimit(t *testing.T) {
 		b.deliver(`{}`).body)
 }
 
-// Close waits for what is under way, and refuses what comes after.
+// Close waits for deliveries in flight, and refuses later ones.
 func TestClose(t *testing.T) {
 	b := setup(t)
 	release := make(chan struct{})
@@ -255,8 +253,8 @@ func TestClose(t *testing.T) {
 	b.close() // again does nothing
 }
 
-// A Close that runs out of patience cuts the work short: the task is to be tried again at
-// once, and not only after its deadline.
+// A Close whose context ends interrupts the work: the task is retried at once, and not only after
+// its deadline.
 func TestCloseCutShort(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(ctx context.Context, _ Task[photo]) (picture, error) {

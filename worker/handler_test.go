@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A handler gets all that the delivery says, and what it returns is the answer.
+// A handler gets the whole delivery, and its return values are the answer.
 func TestHandle(t *testing.T) {
 	b := setup(t)
 	var got Task[photo]
@@ -38,7 +38,7 @@ func TestHandle(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports, "the answer is enough")
 }
 
-// What a handler returns, as asyncflow is told by an answer, and by a report.
+// A handler's return values, as an answer and as a report.
 func TestOutcomes(t *testing.T) {
 	no := errors.New("no <b>")
 	for name, c := range map[string]struct {
@@ -95,8 +95,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A context that isn't what the handler wants can't get better: the task fails for good,
-// and the handler isn't bothered.
+// A context that doesn't fit the handler can't get better: the task fails for good, and the handler
+// isn't called.
 func TestContextThatCantBeRead(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { panic("not called") })
@@ -110,7 +110,7 @@ func TestContextThatCantBeRead(t *testing.T) {
 	}
 }
 
-// None takes any context.
+// None accepts any context.
 func TestNone(t *testing.T) {
 	b := setup(t)
 	Handle(b.worker, "images", "inspect", func(context.Context, Task[None]) (None, error) {
@@ -121,7 +121,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// A panic is a failed attempt, and the worker goes on.
+// A panic fails the attempt, and the worker goes on.
 func TestPanic(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(_ context.Context, task Task[photo]) (picture, error) {
@@ -135,7 +135,7 @@ func TestPanic(t *testing.T) {
 	require.JSONEq(t, `{"output":{"width":1}}`, b.deliver(`{"image":"a"}`).body)
 }
 
-// An error of any length and bytes can be told.
+// An error of any length and bytes can be reported.
 func TestLongErrors(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(context.Context, Task[photo]) (picture, error) {
@@ -147,7 +147,7 @@ func TestLongErrors(t *testing.T) {
 	require.True(t, strings.HasSuffix(a.Error, "ü…"))
 }
 
-// Later leaves the completion to whoever has the Callback.
+// Later leaves the completion to the holder of the Callback.
 func TestLater(t *testing.T) {
 	b := setup(t)
 	callbacks := make(chan Callback, 1)
@@ -174,7 +174,7 @@ func TestLater(t *testing.T) {
 	require.ErrorContains(t, reporter.Complete(t.Context(), cb, math.NaN()), "output")
 }
 
-// Names that are none, and a second handler of a stage, are mistakes of the program.
+// Invalid names, and a second handler of a stage, are mistakes of the program.
 func TestHandlePanics(t *testing.T) {
 	b := setup(t)
 	work := func(context.Context, Task[None]) (None, error) { return None{}, nil }

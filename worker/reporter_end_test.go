@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nobody is the way to an asyncflow that is away. It keeps when it was tried.
+// nobody is a transport to an asyncflow that is away. It records the times of the tries.
 type nobody struct {
 	mu    sync.Mutex
 	tries map[string][]time.Time // by verb
@@ -29,8 +29,8 @@ func (n *nobody) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("connection refused")
 }
 
-// While asyncflow is away the report is sent with growing pauses, until the deadline and a
-// minute beyond; then the worker gives up, and has room again. The clock is made up.
+// While asyncflow is away, the report is sent with growing pauses, until a minute after the
+// deadline. Then the worker gives up, and frees the capacity. The test's clock is synthetic.
 func TestReportsEndAfterTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &nobody{tries: map[string][]time.Time{}}
