@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
-// The contract's own example is as streams are.
+// The example in the contract is a valid stream.
 func TestExampleOfEvents(t *testing.T) {
 	t.Parallel()
 	content := contracttest.Document().Paths.Value(

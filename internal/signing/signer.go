@@ -22,7 +22,7 @@ import (
 // Prefixes and lengths of signing secrets, by the Standard Webhooks specification.
 const (
 	secretPrefix = "whsec_" // of an HMAC secret
-	// of an ed25519 private key: its seed of 32 bytes, or the 64 bytes of both keys
+	// of an ed25519 private key: its seed (32 bytes), or both keys (64 bytes)
 	privateKeyPrefix = "whsk_"
 	publicKeyPrefix  = "whpk_"
 	secretLeast      = 24
@@ -33,7 +33,7 @@ const (
 // NewSecret makes a signing secret: whsec_ and the base64 of 32 random bytes.
 func NewSecret() string { return secretPrefix + random(secretOwnBytes) }
 
-// NewSecretOf makes a signing secret of a kind; "" is the kind hmac.
+// NewSecretOf makes a signing secret of a kind; "" means hmac.
 func NewSecretOf(kind asyncflow.SecretKind) (string, error) {
 	switch kind {
 	case "", asyncflow.SecretHMAC:
@@ -52,7 +52,7 @@ func random(n int) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// CheckSecret tells what is wrong with a signing secret that a user brings.
+// CheckSecret returns an error if a secret that a user brings is invalid.
 func CheckSecret(secret string) error {
 	_, err := NewSigner(secret)
 	return err
@@ -60,17 +60,17 @@ func CheckSecret(secret string) error {
 
 // A Signer signs with one secret.
 type Signer interface {
-	// Kind tells how it signs.
+	// Kind returns the kind of its signatures.
 	Kind() asyncflow.SecretKind
-	// PublicKey returns what verifies its signatures, whpk_ and base64; "" where both
-	// sides have the same secret.
+	// PublicKey returns the key that verifies its signatures, whpk_ and base64; "" if both sides share
+	// the secret.
 	PublicKey() string
 	// sign returns one entry of Webhook-Signature.
 	sign(id string, at time.Time, body []byte) (string, error)
 }
 
-// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error is a
-// CodeInvalid one that names secret.
+// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error has CodeInvalid,
+// and names secret.
 func NewSigner(secret string) (Signer, error) {
 	if encoded, ok := strings.CutPrefix(secret, privateKeyPrefix); ok {
 		return newEd25519Signer(encoded)
@@ -82,10 +82,10 @@ func NewSigner(secret string) (Signer, error) {
 	return newHMAC(secret)
 }
 
-// Header is one of a request.
+// Header is one header of a request.
 type Header struct{ Name, Value string }
 
-// Sign sets the three headers of a request that Headers returns.
+// Sign sets the three headers that Headers returns.
 func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer) error {
 	all, err := Headers(id, at, body, signers)
 	if err != nil {
@@ -97,8 +97,8 @@ func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer)
 	return nil
 }
 
-// Headers returns the id of a request, its time, and a signature by each of the signers.
-// Without any it is an error.
+// Headers returns the headers with the id of a request, its time, and one signature by each signer.
+// It returns an error if there is no signer.
 func Headers(id string, at time.Time, body []byte, signers []Signer) (all [3]Header, err error) {
 	var signatures string
 	for _, s := range signers {
@@ -124,13 +124,13 @@ const (
 	headerSignature = "Webhook-Signature" // entries separated by spaces
 )
 
-// hmacKey is the scheme v1, HMAC-SHA-256: it signs, and it verifies.
+// hmacKey is the scheme v1, HMAC-SHA-256. It signs and verifies.
 type hmacKey struct {
 	webhook *standardwebhooks.Webhook
 	macs    *sync.Pool // of *mac; the library makes three copies of the body for each signature
 }
 
-// mac is a MAC with room for what else goes into it, and what comes out.
+// mac is a MAC with a buffer for its input and its sum.
 type mac struct {
 	hash.Hash
 	room []byte
@@ -141,7 +141,7 @@ func newHMAC(secret string) (hmacKey, error) {
 	if err != nil {
 		return hmacKey{}, asyncflow.InvalidField("secret", "must be %s and base64", secretPrefix)
 	}
-	if len(raw) < secretLeast || len(raw) > secretMost { // an empty one would sign, too
+	if len(raw) < secretLeast || len(raw) > secretMost { // even an empty secret could sign
 		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d",
 			len(raw), secretLeast, secretMost)
 	}
@@ -166,7 +166,7 @@ func (k hmacKey) sign(id string, at time.Time, body []byte) (string, error) {
 // Kind is hmac.
 func (hmacKey) Kind() asyncflow.SecretKind { return asyncflow.SecretHMAC }
 
-// PublicKey is empty: both sides have the secret.
+// PublicKey is empty: both sides share the secret.
 func (hmacKey) PublicKey() string { return "" }
 
 // ed25519Signer is the scheme v1a: an ed25519 signature, which the public key verifies.
@@ -196,7 +196,7 @@ func (s ed25519Signer) sign(id string, at time.Time, body []byte) (string, error
 // Kind is ed25519.
 func (ed25519Signer) Kind() asyncflow.SecretKind { return asyncflow.SecretEd25519 }
 
-// PublicKey returns the half that verifies.
+// PublicKey returns the public half of the key.
 func (s ed25519Signer) PublicKey() string {
 	return publicKeyPrefix + base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
 }
@@ -206,7 +206,7 @@ func content(id string, at time.Time, body []byte) []byte {
 	return append(appendPrefix(nil, id, at), body...)
 }
 
-// appendPrefix appends what comes before the body in that.
+// appendPrefix appends what comes before the body in content.
 func appendPrefix(b []byte, id string, at time.Time) []byte {
 	b = append(append(b, id...), '.')
 	return append(strconv.AppendInt(b, at.Unix(), 10), '.')

@@ -97,7 +97,7 @@ func TestEd25519Keys(t *testing.T) {
 	require.ErrorContains(t, err, `kind is "rsa"; it must be hmac or ed25519`)
 }
 
-// Signatures are those of the reference library, from several goroutines at once.
+// Signatures equal those of the reference library, even when several goroutines sign.
 func TestHMACSignatures(t *testing.T) {
 	secret := NewSecret()
 	own, err := NewSigner(secret)

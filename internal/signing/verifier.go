@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// Tolerance is how far the time of a request may be from now, either way.
+	// Tolerance is how far the time of a request may be from now, in either direction.
 	Tolerance = 5 * time.Minute
-	// maxSignatures bounds the entries of Webhook-Signature: to check each takes time,
-	// and whoever sends them isn't known yet.
+	// maxSignatures bounds the entries of Webhook-Signature. Checking each one takes time, and the
+	// sender isn't authenticated yet.
 	maxSignatures = 16
 	maxID         = 256 // bytes of Webhook-Id
 )
@@ -29,19 +29,19 @@ type Verifier struct {
 	keys []verifyingKey
 }
 
-// Request is what the headers of a verified request say.
+// Request is the id and the time of a verified request.
 type Request struct {
-	ID string    // of the request; the same again is the same request
+	ID string    // a repeated request has the same id
 	At time.Time // when it was signed, in whole seconds of the signer's clock
 }
 
 type verifyingKey interface {
-	// verifies tells whether a signature of the request is by this key.
+	// verifies reports whether a signature of the request is by this key.
 	verifies(r Request, body []byte, signatures []string) bool
 }
 
-// NewVerifier returns a Verifier with keys: shared secrets (whsec_ and base64) or
-// ed25519 public keys (whpk_ and base64). Its error is a CodeInvalid one.
+// NewVerifier returns a Verifier with keys: shared secrets (whsec_ and base64) or ed25519 public
+// keys (whpk_ and base64). Its error has CodeInvalid.
 func NewVerifier(keys ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for _, k := range keys {
@@ -52,7 +52,7 @@ func NewVerifier(keys ...string) (*Verifier, error) {
 	return v, nil
 }
 
-// Add has requests verified with one more key.
+// Add adds a key: requests that it verifies are accepted, too.
 func (v *Verifier) Add(key string) error {
 	k, err := newVerifyingKey(key)
 	if err != nil {
@@ -64,7 +64,7 @@ func (v *Verifier) Add(key string) error {
 	return nil
 }
 
-// IsSecret tells whether a key is a secret that both sides have.
+// IsSecret reports whether a key is a secret that both sides share.
 func IsSecret(key string) bool { return strings.HasPrefix(key, secretPrefix) }
 
 func newVerifyingKey(key string) (verifyingKey, error) {
@@ -88,9 +88,8 @@ func newVerifyingKey(key string) (verifyingKey, error) {
 	return newHMAC(key)
 }
 
-// Verify returns what the headers of a request say if a signature in them is by one of
-// the keys and its time is within Tolerance of now. Anything else is
-// CodeUnauthenticated.
+// Verify returns the id and time of a request if one of the keys verifies a signature, and the time
+// is within Tolerance of now. Otherwise the error is CodeUnauthenticated.
 func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, error) {
 	refuse := func(why string) (Request, error) {
 		return Request{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "%s", why)
@@ -132,7 +131,7 @@ func (k hmacKey) verifies(r Request, body []byte, signatures []string) bool {
 	})
 }
 
-// ed25519Key is the public half.
+// ed25519Key is an ed25519 public key.
 type ed25519Key ed25519.PublicKey
 
 func (k ed25519Key) verifies(r Request, body []byte, signatures []string) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// signedBy returns the headers of a body that a secret has signed.
+// signedBy returns the headers of a body signed by a secret.
 func signedBy(t *testing.T, at time.Time, body string, secrets ...string) http.Header {
 	t.Helper()
 	var signers []Signer
@@ -26,7 +26,7 @@ func signedBy(t *testing.T, at time.Time, body string, secrets ...string) http.H
 	return h
 }
 
-// Each kind of key verifies what its secret signed, among others, and nothing else.
+// Each kind of key verifies what its secret signed, also among other signatures, and nothing else.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1795257985, 700e6)
@@ -136,7 +136,7 @@ func TestNewVerifierRefuses(t *testing.T) {
 	}
 }
 
-// No signer, no signature: a request that nobody could verify isn't sent.
+// Without a signer there is no signature: a request that no worker could verify isn't sent.
 func TestSignWithoutSigner(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}

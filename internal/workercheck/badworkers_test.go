@@ -20,13 +20,13 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// badWorker is a worker written by hand, and what is wrong with it.
+// badWorker is a worker written by hand, with its faults.
 type badWorker struct {
 	t      *testing.T
 	secret string
 	batch  int
 
-	noEcho, echoesAll, verifiesNothing, parsesFirst, crashes bool // in whom it believes
+	noEcho, echoesAll, verifiesNothing, parsesFirst, crashes bool // which requests it believes
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
 	forgetsStale, drops, faints, dies                        bool
@@ -183,7 +183,7 @@ func (h *badHandler) read(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	return body, err == nil
 }
 
-// verified verifies a request, with its flaws.
+// verified verifies a request, with the worker's faults.
 func (h *badHandler) verified(r *http.Request, body []byte) bool {
 	sent, err := strconv.ParseInt(r.Header.Get("Webhook-Timestamp"), 10, 64)
 	at := time.Unix(sent, 0)
@@ -206,7 +206,7 @@ func (h *badHandler) verified(r *http.Request, body []byte) bool {
 	return err == nil
 }
 
-// work does a delivery.
+// work works on a delivery.
 func (h *badHandler) work(d badDelivery) string {
 	switch {
 	case h.forgets:
@@ -230,8 +230,8 @@ func (h *badHandler) work(d badDelivery) string {
 	return output
 }
 
-// brief is more than the time of a brief delivery of these tests, and less than that of
-// another, both with a second more: the time of a request has no fractions.
+// brief is longer than the time of a brief delivery of these tests, and shorter than that of
+// another one, both with a second more: the time of a request has no fractions.
 const brief = 3 * time.Second
 
 // sentAt returns when a request was signed.
@@ -240,7 +240,7 @@ func sentAt(r *http.Request) time.Time {
 	return time.Unix(sent, 0)
 }
 
-// report works, and reports what it has accepted.
+// report works, and reports on a delivery that was accepted.
 func (h *badHandler) report(d badDelivery) {
 	if h.silent {
 		return

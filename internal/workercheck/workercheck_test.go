@@ -25,7 +25,7 @@ type person struct {
 	Name string `json:"name"`
 }
 
-// tryOut tries out a worker, and checks that the report is whole.
+// tryOut tries out a worker, and checks that the report is complete.
 func tryOut(t *testing.T, cfg Config, handler http.Handler) Report {
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -55,7 +55,7 @@ func named(report Report, result Result) (names []string) {
 	return names
 }
 
-// sdkWorker returns a worker of package worker.
+// sdkWorker returns a worker made with package worker.
 func sdkWorker(
 	t *testing.T, secret string, within time.Duration,
 	work func(context.Context, worker.Task[person]) (person, error),
@@ -80,7 +80,7 @@ func sdkWorker(
 
 func greet(_ context.Context, t worker.Task[person]) (person, error) { return t.Context, nil }
 
-// What package worker does passes every check; each applies to one of these workers.
+// A worker made with package worker passes every check. Each check applies to one of these workers.
 func TestPackageWorkerPasses(t *testing.T) {
 	t.Parallel()
 	ed25519, err := signing.NewSecretOf(asyncflow.SecretEd25519)
@@ -125,8 +125,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 	workers.Wait()
 }
 
-// Each check fails with a worker that gets wrong what it is there for, and no other does but
-// those named.
+// A worker with one fault fails the check of that fault, and no other check except those named.
 func TestBadWorkers(t *testing.T) {
 	t.Parallel()
 	var workers sync.WaitGroup
@@ -152,7 +151,7 @@ func TestBadWorkers(t *testing.T) {
 	}
 }
 
-// Without a worker there is one thing to mend.
+// Without a worker there is one thing to fix.
 func TestNotReached(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -194,16 +193,16 @@ func TestConfigIsChecked(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// The desk refuses what a node would refuse.
+// The callback server refuses the same reports as a node.
 func TestDeskRefuses(t *testing.T) {
 	t.Parallel()
 	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
 		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere,
 		Context: json.RawMessage("1")}.withDefaults())
 	require.NoError(t, err)
-	t.Cleanup(r.desk.close)
+	t.Cleanup(r.callbacks.close)
 	_, d := r.delivery(), r.delivery()
-	a := r.desk.expect(d.Lease.ID, 1)
+	a := r.callbacks.expect(d.Lease.ID, 1)
 	token := tokenOf(t, r, d)
 	for _, c := range []struct {
 		path, token, media, body string
@@ -229,7 +228,7 @@ func TestDeskRefuses(t *testing.T) {
 		if c.status != 404 {
 			path = d.Lease.ID.String() + "/" + path
 		}
-		req, err := http.NewRequestWithContext(t.Context(), "POST", r.desk.url+"/v1/callbacks/"+path,
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.callbacks.url+"/v1/callbacks/"+path,
 			strings.NewReader(c.body))
 		require.NoError(t, err)
 		if c.token != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// later are the checks of how a worker reports what it has accepted with 202.
-var later = []check{
+// reporting are the checks of how a worker reports on deliveries that it has accepted with 202.
+var reporting = []check{
 	{"report again", "report until the answer is 2xx, or 4xx but 429, with growing pauses",
 		reportAgain},
 	{"attempt over",
@@ -21,13 +21,13 @@ var later = []check{
 	{"cancel", "stop the work when the answer to a heartbeat has the status cancelled", cancelled},
 }
 
-// accepted sends a delivery whose reports are answered in a certain way. It isn't ok if it
-// was not accepted: then there is nothing to see, and the finding says so.
+// accepted sends a delivery whose reports are answered by play. ok is false if the worker didn't
+// accept it: then the finding says why the check ends here.
 func (r *rehearsal) accepted(
 	ctx context.Context, d asyncflow.Delivery, play func([]report, report) (int, asyncflow.Status),
 ) (*attempt, finding, bool) {
-	a := r.desk.expect(d.Lease.ID, d.Lease.Seq)
-	a.playing(play)
+	a := r.callbacks.expect(d.Lease.ID, d.Lease.Seq)
+	a.answerWith(play)
 	switch o := r.sender.Send(ctx, []asyncflow.Delivery{d})[0]; o.Kind {
 	case asyncflow.OutcomeAccepted:
 		return a, finding{}, true
@@ -62,7 +62,7 @@ func reportAgain(ctx context.Context, r *rehearsal) finding {
 			if one.isLast() && lasts(before) == 0 {
 				return http.StatusServiceUnavailable, ""
 			}
-			return fairly(before, one)
+			return asANode(before, one)
 		})
 	if !ok {
 		return f
@@ -89,22 +89,20 @@ func attemptOver(ctx context.Context, r *rehearsal) finding {
 	if !ok {
 		return f
 	}
-	if !a.await(ctx, time.Now().Add(r.cfg.ReportTime), func(seen []report) bool {
-		return len(seen) > 0
-	}) {
+	someCall := func(seen []report) bool { return len(seen) > 0 }
+	if !a.await(ctx, time.Now().Add(r.cfg.ReportTime), someCall) {
 		return failed("%s", a.problem(r.cfg.ReportTime))
 	}
-	if r.goesOn(ctx, a, func(seen []report) int {
-		return len(seen)
-	}, func(seen []report) bool { return lasts(seen) > 1 }) {
+	calls := func(seen []report) int { return len(seen) }
+	if r.goesOn(ctx, a, calls, func(seen []report) bool { return lasts(seen) > 1 }) {
 		return failed("it went on to report after 409: %d calls", len(a.seen()))
 	}
 	return passed("no calls after 409")
 }
 
-// goesOn tells whether a worker that was told to stop makes more calls, within the time that
-// a report may take. One may have been under way when it was told; one of which tooMuch is
-// true can't have been.
+// goesOn reports whether a worker that was told to stop makes more calls, within the time that a
+// report may take. One call may have been in flight when it was told, but not if tooMuch is true
+// for it.
 func (r *rehearsal) goesOn(
 	ctx context.Context, a *attempt, calls func([]report) int, tooMuch func([]report) bool,
 ) bool {
@@ -118,7 +116,7 @@ func (r *rehearsal) goesOn(
 	return a.await(ctx, until, more)
 }
 
-// brief is a delivery whose deadline is near.
+// brief returns a delivery with a short deadline.
 func (r *rehearsal) brief() asyncflow.Delivery {
 	d := r.delivery()
 	d.Deadline = d.At.Add(r.cfg.Deadline)
@@ -127,7 +125,7 @@ func (r *rehearsal) brief() asyncflow.Delivery {
 
 func heartbeats(ctx context.Context, r *rehearsal) finding {
 	d := r.brief()
-	a, f, ok := r.accepted(ctx, d, fairly)
+	a, f, ok := r.accepted(ctx, d, asANode)
 	if !ok {
 		return f
 	}
@@ -151,14 +149,14 @@ func cancelled(ctx context.Context, r *rehearsal) finding {
 		if beats(before) > 0 {
 			return http.StatusConflict, ""
 		}
-		return fairly(before, one)
+		return asANode(before, one)
 	})
 	if !ok {
 		return f
 	}
 	a.await(ctx, d.Deadline, func(seen []report) bool { return beats(seen)+lasts(seen) > 0 })
 	if beats(a.seen()) == 0 {
-		return notApplicable("no heartbeat came that could have been told")
+		return notApplicable("no heartbeat came whose answer could say so")
 	}
 	if r.goesOn(ctx, a, beats, completed) {
 		return failed("it went on after a heartbeat was answered with the status cancelled")

@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// reached is the check on which all others depend.
+// reached is the check that all others need.
 var reached = check{"reached",
-	"start the worker, and check the URL; with plain http or a private network allow them as on a node",
+	"start the worker, and check the URL; allow plain http or a private network as on a node",
 	func(ctx context.Context, r *rehearsal) finding {
 		all := []asyncflow.Delivery{r.delivery()}
 		r.expect(all)
@@ -31,13 +31,15 @@ var reached = check{"reached",
 
 // delivered is the check of a plain delivery.
 var delivered = check{"delivery",
-	`answer 200 with an empty body or {"output": …} as application/json; give a context that can be worked on with --context`,
+	`answer 200 with an empty body or {"output": …} as application/json; ` +
+		`give a context that the worker can process with --context`,
 	func(ctx context.Context, r *rehearsal) finding { return well(r.send(ctx, r.delivery())...) }}
 
-// trust are the checks of whom the worker believes.
+// trust are the checks of which requests the worker believes.
 var trust = []check{
 	{"challenge",
-		`answer a signed {"type": "asyncflow.challenge", "challenge": "…"} with 200 and the same challenge`,
+		`answer a signed {"type": "asyncflow.challenge", "challenge": "…"} ` +
+			`with 200 and the same challenge`,
 		func(ctx context.Context, r *rehearsal) finding {
 			if err := r.sender.Challenge(ctx, tenant, *r.endpoint, time.Now()); err != nil {
 				return failed("%s", err)
@@ -110,7 +112,7 @@ func missingHeaders(ctx context.Context, r *rehearsal) finding {
 	return f
 }
 
-// signedAt returns a check that sends what was signed at another time than now.
+// signedAt returns a check that sends a request signed at another time than now.
 func signedAt(away time.Duration, what string) func(context.Context, *rehearsal) finding {
 	return func(ctx context.Context, r *rehearsal) finding {
 		d := r.delivery()
@@ -119,7 +121,7 @@ func signedAt(away time.Duration, what string) func(context.Context, *rehearsal)
 	}
 }
 
-// resign signs a request for the body that it has now.
+// resign signs a request for its present body.
 func (r *rehearsal) resign(req *http.Request, body []byte) error {
 	signer, err := signing.NewSigner(r.cfg.Secret)
 	if err != nil {

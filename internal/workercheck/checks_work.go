@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// work are the checks of what the worker does with good deliveries that are rare.
+// work are the checks of deliveries that are valid, but rare.
 var work = []check{
 	{"rotated secret",
 		"take Webhook-Signature apart at the spaces, and accept a delivery if any entry is good",
@@ -82,7 +82,7 @@ var work = []check{
 		}},
 }
 
-// withUnknown returns the body of a request with a field more in its first delivery.
+// withUnknown returns the body of a request with an unknown field in its first delivery.
 func withUnknown(body []byte) []byte {
 	first := []byte(`{"task_id":`)
 	return bytes.Replace(body, first, append([]byte(`{"rehearsal":{"unknown":[1,{}]},`), first[1:]...),
@@ -93,7 +93,7 @@ func setBody(req *http.Request, body []byte) {
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
 
-// How a body comes over a slow connection.
+// The pieces of a body that comes over a slow connection.
 const (
 	slowBytes  = 64 << 10
 	slowPieces = 6
@@ -122,7 +122,7 @@ func (t *trickle) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// pause waits, and tells whether ctx lasted.
+// pause waits, and reports whether ctx lasted.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -134,13 +134,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// brokenReader is where a body breaks off.
+// brokenReader is the end of a body that breaks off.
 type brokenReader struct{}
 
 // Read fails.
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken off") }
 
-// brokenOff breaks off in the middle of a request; the next one is whole.
+// brokenOff breaks off in the middle of a request; the next request is whole.
 func brokenOff(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
 	d.Lease.Context = r.padded(slowBytes)
@@ -174,13 +174,13 @@ func duplicateAtOnce(ctx context.Context, r *rehearsal) finding {
 		both.Go(func() { endings[i] = r.send(ctx, d)[0] })
 	}
 	both.Wait()
-	if endings[0].problem() != "" { // of two at once, either may be the one that counts
+	if endings[0].problem() != "" { // either of two concurrent deliveries may win
 		endings[0], endings[1] = endings[1], endings[0]
 	}
 	return r.twice(ctx, endings[0], endings[1])
 }
 
-// twice is the finding that the same delivery was worked on as one.
+// twice is the finding that the worker treated two deliveries as one.
 func (r *rehearsal) twice(ctx context.Context, first, second ending) finding {
 	if why := first.problem(); why != "" {
 		return failed("%s", why)
@@ -201,7 +201,7 @@ func (r *rehearsal) twice(ctx context.Context, first, second ending) finding {
 	return passed("the same answer")
 }
 
-// contradicts tells whether a report was refused because another one had been taken.
+// contradicts reports whether a report was refused because another one had been accepted.
 func contradicts(seen []report) bool {
 	for _, one := range seen {
 		if one.isLast() && one.status == http.StatusConflict {
@@ -211,8 +211,8 @@ func contradicts(seen []report) bool {
 	return false
 }
 
-// stale sends an attempt after its successor, as when a node was held up: its result
-// doesn't count any more.
+// stale sends an attempt after its successor, as when a node was delayed: its result no longer
+// counts.
 func stale(ctx context.Context, r *rehearsal) finding {
 	old := r.delivery()
 	next := old
@@ -221,9 +221,8 @@ func stale(ctx context.Context, r *rehearsal) finding {
 	if why := newer.problem(); why != "" {
 		return failed("the second attempt: %s", why)
 	}
-	r.desk.expect(old.Lease.ID, old.Lease.Seq).playing(func([]report, report) (int, asyncflow.Status) {
-		return http.StatusConflict, ""
-	})
+	conflict := func([]report, report) (int, asyncflow.Status) { return http.StatusConflict, "" }
+	r.callbacks.expect(old.Lease.ID, old.Lease.Seq).answerWith(conflict)
 	older := r.send(ctx, old)[0]
 	switch {
 	case older.outcome.Status == 0:
