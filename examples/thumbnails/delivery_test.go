@@ -14,7 +14,7 @@ import (
 
 var now = time.Now
 
-// Nothing of a delivery is looked at unless its signature verifies.
+// A delivery is ignored unless its signature verifies.
 func TestDeliveryRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -42,7 +42,7 @@ func TestDeliveryRefused(t *testing.T) {
 	}
 }
 
-// Nothing is done after the deadline: by then the task is delivered again.
+// Nothing is done after the deadline: by then, the task is delivered again.
 func TestDeadlinePassed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -54,7 +54,7 @@ func TestDeadlinePassed(t *testing.T) {
 	require.Empty(t, files(t, b.out))
 }
 
-// A challenge is echoed if it is signed with our secret, and only then.
+// A challenge is echoed only if it is signed with our secret.
 func TestChallengeIsEchoed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -51,7 +51,7 @@ func TestResize(t *testing.T) {
 	require.Len(t, files(t, b.out), 6)
 }
 
-// requirePNG checks the file on disk against what was reported about it.
+// requirePNG compares the file on disk with the report about it.
 func requirePNG(t *testing.T, name string, width, height int, size int64) {
 	t.Helper()
 	file, err := os.Open(name)
@@ -82,8 +82,8 @@ func TestResizeKeepsFolders(t *testing.T) {
 		files(t, filepath.Join(b.out, "a", "b")))
 }
 
-// The same task, delivered several times and at the same time: the same files, and
-// every report says the same.
+// The same task is delivered several times, also concurrently: the files are the same, and all
+// reports are equal.
 func TestResizeDelivered(t *testing.T) {
 	t.Parallel()
 	const times = 6
@@ -106,7 +106,7 @@ func TestResizeDelivered(t *testing.T) {
 	}
 }
 
-// What no retry can mend is accepted, and failed for good by a report.
+// A task that no retry can help is accepted, and failed for good by a report.
 func TestResizeFailsForGood(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -132,7 +132,7 @@ func TestResizeFailsForGood(t *testing.T) {
 	require.Empty(t, files(t, b.out))
 }
 
-// claiming returns a PNG whose header claims another size than it has.
+// claiming returns a PNG whose header claims another size than the image has.
 func claiming(whole []byte, width, height uint32) []byte {
 	forged := append([]byte(nil), whole...)
 	header := forged[12:29] // after signature and length: the chunk's name and its 13 bytes
@@ -151,7 +151,7 @@ func TestResizeMaxPixels(t *testing.T) {
 	require.Contains(t, b.asyncflow.next(t, "fail").body, "1600 × 900 pixels")
 }
 
-// A folder that can't be written to may be mended, so the failure is retryable.
+// A folder that can't be written to may be repaired, so the failure is retryable.
 func TestResizeFailsForNow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -180,7 +180,7 @@ func TestResizeQueueFull(t *testing.T) {
 	require.Contains(t, b.asyncflow.next(t, "complete").body, "small.png")
 }
 
-// Close completes what was accepted and refuses what comes after.
+// Close completes the accepted deliveries and refuses later ones.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *thumbnails.Config) { c.Parallel = 1 })
@@ -195,7 +195,7 @@ func TestClose(t *testing.T) {
 	b.close(t) // again does nothing
 }
 
-// A Close that runs out of patience cuts the work short, and says so.
+// A Close whose context ends interrupts the work, and says so.
 func TestCloseCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

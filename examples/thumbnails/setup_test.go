@@ -30,8 +30,7 @@ const (
 	soon   = time.Minute // a test that waits longer has failed
 )
 
-// bench is a worker on its own server, its folders, and asyncflow's side of the
-// wire.
+// bench is a worker on a server of its own, its folders, and the asyncflow that sends to it.
 type bench struct {
 	images, out string
 	worker      *thumbnails.Worker
@@ -39,7 +38,7 @@ type bench struct {
 	asyncflow   *receiver
 }
 
-// setup starts a worker with the sample images; with changes its configuration.
+// setup starts a worker with the sample images; changes may alter its Config.
 func setup(t *testing.T, with ...func(*thumbnails.Config)) *bench {
 	t.Helper()
 	b := &bench{images: t.TempDir(), out: t.TempDir(), asyncflow: newReceiver(t)}
@@ -64,7 +63,7 @@ func setup(t *testing.T, with ...func(*thumbnails.Config)) *bench {
 	return b
 }
 
-// writeSmall writes an image that is quick to scale, for tests about other things.
+// writeSmall writes an image that is quick to scale.
 func writeSmall(t *testing.T, name string) {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, 80, 60))
@@ -84,8 +83,7 @@ func (b *bench) close(t *testing.T) {
 	require.NoError(t, b.worker.Close(ctx))
 }
 
-// envelope is the body of a delivery of stage with context, which may hold
-// anything.
+// envelope returns the body of a delivery of a stage, with any context.
 func (b *bench) envelope(stage string, context any) map[string]any {
 	return map[string]any{
 		"task_id": "thumbnails.1.42", "type": "thumbnails", "stage": stage,
@@ -121,7 +119,7 @@ type response struct {
 	body   string
 }
 
-// message is a delivery ready to be posted.
+// message is a delivery that can be posted.
 type message struct {
 	header http.Header
 	body   []byte
@@ -129,8 +127,8 @@ type message struct {
 
 var ids atomic.Int64
 
-// signed signs an envelope, as of a time, with the official library. Each is a delivery of
-// its own.
+// signed signs an envelope with a time, by the official library. Each result is a delivery of its
+// own.
 func signed(t *testing.T, at time.Time, envelope any) message {
 	t.Helper()
 	body, err := json.Marshal(envelope)
@@ -177,7 +175,7 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) answers(h http.HandlerFunc) { r.answer.Store(&h) }
 
-// next waits for a report and checks that it is addressed and authorized right.
+// next waits for a report, and checks its address and its authorization.
 func (r *receiver) next(t *testing.T, verb string) report {
 	t.Helper()
 	select {
