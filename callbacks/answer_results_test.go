@@ -108,11 +108,12 @@ func TestResults(t *testing.T) {
 			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200, Error: "busy",
 				RetryAfter: 30 * time.Second}},
 		"twice": {ok + `,{"task_id":"thumbnails.1.2","output":1},{"task_id":"thumbnails.1.2","output":1}`,
-			done,
-			failed(
-				`the answer has several results for this task; its body begins: {"task_id":"thumbnails.1.2","output":1}`)},
+			done, failed(`the answer has several results for this task; ` +
+				`its body begins: {"task_id":"thumbnails.1.2","output":1}`)},
 		"unknown outcome": {ok + `,{"task_id":"thumbnails.1.2","outcome":"maybe"}`, done,
-			failed(`the answer's outcome is "maybe"; it must be "done", "retry", "fail", "cancel" or "accepted"; its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
+			failed(`the answer's outcome is "maybe"; ` +
+				`it must be "done", "retry", "fail", "cancel" or "accepted"; ` +
+				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
 		"unknown field": {ok + `,{"ouput":1,"task_id":"thumbnails.1.2"}`, done,
 			failed(notResult +
 				`unknown field "ouput"; its body begins: {"ouput":1,"task_id":"thumbnails.1.2"}`)},
@@ -121,7 +122,8 @@ func TestResults(t *testing.T) {
 				`error can't be of the kind number; its body begins: {"error":5,"task_id":"thumbnails.1.2"}`)},
 		"wrong time": {`{"retry_after":"soon","task_id":"thumbnails.1.2"},` + ok, done,
 			failed(notResult +
-				`must be a duration such as "30s" or "5m", not "soon"; its body begins: {"retry_after":"soon","task_id":"thumbnails.1.2"}`)},
+				`must be a duration such as "30s" or "5m", not "soon"; ` +
+				`its body begins: {"retry_after":"soon","task_id":"thumbnails.1.2"}`)},
 		"no objects": {`5,null,"x",[{}],` + ok, done, failed("the answer has no result for this task")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +158,8 @@ func TestResultsOutput(t *testing.T) {
 // An answer that can't be read, and one that isn't 200, counts for all tasks.
 func TestAnswersForAll(t *testing.T) {
 	t.Parallel()
-	const not = `the answer is not the JSON object {"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`
+	const not = `the answer is not the JSON object ` +
+		`{"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`
 	unclear := func(text, body string) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
 			Error: text + "; its body begins: " + body}
@@ -259,9 +262,8 @@ func TestStrangersAreLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	r := setup(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	w := newWorker(t,
-		reply(200,
-			`{"results":[{"task_id":"thumbnails.1.1"},{"task_id":"other.1.1","outcome":"fail"},{"task_id":"thumbnails.1.1.3"}]}`))
+	w := newWorker(t, reply(200, `{"results":[{"task_id":"thumbnails.1.1"},`+
+		`{"task_id":"other.1.1","outcome":"fail"},{"task_id":"thumbnails.1.1.3"}]}`))
 	require.Equal(t, asyncflow.OutcomeDone, sendAll(t, r, w, 1)[0].Kind)
 	require.Contains(t, log.String(), "results=2 task=thumbnails.1.1.3")
 }

@@ -24,12 +24,13 @@ func testDelivery(context string) asyncflow.Delivery {
 
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
-	require.Equal(t,
-		`{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize","attempt":2,"max_attempts":5,"seq":3,`+
-			`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
-			`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42","token":"afc2.x.y"}}`,
-		string(envelope(testDelivery(`{"image":"harbour.jpg"}`), "https://tasks.example.com",
-			"afc2.x.y")))
+	d := testDelivery(`{"image":"harbour.jpg"}`)
+	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize",`+
+		`"attempt":2,"max_attempts":5,"seq":3,`+
+		`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
+		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42",`+
+		`"token":"afc2.x.y"}}`,
+		string(envelope(d, "https://tasks.example.com", "afc2.x.y")))
 }
 
 // A delivery has these fields and no others.

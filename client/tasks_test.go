@@ -224,7 +224,8 @@ func TestListParams(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"GET /v1/tasks?type=t",
-		"GET /v1/tasks?cursor=a+b&limit=7&since=2026-11-21T10%3A00%3A00Z&status=failed&type=t&until=2026-11-21T10%3A00%3A00.001Z",
+		"GET /v1/tasks?cursor=a+b&limit=7&since=2026-11-21T10%3A00%3A00Z&status=failed&type=t" +
+			"&until=2026-11-21T10%3A00%3A00.001Z",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
 	}, f.requests())

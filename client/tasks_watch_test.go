@@ -18,8 +18,8 @@ const (
 )
 
 func attemptEvent(seq int) string {
-	return fmt.Sprintf("event: attempt\nid: %d\ndata: "+
-		"{\"seq\":%d,\"at\":\"2026-11-21T10:00:00Z\",\"stage\":\"s\",\"attempt\":1,\"outcome\":\"done\"}\n\n", seq, seq)
+	const data = `{"seq":%d,"at":"2026-11-21T10:00:00Z","stage":"s","attempt":1,"outcome":"done"}`
+	return fmt.Sprintf("event: attempt\nid: %d\ndata: "+data+"\n\n", seq, seq)
 }
 
 func taskEvent(doc string) string { return "event: task\ndata: " + doc + "\n\n" }

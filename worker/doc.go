@@ -18,15 +18,15 @@
 //   - An error: the attempt has failed. The retry policy of the task type decides what follows;
 //     Retry asks for a pause. A panic counts as an error.
 //   - Fail: the task has failed for good.
-//   - Later: the work goes on elsewhere. Its end is reported by a Reporter with the task's Callback.
+//   - Later: the work goes on elsewhere. A Reporter with the task's Callback reports its end.
 //
 // # How a delivery is answered
 //
 // If a handler returns within Config.AnswerWithin, its outcome is the answer to the delivery. If it
 // takes longer, or the connection breaks, the handler goes on: the delivery is answered with 202,
-// and the Worker reports the outcome in a call of its own. It retries that call until the outcome is
-// recorded or the attempt's time is over. So a handler needn't know the stage's timeout, and doesn't
-// notice a restart of asyncflow.
+// and the Worker reports the outcome in a call of its own. It retries that call until the outcome
+// is recorded or the attempt's time is over. So a handler needn't know the stage's timeout, and
+// doesn't notice a restart of asyncflow.
 //
 // Meanwhile the Worker sends heartbeats, which postpone the attempt's deadline. The context of the
 // handler is cancelled with one of these causes:

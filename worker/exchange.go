@@ -101,7 +101,8 @@ func (x *exchange) decide(nobody bool) {
 		case accepted == len(x.runs):
 			x.status = http.StatusAccepted
 		case x.batch:
-			x.body, _ = api.Encode(map[string]any{"results": answers}) // strings and checked JSON always encode
+			// Strings and checked JSON always encode.
+			x.body, _ = api.Encode(map[string]any{"results": answers})
 		default:
 			answers[0].TaskID = ""
 			x.body, _ = api.Encode(answers[0])

@@ -24,7 +24,8 @@ func TestExampleOfEvents(t *testing.T) {
 
 func TestCheckEvent(t *testing.T) {
 	t.Parallel()
-	const task = `data: {"id":"t.1.1","type":"t","status":"running","created_at":"2026-11-21T10:00:00Z"}`
+	const task = `data: {"id":"t.1.1","type":"t","status":"running",` +
+		`"created_at":"2026-11-21T10:00:00Z"}`
 	const attempt = "event: attempt\nid: 1\ndata: " +
 		`{"seq":1,"at":"2026-11-21T10:00:00Z","stage":"s","attempt":1,"outcome":"done"}`
 	for event, want := range map[string]string{
