@@ -84,8 +84,8 @@ func TestTokenRefused(t *testing.T) {
 		unread   = "can't be read"
 	)
 	for name, c := range map[string]struct{ token, why string }{
-		"empty":            {"", notOne},
-		"a JWT":            {"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0." +
+		"empty": {"", notOne},
+		"a JWT": {"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0." +
 			"dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", notOne},
 		"an unsigned JWT":  {"eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.", notOne},
 		"a signing secret": {testSecret, notOne},

@@ -32,9 +32,14 @@ type AuditParams struct {
 // Audit returns a page of audited calls, newest first. AuditList.NextCursor is the cursor of the
 // next page, and empty on the last page.
 func (c *Client) Audit(ctx context.Context, p AuditParams) (AuditList, error) {
-	params := map[string]string{"since": timeParam(p.Since), "until": timeParam(p.Until),
-		"action": p.Action, "subject": p.Subject,
-		"outcome": string(p.Outcome), "cursor": p.Cursor}
+	params := map[string]string{
+		"since":   timeParam(p.Since),
+		"until":   timeParam(p.Until),
+		"action":  p.Action,
+		"subject": p.Subject,
+		"outcome": string(p.Outcome),
+		"cursor":  p.Cursor,
+	}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)
 	}

@@ -206,8 +206,8 @@ func (q *requests) answered(x *exchange) {
 	kept := &exchange{id: x.id, answered: make(chan struct{}), status: x.status, body: x.body}
 	if len(x.body) > rememberedBody {
 		kept.status = http.StatusConflict
-		kept.body, _ = api.Encode(answer{Error: "this delivery was answered before; the answer is not " +
-			"kept"})
+		kept.body, _ = api.Encode(
+			answer{Error: "this delivery was answered before; the answer is not kept"})
 	}
 	close(kept.answered)
 	q.mu.Lock()

@@ -151,9 +151,17 @@ func recovered(r *run, o *outcome) {
 
 func taskOf[In any](r *run) (Task[In], error) {
 	d := r.delivery
-	t := Task[In]{ID: d.TaskID, Type: d.Type, Stage: d.Stage, Attempt: d.Attempt,
-		MaxAttempts: d.MaxAttempts, Seq: d.Seq,
-		Deadline: d.Deadline, Callback: d.Callback, reporter: r.worker.reporter}
+	t := Task[In]{
+		ID:          d.TaskID,
+		Type:        d.Type,
+		Stage:       d.Stage,
+		Attempt:     d.Attempt,
+		MaxAttempts: d.MaxAttempts,
+		Seq:         d.Seq,
+		Deadline:    d.Deadline,
+		Callback:    d.Callback,
+		reporter:    r.worker.reporter,
+	}
 	if len(d.Context) > 0 {
 		if err := json.Unmarshal(d.Context, &t.Context); err != nil {
 			return t, Fail(fmt.Errorf("the context can't be read: %w", err))

@@ -77,8 +77,8 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"the endpoint %s (%s) didn't echo its challenge: %s", e.ID, e.URL, e.VerificationError)
 	}
-	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.ID, "url",
-		e.URL, "new", !found)
+	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage,
+		"endpoint", e.ID, "url", e.URL, "new", !found)
 	return nil
 }
 
@@ -93,8 +93,8 @@ func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) 
 		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType,
 			name.stage)
 	}
-	if within, timeout := w.handlerOf(name).answerWithin,
-		t.Stages[i].Timeout.Std(); within >= timeout {
+	within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std()
+	if within >= timeout {
 		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s",
 			within, timeout)
 	}

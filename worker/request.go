@@ -101,8 +101,8 @@ func (w *Worker) verified(
 		rw.Header().Set("Allow", http.MethodPost)
 		return none, nil, &refused{http.StatusMethodNotAllowed, "deliveries are POSTed"}
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
-		media != "application/json" {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
 		return none, nil, &refused{http.StatusUnsupportedMediaType, "the body must be application/json"}
 	}
 	if r.ContentLength > int64(w.cfg.MaxBody) {
@@ -172,8 +172,8 @@ func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, &known) {
 		status = known.status
 	}
-	w.cfg.Log.Warn("delivery refused", "status", status, "error", err, "webhook_id",
-		r.Header.Get("Webhook-Id"), "remote", r.RemoteAddr)
+	w.cfg.Log.Warn("delivery refused", "status", status, "error", err,
+		"webhook_id", r.Header.Get("Webhook-Id"), "remote", r.RemoteAddr)
 	if status == http.StatusServiceUnavailable {
 		rw.Header().Set("Retry-After", "1")
 	}

@@ -36,9 +36,16 @@ type run struct {
 func newRun(
 	ctx context.Context, w *Worker, h *handler, x *exchange, d delivery, until time.Time,
 ) *run {
-	r := &run{worker: w, exchange: x, delivery: d, start: time.Now(), until: until,
-		finished: make(chan struct{}), over: make(chan struct{}),
-		log: w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt)}
+	r := &run{
+		worker:   w,
+		exchange: x,
+		delivery: d,
+		start:    time.Now(),
+		until:    until,
+		finished: make(chan struct{}),
+		over:     make(chan struct{}),
+		log:      w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt),
+	}
 	r.calls, r.endCall = context.WithCancel(w.reports)
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(w.work, func() { r.cancel(context.Cause(w.work)) })

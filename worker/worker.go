@@ -105,9 +105,15 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker.New: %w", err)
 	}
-	w := &Worker{cfg: cfg, verifier: verifier, reporter: NewReporter(cfg.Transport),
+	w := &Worker{
+		cfg:      cfg,
+		verifier: verifier,
+		reporter: NewReporter(cfg.Transport),
 		requests: newRequests(),
-		handlers: map[stageName]*handler{}, learned: map[string]bool{}, idle: make(chan struct{})}
+		handlers: map[stageName]*handler{},
+		learned:  map[string]bool{},
+		idle:     make(chan struct{}),
+	}
 	work, stopWork := context.WithCancelCause(context.Background())
 	w.work, w.stopWork = work, func() { stopWork(ErrStopped) }
 	w.reports, w.stopReporting = context.WithCancel(context.Background())

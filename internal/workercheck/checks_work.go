@@ -85,8 +85,8 @@ var work = []check{
 // withUnknown returns the body of a request with an unknown field in its first delivery.
 func withUnknown(body []byte) []byte {
 	first := []byte(`{"task_id":`)
-	return bytes.Replace(body, first, append([]byte(`{"rehearsal":{"unknown":[1,{}]},`), first[1:]...),
-		1)
+	with := append([]byte(`{"rehearsal":{"unknown":[1,{}]},`), first[1:]...)
+	return bytes.Replace(body, first, with, 1)
 }
 
 func setBody(req *http.Request, body []byte) {

@@ -50,8 +50,8 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if err := asyncflow.CheckJSON(cfg.Context); err != nil {
 		return nil, asyncflow.InvalidField("context", "%v", err)
 	}
-	if err := asyncflow.CheckDocument("context", cfg.Context,
-		asyncflow.DefaultMaxContext); err != nil {
+	err = asyncflow.CheckDocument("context", cfg.Context, asyncflow.DefaultMaxContext)
+	if err != nil {
 		return nil, err
 	}
 	if r.endpoint, err = r.signedBy(cfg.Secret); err != nil {

@@ -56,8 +56,8 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	if len(body) == 0 && one.verb == verbComplete {
 		return nil
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
-		media != "application/json" {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
 		return errors.New("its Content-Type must be application/json")
 	}
 	strict := json.NewDecoder(bytes.NewReader(body))

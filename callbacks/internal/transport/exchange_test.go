@@ -202,6 +202,7 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 					want := Answer{Status: 429, RetryAfter: "7", Body: []byte("busy")}
 					require.Equal(t, want, a)
 					require.Less(t, time.Since(start), ample/2)
+					clear(body) // nobody writes it any more
 					require.Equal(t, n+1, r.dialled.Load(), "such a connection is of no further use")
 					r.waitUntilHeard() // nobody can know before
 				}
