@@ -47,7 +47,7 @@ func newTokenServer(t *testing.T) *tokenServer {
 }
 
 func (s *tokenServer) token(w http.ResponseWriter, r *http.Request) {
-	_ = r.ParseForm() // a request that was read tells when its client goes away
+	_ = r.ParseForm() // once it is read, the request's context ends when the client goes away
 	s.mu.Lock()
 	s.issued++
 	n, answer, life := s.issued, s.answer, s.life

@@ -133,7 +133,7 @@ type hmacKey struct {
 // mac is a MAC with a buffer for its input and its sum.
 type mac struct {
 	hash.Hash
-	room []byte
+	buffer []byte
 }
 
 func newHMAC(secret string) (hmacKey, error) {
@@ -155,12 +155,12 @@ func (k hmacKey) sign(id string, at time.Time, body []byte) (string, error) {
 	m := k.macs.Get().(*mac)
 	defer k.macs.Put(m)
 	m.Reset()
-	m.room = appendPrefix(m.room[:0], id, at)
-	m.Write(m.room)
+	m.buffer = appendPrefix(m.buffer[:0], id, at)
+	m.Write(m.buffer)
 	m.Write(body)
-	sum := m.Sum(m.room[:0])
-	m.room = base64.StdEncoding.AppendEncode(append(sum, "v1,"...), sum)
-	return string(m.room[len(sum):]), nil
+	sum := m.Sum(m.buffer[:0])
+	m.buffer = base64.StdEncoding.AppendEncode(append(sum, "v1,"...), sum)
+	return string(m.buffer[len(sum):]), nil
 }
 
 // Kind is hmac.

@@ -62,7 +62,7 @@ var work = []check{
 		"remember the Webhook-Id of what you have done, and answer the same again; or let the output " +
 			"follow from the task alone", duplicate},
 	{"duplicate at once",
-		"wait for the end of the delivery that is under way when the same Webhook-Id comes again, and " +
+		"wait for the end of the delivery that is in flight when the same Webhook-Id comes again, and " +
 			"answer the same", duplicateAtOnce},
 	{"stale attempt",
 		"make the work idempotent by task_id and stage, or refuse a seq below one that you have acted on",

@@ -29,7 +29,7 @@ func readAnswer(r *http.Response, most int) Answer {
 		ContentType: r.Header.Get("Content-Type"),
 		RetryAfter:  r.Header.Get("Retry-After"),
 	}
-	if r.Body == http.NoBody {
+	if r.StatusCode < 200 || r.Body == http.NoBody {
 		return a
 	}
 	a.Body, a.BodyErr = io.ReadAll(io.LimitReader(r.Body, int64(most)+1))

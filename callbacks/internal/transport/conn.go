@@ -40,7 +40,7 @@ func newConn(to address, socket, c net.Conn) *conn {
 	return &conn{Conn: c, socket: socket, to: to, quiet: peeker(socket)}
 }
 
-// cut closes the connection at once, whatever is under way on it. It closes the socket, not TLS:
+// cut closes the connection at once, whatever is in flight on it. It closes the socket, not TLS:
 // TLS would write a farewell first, and wait for a worker that doesn't read.
 func (c *conn) cut() { c.socket.Close() }
 

@@ -174,5 +174,5 @@ func (x *exchange) Close() error {
 	return nil
 }
 
-// readers are the buffers of connections that have a request under way.
+// readers are the buffers of connections that have a request in flight.
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}

@@ -25,7 +25,7 @@ type Idle struct {
 	sweeping bool                // a sweep is to come
 }
 
-// NewIdle returns a pool of at most so many connections for an address, and in total.
+// NewIdle returns a pool with bounds for the connections of an address, and for all of them.
 func NewIdle(perAddress, total int) *Idle {
 	return &Idle{perAddress: perAddress, total: total, by: map[address][]*conn{}}
 }
