@@ -11,6 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 // fake is a server that answers as a test wants, and records its requests.
 type fake struct {
 	*httptest.Server
@@ -37,7 +41,8 @@ func (f *fake) requests() []string {
 }
 
 func (f *fake) client(t *testing.T, opts ...Option) *Client {
-	c, err := New(f.URL, "a-token", opts...)
+	own := []Option{WithHTTPClient(ownClient)}
+	c, err := New(f.URL, "a-token", append(own, opts...)...)
 	require.NoError(t, err)
 	return c
 }

@@ -114,7 +114,7 @@ func TestEndlessBody(t *testing.T) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url, endless{})
 	require.NoError(t, err)
 	req.Header = signed(t, b.envelope(`1`)).header
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := ownClient.Do(req)
 	if err != nil { // the server may close the connection while it is still being written to
 		return
 	}

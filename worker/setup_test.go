@@ -27,6 +27,10 @@ const (
 	soon   = 30 * time.Second // a test that waits longer has failed
 )
 
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 // bundle is a worker on a server of its own, and the asyncflow that sends to it.
 type bundle struct {
 	t         *testing.T
@@ -96,7 +100,7 @@ func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 		return reply{}, err
 	}
 	req.Header = m.header.Clone()
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := ownClient.Do(req)
 	if err != nil {
 		return reply{}, err
 	}

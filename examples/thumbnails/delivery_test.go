@@ -78,7 +78,7 @@ func TestRoutes(t *testing.T) {
 		"/healthz": http.StatusOK, "/inspect": http.StatusMethodNotAllowed,
 		"/resize": http.StatusMethodNotAllowed, "/": http.StatusNotFound,
 	} {
-		res, err := http.Get(b.url + path)
+		res, err := ownClient.Get(b.url + path)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, want, res.StatusCode, path)

@@ -30,6 +30,10 @@ const (
 	soon   = time.Minute // a test that waits longer has failed
 )
 
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 // bench is a worker on a server of its own, its folders, and the asyncflow that sends to it.
 type bench struct {
 	images, out string
@@ -105,7 +109,7 @@ func (b *bench) post(t *testing.T, path string, d message) response {
 	req, err := http.NewRequest(http.MethodPost, b.url+"/"+path, bytes.NewReader(d.body))
 	require.NoError(t, err)
 	req.Header = d.header.Clone()
-	res, err := http.DefaultClient.Do(req)
+	res, err := ownClient.Do(req)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, res.Body.Close()) }()
 	body, err := io.ReadAll(res.Body)

@@ -20,6 +20,10 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 // badWorker is a worker written by hand, with its faults.
 type badWorker struct {
 	t      *testing.T
@@ -271,7 +275,7 @@ func (h *badHandler) call(d badDelivery, verb, body string) int {
 	}
 	req.Header.Set("Authorization", "Bearer "+d.Callback.Token)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := ownClient.Do(req)
 	if err != nil {
 		return 0
 	}

@@ -235,7 +235,7 @@ func TestDeskRefuses(t *testing.T) {
 			req.Header.Set("Authorization", c.token)
 		}
 		req.Header.Set("Content-Type", c.media)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := ownClient.Do(req)
 		require.NoError(t, err)
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
