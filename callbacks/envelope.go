@@ -1,21 +1,20 @@
 package callbacks
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// appendBody appends the body of a request. If the endpoint takes batches, it is an object
+// body returns the body of a request. If the endpoint takes batches, it is an object
 // {"deliveries": […]}; otherwise it is the one delivery.
-func (s *Sender) appendBody(b []byte, all []asyncflow.Delivery) []byte {
+func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
 		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context)
 	}
-	b = slices.Grow(b, size)
+	b := make([]byte, 0, size)
 	batch := !all[0].Endpoint.Batch.IsZero()
 	if batch {
 		b = append(b, `{"deliveries":[`...)

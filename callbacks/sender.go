@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -98,10 +97,7 @@ func (s *Sender) attempt(
 	if err != nil {
 		return toAll(all, failed(err))
 	}
-	body := bodies.Get().(*[]byte)
-	defer putBody(body)
-	*body = s.appendBody((*body)[:0], all)
-	m := message{deliveryID(first.Lease), first.At, *body, s.maxAnswer(len(all))}
+	m := message{deliveryID(first.Lease), first.At, s.body(all), s.maxAnswer(len(all))}
 	answer, used, err := s.post(ctx, l, first.Endpoint, to, m)
 	var outcomes []asyncflow.Outcome
 	if err != nil {
@@ -140,17 +136,5 @@ func failed(err error) asyncflow.Outcome {
 	return asyncflow.Outcome{
 		Kind:  asyncflow.OutcomeFailed,
 		Error: Clean(err.Error(), MaxErrorBytes),
-	}
-}
-
-// maxKeptBody is the largest buffer, in bytes, that is kept for another request's body.
-const maxKeptBody = 32 << 10
-
-// bodies are buffers for the bodies of requests.
-var bodies = sync.Pool{New: func() any { return new([]byte) }}
-
-func putBody(b *[]byte) {
-	if cap(*b) <= maxKeptBody {
-		bodies.Put(b)
 	}
 }

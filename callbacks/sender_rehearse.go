@@ -42,7 +42,7 @@ func (s *Sender) rehearse(
 	if err != nil {
 		return a, err
 	}
-	body := s.appendBody(nil, all)
+	body := s.body(all)
 	m := message{deliveryID(first.Lease), first.At, body, s.maxAnswer(len(all))}
 	headers, err := s.appendHeaders(nil, first.Endpoint, to, m)
 	if err != nil {
