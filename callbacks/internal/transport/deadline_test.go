@@ -113,8 +113,10 @@ func TestAnswerAtTheLimit(t *testing.T) {
 				}
 				return stopping{c.(*net.TCPConn), stop}, nil
 			}
+			start := time.Now()
 			a, err := r.Post(ctx, request)
 			require.True(t, err != nil || a.BodyErr != nil)
+			require.Less(t, time.Since(start), ample/2)
 			requireSoon(t, "the connection", func() { <-closed })
 		})
 	}

@@ -202,13 +202,53 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 					want := Answer{Status: 429, RetryAfter: "7", Body: []byte("busy")}
 					require.Equal(t, want, a)
 					require.Less(t, time.Since(start), ample/2)
-					clear(body) // nobody writes it any more
 					require.Equal(t, n+1, r.dialled.Load(), "such a connection is of no further use")
 					r.waitUntilHeard() // nobody can know before
 				}
 			})
 		}
 	}
+}
+
+// lingering is a connection whose failed writes return late.
+type lingering struct {
+	*net.TCPConn
+	returned atomic.Bool
+}
+
+func (c *lingering) Write(b []byte) (int, error) {
+	n, err := c.TCPConn.Write(b)
+	if err != nil {
+		time.Sleep(short)
+		c.returned.Store(true)
+	}
+	return n, err
+}
+
+// Nothing of a request goes on after Post, so that its body may be changed.
+func TestPostEndsAllWriting(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	defer close(over)
+	at := listen(t, "http", tls.Certificate{}, func(c net.Conn) {
+		c.Read(make([]byte, 10))
+		io.WriteString(c, "HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n")
+		<-over
+	})
+	r := setup(t, nil)
+	var c lingering
+	dial := r.dial
+	r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		made, err := dial(ctx, network, address)
+		if err == nil {
+			c.TCPConn = made.(countedConn).TCPConn
+		}
+		return &c, err
+	}
+	a, err := r.post(t, at, func(r *Request) { r.Body = make([]byte, 8<<20) })
+	require.NoError(t, err)
+	require.Equal(t, 413, a.Status)
+	require.True(t, c.returned.Load())
 }
 
 // Whatever ends requests, and whenever, none gets the answer to another one.
