@@ -212,12 +212,12 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 
 // lingering is a connection whose failed writes return late.
 type lingering struct {
-	*net.TCPConn
+	net.Conn
 	returned atomic.Bool
 }
 
 func (c *lingering) Write(b []byte) (int, error) {
-	n, err := c.TCPConn.Write(b)
+	n, err := c.Conn.Write(b)
 	if err != nil {
 		time.Sleep(short)
 		c.returned.Store(true)
@@ -239,10 +239,8 @@ func TestPostEndsAllWriting(t *testing.T) {
 	var c lingering
 	dial := r.dial
 	r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		made, err := dial(ctx, network, address)
-		if err == nil {
-			c.TCPConn = made.(countedConn).TCPConn
-		}
+		var err error
+		c.Conn, err = dial(ctx, network, address)
 		return &c, err
 	}
 	a, err := r.post(t, at, func(r *Request) { r.Body = make([]byte, 8<<20) })
