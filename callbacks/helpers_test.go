@@ -39,8 +39,6 @@ const (
 	// ample is a timeout that no passing test reaches; short is one that some tests wait for.
 	ample = 30 * time.Second
 	short = 150 * time.Millisecond
-	// patience is how long a test waits for an operation that must end.
-	patience = 2 * time.Minute
 )
 
 func testKeys(t require.TestingT, secret string) *Keys {

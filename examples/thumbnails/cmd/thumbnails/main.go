@@ -24,16 +24,17 @@ const (
 )
 
 type options struct {
-	Addr         string `help:"Address to listen on." default:"127.0.0.1:8081"`
-	Images       string `help:"Folder of the images." default:"images" type:"path"`
-	Out          string `help:"Folder of the thumbnails." default:"thumbnails" type:"path"`
-	Secret       string `help:"Signing secret of the endpoints (whsec_…)." required:""`
-	WriteSamples bool   `help:"Write sample images at start."`
+	Addr   string `help:"Address to listen on." env:"THUMBNAILS_ADDR" default:"127.0.0.1:8081"`
+	Images string `help:"Folder of the images." env:"THUMBNAILS_IMAGES" default:"images" type:"path"`
+	Out    string `help:"Folder to write to." env:"THUMBNAILS_OUT" default:"thumbnails" type:"path"`
+	Secret string `help:"Signing secret, whsec_ and base64." env:"THUMBNAILS_SECRET" required:""`
+
+	WriteSamples bool `help:"Write sample images at start." env:"THUMBNAILS_WRITE_SAMPLES"`
 }
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.DefaultEnvars("THUMBNAILS"),
+	kong.Parse(&o,
 		kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a folder."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
