@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	".":                {},
 	"migrations":       {},
 	"auth":             {"."},
-	"callbacks":        {"internal/signing", "."},
+	"callbacks":        {"callbacks/internal/transport", "internal/signing", "."},
 	"store":            {"migrations", "internal/expression", "internal/timetable", "store/internal/...", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
@@ -42,9 +42,10 @@ var arrows = map[string][]string{
 	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
 
-	"store/internal/lowwater": {},
-	"store/internal/postgres": {"."},
-	"store/internal/schema":   {"migrations", "store/internal/postgres", "."},
+	"store/internal/lowwater":      {},
+	"store/internal/postgres":      {"."},
+	"store/internal/schema":        {"migrations", "store/internal/postgres", "."},
+	"callbacks/internal/transport": {},
 
 	"internal/expression":  {"."},
 	"internal/timetable":   {"."},
