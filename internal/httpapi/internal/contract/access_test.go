@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+)
+
+// accessOf loads a contract whose one call has these lines, and returns who may make it.
+func accessOf(lines string) (*operation, error) {
+	doc, err := readDocument([]byte(`
+openapi: 3.0.3
+info: {title: t, version: "1"}
+security: [{bearerAuth: []}]
+paths:
+  /x:
+    get:
+      operationId: getX
+      responses: {"200": {description: ok}}
+      ` + lines + "\n"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := newContract(doc)
+	if err != nil {
+		return nil, err
+	}
+	return c.operations[0], nil
+}
+
+// Who may call is read from the contract, and a contract that doesn't say it is refused.
+func TestReadAccess(t *testing.T) {
+	t.Parallel()
+	for lines, want := range map[string]map[auth.Kind]auth.Scope{
+		"x-scope: read":                {auth.KindTenant: auth.ScopeRead},
+		"security: [{adminToken: []}]": {auth.KindOperator: auth.ScopeAdmin},
+		"x-scope: manage\n      security: [{adminToken: []}, {bearerAuth: []}]": {auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage},
+	} {
+		o, err := accessOf(lines)
+		require.NoError(t, err, lines)
+		assert.Equal(t, accessToken, o.access)
+		assert.Equal(t, want, o.scopes, lines)
+	}
+	o, err := accessOf("security: []")
+	require.NoError(t, err)
+	assert.Equal(t, accessOpen, o.access)
+	o, err = accessOf("security: [{completionToken: []}]")
+	require.NoError(t, err)
+	assert.Equal(t, accessCompletion, o.access)
+	for lines, want := range map[string]string{
+		"tags: []":       `x-scope is ""`,
+		"x-scope: fly":   `x-scope is "fly"`,
+		"x-scope: admin": `x-scope is "admin"`,
+		"x-scope: read\n      security: [{adminToken: []}]":                        "takes no token of a tenant",
+		"security: [{apiKey: []}]":                                                 `the security scheme "apiKey" is not known`,
+		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}]": "takes a completion token beside another",
+		"security: [{completionToken: []}, {adminToken: []}]":                      "takes a completion token beside another",
+	} {
+		_, err := accessOf(lines)
+		require.ErrorContains(t, err, want, lines)
+	}
+}
+
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	tenant := auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeRead)}
+	operator := auth.Principal{Kind: auth.KindOperator, Scopes: auth.NewScopes(auth.ScopeAdmin)}
+	reads := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeRead}}
+	manages := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeManage}}
+	operates := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}}
+	both := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage}}
+	for _, c := range []struct {
+		o    *operation
+		p    auth.Principal
+		want string
+	}{
+		{reads, tenant, ""}, {reads, operator, "needs the token of a tenant"},
+		{manages, tenant, `needs the scope "manage"`}, {manages, operator, "needs the token of a tenant"},
+		{operates, operator, ""}, {operates, tenant, "needs an admin token"},
+		{operates, auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeAdmin)}, "needs an admin token"},
+		{both, operator, ""}, {both, tenant, `needs the scope "manage"`},
+		{reads, auth.Principal{}, "needs the token of a tenant"}, {&operation{}, operator, "open to nobody"},
+	} {
+		err := c.o.allow(c.p)
+		if c.want == "" {
+			assert.NoError(t, err)
+			continue
+		}
+		assert.ErrorContains(t, err, c.want)
+		assert.Equal(t, asyncflow.CodeForbidden, asyncflow.CodeOf(err))
+	}
+}
+
+// What lies above the tenants is for operators alone.
+func TestOperatorsCalls(t *testing.T) {
+	t.Parallel()
+	doc, err := document()
+	require.NoError(t, err)
+	c, err := newContract(doc)
+	require.NoError(t, err)
+	for _, o := range c.operations {
+		if strings.HasPrefix(o.route.Path, "/v1/governance") {
+			assert.Equal(t, map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}, o.scopes, o.id)
+		}
+	}
+}
