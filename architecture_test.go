@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
 	"worker":           {"client", "client/api", "internal/signing", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage", "internal/signing", "internal/httpapi/internal/...", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/pgfetch": {},
 	"internal/devpg":   {"internal/pgfetch", "."},
@@ -42,10 +42,18 @@ var arrows = map[string][]string{
 	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
 
-	"internal/expression":  {"."},
-	"internal/timetable":   {"."},
-	"internal/signing":     {"."},
-	"internal/docspage":    {},
+	"internal/expression": {"."},
+	"internal/timetable":  {"."},
+	"internal/signing":    {"."},
+	"internal/docspage":   {},
+
+	"internal/httpapi/internal/contract":    {"auth", "client/api", "."},
+	"internal/httpapi/internal/cursor":      {"store", "."},
+	"internal/httpapi/internal/deniedcalls": {"store", "."},
+	"internal/httpapi/internal/listener":    {},
+	"internal/httpapi/internal/ratelimit":   {},
+	"internal/httpapi/internal/share":       {"."},
+
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},

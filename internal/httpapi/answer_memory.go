@@ -4,38 +4,44 @@ import (
 	"bytes"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/share"
 )
 
-// shortAnswer is how long an answer may be, in bytes, that isn't counted.
+// shortAnswer is the length up to which the memory of an answer isn't counted, in bytes.
 const shortAnswer = 16 << 10
 
-// lendAnswer has the memory of a long answer to a GET counted until it is sent: a client that
-// reads nothing keeps it for the time of a write. Over a tenant's share, or what the node
-// has, it is an error. An answer to a change is given in any case: it can't be asked for again.
+// lendAnswer counts the memory of a long answer to a GET until the answer is sent: a client that
+// reads nothing keeps the answer in memory for the time of a write. Over the tenant's or the
+// node's share it returns an error. It doesn't count the answer to a change, because the client
+// can't ask for that again.
 func (s *Server) lendAnswer(c *fiber.Ctx, tenant string) error {
 	r := c.Response()
-	if c.Method() != fiber.MethodGet || tenant == "" || r.IsBodyStream() || len(r.Body()) <= shortAnswer {
-		return nil // without a tenant it is an operator's, or a document that all share
+	if c.Method() != fiber.MethodGet || r.IsBodyStream() || len(r.Body()) <= shortAnswer {
+		return nil
 	}
-	memory := s.answers.lend(tenant)
+	if tenant == "" { // an operator's answer, or a document that all callers share
+		return nil
+	}
+	memory := s.answers.Lend(tenant)
 	doc := r.Body()
-	if err := memory.take(cap(doc)); err != nil {
+	if err := memory.Take(cap(doc)); err != nil {
 		return err
 	}
-	r.SetBodyStream(&lentAnswer{Reader: bytes.NewReader(doc), doc: doc, memory: memory}, len(doc))
+	r.SetBodyStream(&lentAnswer{bytes.NewReader(doc), doc, memory}, len(doc))
 	return nil
 }
 
-// lentAnswer is the body of an answer whose memory is lent. The server closes it once it is
-// sent, or can't be.
+// lentAnswer is the body of an answer whose memory is counted. The server closes it when it has
+// sent it, or can't.
 type lentAnswer struct {
 	*bytes.Reader
 	doc    []byte
-	memory loan
+	memory share.Loan
 }
 
 // Close gives the memory back.
 func (a *lentAnswer) Close() error {
-	a.memory.end()
+	a.memory.End()
 	return nil
 }

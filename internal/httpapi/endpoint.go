@@ -2,13 +2,11 @@ package httpapi
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -50,27 +48,6 @@ func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObje
 	return CreateEndpoint201JSONResponse(out), err
 }
 
-// newSecret returns a signing secret as it is shown and as it is kept: the one that is
-// given, or one of a kind that is made. A private key is never shown.
-func (s *Server) newSecret(endpoint, given string, kind asyncflow.SecretKind, field string) (shown string, kept asyncflow.SigningSecret, err error) {
-	secret := given
-	if secret == "" {
-		if secret, err = signing.NewSecretOf(kind); err != nil {
-			return "", kept, err
-		}
-	}
-	if kept, err = s.cfg.Keys.SigningSecret(secret, endpoint, s.cfg.Store.Clock.Now()); err != nil {
-		return "", kept, err
-	}
-	if kind != "" && kind != kept.Kind {
-		return "", kept, asyncflow.InvalidField(field, "is %s, but the secret is of the kind %s", kind, kept.Kind)
-	}
-	if kept.Kind != asyncflow.SecretHMAC {
-		return "", kept, nil
-	}
-	return secret, kept, nil
-}
-
 // ListEndpoints lists a page of the tenant's endpoints.
 func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject) (ListEndpointsResponseObject, error) {
 	after, err := readEndpointCursor(r.Params.Cursor)
@@ -85,23 +62,23 @@ func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject
 	var out ListEndpoints200JSONResponse
 	if more {
 		last := store.PlaceOf(page[len(page)-1])
-		key := append([]string{last.Type, last.Stage}, placeKey(last.Place)...)
-		out.NextCursor = writeKeyCursor(true, key...)
+		key := append([]string{last.Type, last.Stage}, cursor.PlaceKey(last.Place)...)
+		out.NextCursor = cursor.Write(true, key...)
 	}
 	out.Data, err = s.endpointsOut(ctx, page)
 	return out, err
 }
 
-func readEndpointCursor(cursor string) (after store.EndpointPlace, err error) {
-	key, err := readKeyCursor(cursor, 4)
+func readEndpointCursor(text string) (after store.EndpointPlace, err error) {
+	key, err := cursor.Read(text, 4)
 	if err != nil {
 		return after, err
 	}
 	after.Type, after.Stage = key[0], key[1]
-	if cursor != "" && (asyncflow.CheckName(key[0]) != nil || asyncflow.CheckName(key[1]) != nil) {
-		return after, badCursor()
+	if text != "" && (asyncflow.CheckName(key[0]) != nil || asyncflow.CheckName(key[1]) != nil) {
+		return after, cursor.Bad()
 	}
-	after.Place, err = readPlace(key[2], key[3])
+	after.Place, err = cursor.ParsePlace(key[2], key[3])
 	return after, err
 }
 
@@ -138,75 +115,4 @@ func endpointID(raw string) (string, error) {
 		return "", asyncflow.Errorf(asyncflow.CodeNotFound, "there is no endpoint %q", raw)
 	}
 	return id.String(), nil
-}
-
-// endpointOut returns an endpoint of the caller's as it may be seen.
-func (s *Server) endpointOut(ctx context.Context, e asyncflow.Endpoint) (Endpoint, error) {
-	all, err := s.endpointsOut(ctx, []asyncflow.Endpoint{e})
-	if err != nil {
-		return Endpoint{}, err
-	}
-	return all[0], nil
-}
-
-func (s *Server) endpointsOut(ctx context.Context, endpoints []asyncflow.Endpoint) ([]Endpoint, error) {
-	now := s.cfg.Store.Clock.Now()
-	counts, err := s.cfg.Store.EndpointFailures(ctx, principalOf(ctx).Tenant, now.Add(-asyncflow.FailureWindow))
-	if err != nil {
-		return nil, err
-	}
-	counted := make(map[string]store.Failing, len(counts))
-	for _, c := range counts {
-		counted[c.ID] = c.Failing
-	}
-	out := make([]Endpoint, len(endpoints))
-	for i, e := range endpoints {
-		if out[i], err = s.seenEndpoint(e, counted[e.ID], now); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func (s *Server) seenEndpoint(e asyncflow.Endpoint, counted store.Failing, now time.Time) (Endpoint, error) {
-	o, err := s.cfg.Keys.OpenOutbound(e)
-	if err != nil {
-		return Endpoint{}, err
-	}
-	o = o.Masked()
-	out := Endpoint{ID: e.ID, Type: e.Type, Stage: e.Stage, URL: e.URL, Weight: e.Weight, MaxInFlight: e.Limits.MaxInFlight, Rate: e.Limits.Rate, Batch: e.Batch,
-		Health: healthOut(e.Health, counted, now), Secrets: secretsOut(e, now), OldSecretSignsUntil: e.OldSecretSignsUntil(now),
-		Headers: o.Headers, Auth: o.Auth, TLS: o.TLS, Verification: verificationOf(e), VerifiedAt: e.VerifiedAt, VerificationError: e.VerificationError,
-		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt}
-	return out, nil
-}
-
-func healthOut(h asyncflow.Health, counted store.Failing, now time.Time) EndpointHealth {
-	out := EndpointHealth{State: h.At(now), Since: h.Since, Reason: h.Reason, Attempts: counted.Attempts, Failures: counted.Failures}
-	switch out.State {
-	case asyncflow.HealthOpen:
-		out.Until = h.Until
-	case asyncflow.HealthHalfOpen:
-		out.Since = h.Until
-	}
-	return out
-}
-
-func secretsOut(e asyncflow.Endpoint, now time.Time) []EndpointSecret {
-	active := e.ActiveSecrets(now)
-	out := make([]EndpointSecret, len(active))
-	for i, s := range active {
-		out[i] = EndpointSecret{ID: s.ID, Kind: s.Kind, PublicKey: s.PublicKey, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
-	}
-	return out
-}
-
-func verificationOf(e asyncflow.Endpoint) EndpointVerification {
-	switch {
-	case !e.VerifiedAt.IsZero():
-		return Verified
-	case e.Challenged:
-		return Unverified
-	}
-	return Unneeded
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -109,24 +108,6 @@ func (s *Server) setOutbound(e *asyncflow.Endpoint, o asyncflow.Outbound, egress
 	return err
 }
 
-// VerifyEndpoint challenges an endpoint.
-func (s *Server) VerifyEndpoint(ctx context.Context, r VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error) {
-	id, err := endpointID(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	tenant := principalOf(ctx).Tenant
-	e, err := s.cfg.Store.Endpoint(ctx, tenant, id)
-	if err == nil {
-		e, err = s.challenge(ctx, tenant, e)
-	}
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.endpointOut(ctx, e)
-	return VerifyEndpoint200JSONResponse(out), err
-}
-
 // EnableEndpoint takes an endpoint for well, whatever it did before.
 func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObject) (EnableEndpointResponseObject, error) {
 	id, err := endpointID(r.ID)
@@ -143,59 +124,4 @@ func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObje
 	}
 	out, err := s.endpointOut(ctx, e)
 	return EnableEndpoint200JSONResponse(out), err
-}
-
-// challenge challenges an endpoint, and returns it with how that went.
-func (s *Server) challenge(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
-	var failure string
-	if err := s.cfg.Sender.Challenge(ctx, tenant, e, s.cfg.Store.Clock.Now()); err != nil {
-		failure = err.Error()
-	}
-	return s.cfg.Store.ChangeEndpoint(ctx, tenant, e.ID, func(now *asyncflow.Endpoint) error {
-		now.Judge(e.URL, failure, s.cfg.Store.Clock.Now(), s.cfg.VerifyEndpoints)
-		return nil
-	})
-}
-
-// RotateEndpointSecret has an endpoint's deliveries signed with another secret.
-func (s *Server) RotateEndpointSecret(ctx context.Context, r RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error) {
-	id, err := endpointID(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	var p SecretRotation
-	if r.Body != nil {
-		p = *r.Body
-	}
-	var shown string
-	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, func(e *asyncflow.Endpoint) (err error) {
-		shown, err = s.rotate(e, p)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.endpointOut(ctx, e)
-	out.Secret = shown
-	return RotateEndpointSecret200JSONResponse(out), err
-}
-
-func (s *Server) rotate(e *asyncflow.Endpoint, p SecretRotation) (shown string, err error) {
-	overlap := asyncflow.DefaultOverlap
-	if p.Overlap != nil {
-		overlap = time.Duration(*p.Overlap)
-	}
-	if p.Kind == "" && p.Secret == "" && len(e.Secrets) > 0 {
-		p.Kind = e.Secrets[0].Kind
-	}
-	for _, old := range e.Secrets {
-		if secret, err := s.cfg.Keys.Open(old.Sealed, e.ID); err == nil && secret == p.Secret {
-			return "", asyncflow.InvalidField("secret", "is one that the endpoint has already")
-		}
-	}
-	shown, next, err := s.newSecret(e.ID, p.Secret, p.Kind, "kind")
-	if err != nil {
-		return "", err
-	}
-	return shown, e.Rotate(next, overlap, s.cfg.Store.Clock.Now())
 }

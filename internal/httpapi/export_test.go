@@ -17,16 +17,10 @@ func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
 }
 
 // BodyMemory returns how much memory is lent for the bodies of requests, in bytes.
-func (s *Server) BodyMemory() int { return s.bodies.inUse() }
+func (s *Server) BodyMemory() int { return s.bodies.InUse() }
 
 // AnswerMemory returns how much memory is lent for answers that are not sent yet, in bytes.
-func (s *Server) AnswerMemory() int { return s.answers.inUse() }
+func (s *Server) AnswerMemory() int { return s.answers.InUse() }
 
 // Streams returns how many event streams and waiting calls there are.
-func (s *Server) Streams() int { return s.streams.inUse() }
-
-func (s *shares) inUse() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
-}
+func (s *Server) Streams() int { return s.streams.InUse() }

@@ -9,6 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -50,11 +51,7 @@ func (s *Server) ListOperations(
 	ctx context.Context,
 	r ListOperationsRequestObject,
 ) (ListOperationsResponseObject, error) {
-	key, err := readKeyCursor(r.Params.Cursor, 2)
-	if err != nil {
-		return nil, err
-	}
-	after, err := readPlace(key[0], key[1])
+	after, err := cursor.ReadPlace(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +63,7 @@ func (s *Server) ListOperations(
 	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
 	for i, o := range page {
 		out.Data[i] = operationOut(o)
-		out.NextCursor = writeKeyCursor(more, placeKey(store.Place{At: o.CreatedAt, ID: o.ID})...)
+		out.NextCursor = cursor.Write(more, cursor.PlaceKey(store.Place{At: o.CreatedAt, ID: o.ID})...)
 	}
 	return out, nil
 }

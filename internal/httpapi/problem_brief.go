@@ -5,37 +5,39 @@ import (
 	"strings"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 )
 
-// What an answer says of a bad request is bounded: a body of 1 MB can have 400,000 faults.
+// The bounds of what an answer says of a fault, in bytes.
 const (
-	// maxFaults is how many fields an error names. One more says that there are others.
-	maxFaults = 20
-	// maxFaultName bounds the name of a field, maxFaultText what is said of it, in bytes.
-	maxFaultName = 200
-	maxFaultText = 1000
+	maxFaultName = 200  // the name of the field
+	maxFaultText = 1000 // what is wrong with it
 )
 
-// brief returns an error with no more of it than an answer tells.
+// brief returns an error with as much of it as an answer shows: of many faults the first
+// contract.MaxFaults, and one more that says there are others.
 func brief(e *asyncflow.Error) *asyncflow.Error {
+	const limit = contract.MaxFaults
 	short := *e
 	short.Message = shorten(e.Message, maxFaultText)
 	short.Fields = nil
-	for _, f := range e.Fields[:min(len(e.Fields), maxFaults)] {
+	for _, f := range e.Fields[:min(len(e.Fields), limit)] {
 		short.Fields = append(short.Fields, asyncflow.FieldError{
-			Field: shorten(f.Field, maxFaultName), Message: shorten(f.Message, maxFaultText)})
+			Field:   shorten(f.Field, maxFaultName),
+			Message: shorten(f.Message, maxFaultText),
+		})
 	}
-	if len(e.Fields) > maxFaults {
+	if len(e.Fields) > limit {
 		short.Fields = append(short.Fields, asyncflow.FieldError{
-			Field: "body", Message: fmt.Sprintf("has more faults than these %d", maxFaults)})
+			Field: "body", Message: fmt.Sprintf("has more faults than these %d", limit)})
 	}
 	return &short
 }
 
-// shorten returns the first most bytes of a text, without half a character.
-func shorten(text string, most int) string {
-	if len(text) <= most {
+// shorten returns the first bytes of a text, up to a limit, and cuts no character in half.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

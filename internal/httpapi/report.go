@@ -34,7 +34,7 @@ func (s *Server) failTask(c *fiber.Ctx) error {
 
 func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	var body Completion
-	err := readBody(c, &body)
+	err := decodeBody(c, &body)
 	switch {
 	case err != nil:
 	case string(body.Output) == "null": // which the contract is against
@@ -47,7 +47,7 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 
 func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	var body Failure
-	if err := readBody(c, &body); err != nil {
+	if err := decodeBody(c, &body); err != nil {
 		return asyncflow.Outcome{}, err
 	}
 	if body.Error == "" || len(body.Error) > callbacks.MaxErrorBytes || mayHave(c.Request().Body(), "retry_after") { // the type takes more of these than the contract

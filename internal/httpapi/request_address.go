@@ -7,12 +7,12 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// maxForwarded is how many addresses of X-Forwarded-For are looked at, from the last.
+// maxForwarded is how many addresses of X-Forwarded-For are read, from the last.
 const maxForwarded = 16
 
-// addressOf returns the address of the caller: that of the connection or, if that is a
-// trusted proxy's, the last one in X-Forwarded-For that isn't. proxy is the connection's
-// where they differ.
+// addressOf returns the address of the caller. It is the address of the connection or, if that is
+// a trusted proxy's, the last untrusted address in X-Forwarded-For. proxy is the address of the
+// connection if it differs from the caller's.
 func (s *Server) addressOf(c *fiber.Ctx) (address, proxy string) {
 	peer, _ := netip.AddrFromSlice(c.Context().RemoteIP())
 	peer = peer.Unmap()
@@ -26,8 +26,8 @@ func (s *Server) addressOf(c *fiber.Ctx) (address, proxy string) {
 	return caller.String(), peer.String()
 }
 
-// forwarded goes from the last address of X-Forwarded-For back for as long as who wrote
-// it is trusted. What can't be read ends it: nobody vouches for what stands before.
+// forwarded reads X-Forwarded-For from the last address backwards, while the proxy that wrote the
+// address is trusted. It stops at an address that it can't parse: nobody vouches for those before.
 func (s *Server) forwarded(c *fiber.Ctx, peer netip.Addr) netip.Addr {
 	var all []string
 	for _, header := range c.Request().Header.PeekAll(fiber.HeaderXForwardedFor) {

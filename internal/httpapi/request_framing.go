@@ -9,10 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// checkFraming refuses a header that two servers in a row may read differently, which
-// would let what one takes for a body be the next request for the other (RFC 9112,
-// sections 2.2, 5.2 and 6.3). The server itself refuses most of it before it comes here;
-// these are the forms that it still reads.
+// checkFraming refuses a header that two servers in a row may read differently. One of them could
+// then take for the next request what the other takes for a body (RFC 9112, sections 2.2, 5.2 and
+// 6.3). fasthttp itself refuses most such headers; these are the forms that it still accepts.
 func checkFraming(h *fasthttp.RequestHeader) error {
 	refuse := func(why string) error { return asyncflow.InvalidField("header", "%s", why) }
 	version := string(h.Protocol())
@@ -30,11 +29,11 @@ func checkFraming(h *fasthttp.RequestHeader) error {
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
-		case len(name) == 0 || !isToken(name): // also a line that goes on from the one before
+		case len(name) == 0 || !isToken(name): // also a line that continues the one before
 			return refuse("has a line that begins with no name")
-		case len(name) == len("Content-Length") && strings.EqualFold(string(name), "Content-Length"):
+		case isHeader(name, "Content-Length"):
 			hasLength = true
-		case len(name) == len("Transfer-Encoding") && strings.EqualFold(string(name), "Transfer-Encoding"):
+		case isHeader(name, "Transfer-Encoding"):
 			hasCoding = true
 			if !strings.EqualFold(string(bytes.Trim(value, " \t")), "chunked") {
 				return refuse("has a Transfer-Encoding other than chunked")
@@ -50,7 +49,13 @@ func checkFraming(h *fasthttp.RequestHeader) error {
 	return nil
 }
 
-// isToken tells whether a text is a name of a header (RFC 9110, section 5.6.2).
+// isHeader reports whether a name is that of a header, which has ASCII letters only. The lengths
+// are compared too: EqualFold alone takes some other letters for ASCII ones.
+func isHeader(name []byte, header string) bool {
+	return len(name) == len(header) && strings.EqualFold(string(name), header)
+}
+
+// isToken reports whether a text may be the name of a header (RFC 9110, section 5.6.2).
 func isToken(text []byte) bool {
 	for _, c := range text {
 		if !tokenBytes[c] {
@@ -61,7 +66,8 @@ func isToken(text []byte) bool {
 }
 
 var tokenBytes = func() (known [256]bool) {
-	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789" + letters) {
 		known[c] = true
 	}
 	return known

@@ -6,6 +6,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -17,7 +18,7 @@ func (s *Server) ListSchedules(
 	ctx context.Context,
 	r ListSchedulesRequestObject,
 ) (ListSchedulesResponseObject, error) {
-	after, err := readNameCursor(r.Params.Cursor)
+	after, err := cursor.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (s *Server) ListSchedules(
 		if out.Data[i], err = s.scheduleOut(stored); err != nil {
 			return nil, err
 		}
-		out.NextCursor = writeKeyCursor(more, stored.Name)
+		out.NextCursor = cursor.Write(more, stored.Name)
 	}
 	return out, nil
 }
@@ -110,7 +111,7 @@ func (s *Server) ResumeSchedule(ctx context.Context, r ResumeScheduleRequestObje
 
 // TriggerSchedule submits a task of a schedule now.
 func (s *Server) TriggerSchedule(ctx context.Context, r TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error) {
-	if err := s.throttle(ctx, 1); err != nil {
+	if err := s.limitSubmits(ctx, 1); err != nil {
 		return nil, err
 	}
 	submitted, err := s.cfg.Store.TriggerSchedule(ctx, principalOf(ctx).Tenant, r.Name)

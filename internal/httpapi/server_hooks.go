@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"fmt"
+	"net/http"
 	"runtime/debug"
 	"slices"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -11,21 +13,22 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// harden sets what the framework has no setting for.
-func (s *Server) harden(server *fasthttp.Server) {
+// hook sets what fiber has no setting for.
+func (s *Server) hook(server *fasthttp.Server) {
 	server.HeaderReceived = func(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
 		if !h.IsHTTP11() { // it would take the interim answer for the answer (RFC 9110, 10.1.1)
 			h.Del(fasthttp.HeaderExpect)
 		}
 		return unchanged
 	}
-	server.SecureErrorLogMessage = true // no part of a request that can't be read, in the error about it
+	// Errors about requests that can't be read must not show any part of the request.
+	server.SecureErrorLogMessage = true
 	handler, failed := server.Handler, server.ErrorHandler
 	server.Handler = func(c *fasthttp.RequestCtx) {
 		defer s.shield(c)
 		if slices.Contains(fiber.DefaultMethods, string(c.Method())) {
 			handler(c)
-		} else { // the framework would answer it with a text
+		} else { // fiber would answer it with plain text
 			writeProblem(c, asyncflow.InvalidField("method", "is not known"))
 			c.SetConnectionClose()
 		}
@@ -43,8 +46,8 @@ func (s *Server) harden(server *fasthttp.Server) {
 	}
 }
 
-// shield makes a 500 of a panic outside of the handlers, such as one in the answer to a
-// request that can't be read: nothing else would stop it from ending the node.
+// shield turns a panic outside of the handlers into a 500, such as a panic in the answer to a
+// request that can't be read. Nothing else would keep that panic from ending the node.
 func (s *Server) shield(c *fasthttp.RequestCtx) {
 	p := recover()
 	if p == nil {
@@ -52,16 +55,26 @@ func (s *Server) shield(c *fasthttp.RequestCtx) {
 	}
 	writeProblem(c, &asyncflow.Error{Code: asyncflow.CodeInternal, Err: fmt.Errorf("%v", p)})
 	c.SetConnectionClose()
-	defer func() { _ = recover() }() // the log may be what is broken
+	defer func() { _ = recover() }() // the log itself may panic
 	s.log.Error("panic outside of a request's handler", "panic", p, "stack", string(debug.Stack()))
 }
 
 // writeProblem answers with a problem document where no handler can.
 func writeProblem(c *fasthttp.RequestCtx, err error) {
 	p := problemOf(err)
-	body, _ := encode(p)
+	body, _ := encode(p) // plain fields
 	c.Response.Reset()
 	c.SetStatusCode(p.Status)
-	c.SetContentType("application/problem+json")
+	c.SetContentType(problemType)
 	c.SetBody(body)
+}
+
+// refusal is a whole HTTP answer for a connection over the limits, whose request isn't read.
+func refusal(reason string) []byte {
+	p := problemOf(asyncflow.Errorf(asyncflow.CodeUnavailable, "%s", reason))
+	body, _ := encode(p) // plain fields
+	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + http.StatusText(p.Status) +
+		"\r\nContent-Type: " + problemType + "\r\nContent-Length: " + strconv.Itoa(len(body)) +
+		"\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+	return append([]byte(head), body...)
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -16,36 +17,30 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// StreamConfig bounds the event streams of a node, and the calls that wait for the end of a
-// task: one and the other follow a task. Zero values are the defaults.
+// StreamConfig bounds the event streams of a node, and the calls that wait for the end of a task:
+// both follow a task. Zero values are the defaults.
 type StreamConfig struct {
 	Max          int           // streams and waiting calls at once; 0: 2,000
 	MaxPerTenant int           // of one tenant; 0: a quarter of Max
-	Longest      time.Duration // of a stream: after it a client connects again; 0: an hour
+	Longest      time.Duration // of a stream: then the client connects again; 0: an hour
 	KeepAlive    time.Duration // between two signs of life of a stream; 0: 15 s
 }
 
-// DefaultMaxStreams is how many streams and waiting calls a node has at once unless configured.
+// DefaultMaxStreams is the default of StreamConfig.Max.
 const DefaultMaxStreams = 2000
 
 func (c StreamConfig) withDefaults() StreamConfig {
-	if c.Max == 0 {
-		c.Max = DefaultMaxStreams
-	}
-	if c.MaxPerTenant == 0 {
-		c.MaxPerTenant = max(1, c.Max/4)
-	}
-	if c.Longest == 0 {
-		c.Longest = time.Hour
-	}
-	if c.KeepAlive == 0 {
-		c.KeepAlive = 15 * time.Second
-	}
+	c.Max = cmp.Or(c.Max, DefaultMaxStreams)
+	c.MaxPerTenant = cmp.Or(c.MaxPerTenant, max(1, c.Max/4))
+	c.Longest = cmp.Or(c.Longest, time.Hour)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
 	return c
 }
 
-// TaskEvents follows a task: the rows of its journal, and how it stands.
-func (s *Server) TaskEvents(ctx context.Context, r TaskEventsRequestObject) (TaskEventsResponseObject, error) {
+// TaskEvents follows a task: it streams the rows of the task's journal, and the task's state.
+func (s *Server) TaskEvents(
+	ctx context.Context, r TaskEventsRequestObject,
+) (TaskEventsResponseObject, error) {
 	id, err := asyncflow.ParseTaskID(r.ID)
 	if err != nil {
 		return nil, err
@@ -54,82 +49,77 @@ func (s *Server) TaskEvents(ctx context.Context, r TaskEventsRequestObject) (Tas
 	if err != nil {
 		return nil, err
 	}
-	if err := s.streams.take(principalOf(ctx).Tenant, 1); err != nil {
+	if err := s.streams.Take(principalOf(ctx).Tenant, 1); err != nil {
 		return nil, err
 	}
 	stream := s.newStream(principalOf(ctx), id, after)
 	stream.outputs = r.Params.Outputs
-	if err := stream.look(ctx); err != nil { // while it can still be said
+	if err := stream.read(ctx); err != nil { // the answer can still be an error
 		stream.Close()
 		return nil, err
 	}
 	return stream, nil
 }
 
-// maxSeq is the largest seq of a journal row.
-const maxSeq = 1<<15 - 1
-
-// readEventID reads the seq after which a stream goes on; "" is the beginning.
+// readEventID parses the seq after which a stream continues; "" is the beginning.
 func readEventID(text string) (int, error) {
 	seq, err := readSeq(text)
 	if err != nil {
-		return 0, asyncflow.InvalidField("Last-Event-ID", "is %q; it must be the id of an event: 0 to %d",
-			text, maxSeq)
+		return 0, asyncflow.InvalidField("Last-Event-ID",
+			"is %q; it must be the id of an event: 0 to %d", text, maxSeq)
 	}
 	return seq, nil
 }
 
-// readSeq reads the seq of a journal row; "" is 0.
-func readSeq(text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	seq, err := strconv.ParseUint(text, 10, 31)
-	if err == nil && seq > maxSeq {
-		err = strconv.ErrRange
-	}
-	return int(seq), err
-}
-
-// eventStream is the body of an answer that goes on for as long as its task does.
-// The server reads it and writes what it gets to the connection at once; it closes
-// it at the end, or when a write fails: it doesn't hear otherwise of a client that
-// is gone, so that the keep-alive finds it out.
+// eventStream is the body of an answer that lasts as long as its task. The server reads it and
+// writes at once what it gets to the connection. The server closes it at its end, or when a write
+// fails: that is the only sign of a client that is gone, so the keep-alive provokes it.
 type eventStream struct {
 	server  *Server
 	tenant  string
 	task    asyncflow.TaskID
 	seq     int  // of the last attempt sent
-	outputs bool // those that are long are asked for
-	behind  bool // the journal has more after seq already
+	outputs bool // the client asked for long outputs too
+	behind  bool // the journal has more rows after seq
 
-	ctx     context.Context // its own: that of the request ends with the handler
-	release func()          // ends ctx, and gives its place back
-	moved   <-chan struct{}
+	ctx     context.Context // its own: the request's ends with the handler
+	release func()          // ends ctx and gives the place in the pool back
+	changed <-chan struct{}
 	conn    net.Conn
 
-	pending []byte    // not read yet
+	pending []byte    // to be read
 	shown   []byte    // the last task event
-	written time.Time // when there was something to read last
-	ended   bool      // there is no more after pending
+	written time.Time // when something was last read
+	ended   bool      // nothing follows pending
 }
 
 func (s *Server) newStream(p auth.Principal, id asyncflow.TaskID, after int) *eventStream {
-	ctx, cancel := context.WithTimeout(s.stopping, min(s.cfg.Streams.Longest, time.Until(p.ExpiresAt)))
-	moved, unfollow := s.cfg.Store.Follow(p.Tenant, id)
-	return &eventStream{server: s, tenant: p.Tenant, task: id, seq: after, ctx: ctx, moved: moved, release: sync.OnceFunc(func() {
+	longest := min(s.cfg.Streams.Longest, time.Until(p.ExpiresAt))
+	ctx, cancel := context.WithTimeout(s.stopping, longest)
+	changed, unfollow := s.cfg.Store.Follow(p.Tenant, id)
+	release := sync.OnceFunc(func() {
 		unfollow()
 		cancel()
-		s.streams.give(p.Tenant, 1)
-	})}
+		s.streams.Give(p.Tenant, 1)
+	})
+	return &eventStream{
+		server:  s,
+		tenant:  p.Tenant,
+		task:    id,
+		seq:     after,
+		ctx:     ctx,
+		changed: changed,
+		release: release,
+	}
 }
 
 // VisitTaskEventsResponse begins the answer.
 func (e *eventStream) VisitTaskEventsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, "text/event-stream")
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	c.Set("X-Accel-Buffering", "no")    // nginx would keep it back
-	if c.Method() == fiber.MethodHead { // the end of a stream would be sent even then, and break the connection
+	c.Set("X-Accel-Buffering", "no") // else nginx would buffer the events
+	if c.Method() == fiber.MethodHead {
+		// Even then the server would send the end of a stream, and break the connection.
 		return e.Close()
 	}
 	e.conn = c.Context().Conn()
@@ -137,13 +127,14 @@ func (e *eventStream) VisitTaskEventsResponse(c *fiber.Ctx) error {
 	return nil
 }
 
-// Read returns the next bytes of the stream when there are some. Each time, the
-// connection has the whole time for a write again.
+// Read returns the next bytes of the stream when there are some. Each time it gives the
+// connection the whole time of a write again.
 func (e *eventStream) Read(p []byte) (int, error) {
 	for len(e.pending) == 0 && !e.ended {
 		e.wait()
 	}
-	if err := e.conn.SetWriteDeadline(time.Now().Add(e.server.cfg.WriteTimeout)); err != nil {
+	deadline := time.Now().Add(e.server.cfg.WriteTimeout)
+	if err := e.conn.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
 	if len(e.pending) == 0 {
@@ -152,7 +143,7 @@ func (e *eventStream) Read(p []byte) (int, error) {
 	n := copy(p, e.pending)
 	e.pending, e.written = e.pending[n:], time.Now()
 	if len(e.pending) == 0 {
-		e.pending = nil // it may have been large
+		e.pending = nil // its array may be large
 	}
 	return n, nil
 }
@@ -163,11 +154,10 @@ func (e *eventStream) Close() error {
 	return nil
 }
 
-// wait looks at the task when it has moved on, or might have on another node. An
-// error ends the stream: the client connects again, and is told then.
+// wait waits until the task has changed here, or may have changed on another node, and reads it.
 func (e *eventStream) wait() {
 	if e.behind {
-		e.lookAgain()
+		e.readAgain()
 		return
 	}
 	poll := time.NewTimer(e.server.cfg.Store.WatchPause())
@@ -176,39 +166,43 @@ func (e *eventStream) wait() {
 	case <-e.ctx.Done():
 		e.ended = true
 		return
-	case <-e.moved:
+	case <-e.changed:
 	case <-poll.C:
 	}
-	e.lookAgain()
+	e.readAgain()
 	if len(e.pending) == 0 && time.Since(e.written) >= e.server.cfg.Streams.KeepAlive {
 		e.pending = []byte(":\n\n")
 	}
 }
 
-// lookAgain looks within the time of a request.
-func (e *eventStream) lookAgain() {
+// readAgain reads within the time of a request. An error ends the stream: the client connects
+// again and gets the error as its answer.
+func (e *eventStream) readAgain() {
 	ctx, cancel := context.WithTimeout(e.ctx, requestTime)
 	defer cancel()
-	if err := e.look(ctx); err != nil {
+	if err := e.read(ctx); err != nil {
 		e.ended = true
 	}
 }
 
-// streamRows is the most attempts that a stream has in memory, streamBytes about how many
-// bytes of their outputs: there are many streams.
+// There are many streams, so each has little in memory at a time.
 const (
-	streamRows  = 100
-	streamBytes = 64 << 10
+	streamRows  = 100      // attempts
+	streamBytes = 64 << 10 // about as many bytes of their outputs
 )
 
-// look reads the task and adds the events that follow from what is new. Of a journal that is
-// long it adds a page.
-func (e *eventStream) look(ctx context.Context) error {
+// read reads the task and adds the events for what is new: of a long journal, one page.
+func (e *eventStream) read(ctx context.Context) error {
 	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
 		return t.Refusal()
 	}
-	task, attempts, more, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task,
-		store.AttemptPage{After: e.seq, Limit: streamRows, Bytes: streamBytes, Outputs: e.outputs})
+	page := store.AttemptPage{
+		After:   e.seq,
+		Limit:   streamRows,
+		Bytes:   streamBytes,
+		Outputs: e.outputs,
+	}
+	task, attempts, more, err := e.server.cfg.Store.Watch(ctx, e.tenant, e.task, page)
 	if err != nil {
 		return err
 	}
@@ -236,7 +230,7 @@ func (e *eventStream) look(ctx context.Context) error {
 	return nil
 }
 
-// add adds an event. doc is one line, with its end.
+// add adds an event. doc is one line, including its line feed.
 func (e *eventStream) add(head string, doc []byte) {
 	begin := len(e.pending)
 	e.pending = append(append(append(e.pending, head...), doc...), '\n')

@@ -6,6 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -14,7 +15,7 @@ func (s *Server) ListTaskTypes(
 	ctx context.Context,
 	r ListTaskTypesRequestObject,
 ) (ListTaskTypesResponseObject, error) {
-	after, err := readNameCursor(r.Params.Cursor)
+	after, err := cursor.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +30,7 @@ func (s *Server) ListTaskTypes(
 	}
 	out := ListTaskTypes200JSONResponse{Data: make([]TaskType, len(types))}
 	for i, t := range types {
-		out.Data[i], out.NextCursor = s.taskTypeOut(t), writeKeyCursor(more, t.Name)
+		out.Data[i], out.NextCursor = s.taskTypeOut(t), cursor.Write(more, t.Name)
 	}
 	return out, nil
 }

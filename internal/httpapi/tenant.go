@@ -2,12 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"encoding/base64"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -26,24 +26,17 @@ func (s *Server) CreateTenant(ctx context.Context, r CreateTenantRequestObject) 
 
 // ListTenants lists a page of tenants.
 func (s *Server) ListTenants(ctx context.Context, r ListTenantsRequestObject) (ListTenantsResponseObject, error) {
-	limit := r.Params.Limit
-	if limit == 0 {
-		limit = defaultPage
+	after, err := cursor.ReadName(r.Params.Cursor)
+	if err != nil {
+		return nil, err
 	}
-	after, err := base64.RawURLEncoding.DecodeString(r.Params.Cursor)
-	if err != nil || len(after) > 0 && asyncflow.CheckName(string(after)) != nil {
-		return nil, badCursor()
-	}
-	page, more, err := s.cfg.Store.TenantPage(ctx, string(after), limit)
+	page, more, err := s.cfg.Store.TenantPage(ctx, after, orDefaultPage(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
 	out := ListTenants200JSONResponse{Data: make([]Tenant, len(page))}
 	for i, t := range page {
-		out.Data[i] = TenantOut(t)
-	}
-	if more {
-		out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(page[len(page)-1].Slug))
+		out.Data[i], out.NextCursor = TenantOut(t), cursor.Write(more, t.Slug)
 	}
 	return out, nil
 }
@@ -115,16 +108,6 @@ func (s *Server) RestoreTenant(ctx context.Context, r RestoreTenantRequestObject
 	return RestoreTenant200JSONResponse(TenantOut(t)), nil
 }
 
-// GetQuota shows a tenant its own quotas.
-func (s *Server) GetQuota(ctx context.Context, _ GetQuotaRequestObject) (GetQuotaResponseObject, error) {
-	t, err := s.cfg.Store.Tenant(ctx, principalOf(ctx).Tenant)
-	if err != nil {
-		return nil, err
-	}
-	data, err := QuotaUsageOf(ctx, s.cfg.Store, t)
-	return GetQuota200JSONResponse{Data: data}, err
-}
-
 func (s *Server) logTenant(ctx context.Context, what string, t store.StoredTenant) {
 	s.log.Info(what, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()), "reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
 }
@@ -133,40 +116,4 @@ func (s *Server) logTenant(ctx context.Context, what string, t store.StoredTenan
 func TenantOut(t store.StoredTenant) Tenant {
 	return Tenant{Slug: t.Slug, State: t.State(), SuspendedAt: t.SuspendedAt, Reason: t.SuspendReason, DeletedAt: t.DeletedAt,
 		DropAt: t.DropAt, Quotas: t.Own, CreatedAt: t.CreatedAt}
-}
-
-// QuotaUsageOf returns what applies to a tenant, and how much of it is in use.
-func QuotaUsageOf(ctx context.Context, st *store.Store, t store.StoredTenant) ([]QuotaUsage, error) {
-	used, err := st.TenantUsage(ctx, t.Slug)
-	if err != nil {
-		return nil, err
-	}
-	applies := st.QuotasOf(t)
-	out := make([]QuotaUsage, 0, len(used)+1)
-	for _, name := range asyncflow.QuotaNames() {
-		u := QuotaUsage{Name: name, Limit: applies.Get(name), Own: t.Own.Get(name) != 0}
-		if n, ok := used[name]; ok {
-			u.Used = &n
-		}
-		out = append(out, u)
-	}
-	return out, nil
-}
-
-func quotaChangesIn(in QuotaChanges) map[asyncflow.QuotaName]float64 {
-	all := map[asyncflow.QuotaName]float64{}
-	for name, value := range map[asyncflow.QuotaName]*int64{asyncflow.QuotaTaskTypes: in.TaskTypes, asyncflow.QuotaEndpoints: in.Endpoints,
-		asyncflow.QuotaSchedules: in.Schedules, asyncflow.QuotaConfigurationBytes: in.ConfigurationBytes, asyncflow.QuotaPendingTasks: in.PendingTasks,
-		asyncflow.QuotaContextBytes: in.ContextBytes, asyncflow.QuotaConcurrency: in.Concurrency} {
-		if value != nil {
-			all[name] = float64(*value)
-		}
-	}
-	for name, value := range map[asyncflow.QuotaName]*float64{asyncflow.QuotaSubmitsPerSecond: in.SubmitsPerSecond,
-		asyncflow.QuotaDeliveriesPerSecond: in.DeliveriesPerSecond} {
-		if value != nil {
-			all[name] = *value
-		}
-	}
-	return all
 }

@@ -1,4 +1,4 @@
-package httpapi
+package contract
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 )
 
 // accessOf loads a contract whose one call has these lines, and returns who may make it.
-func accessOf(lines string) (*operation, error) {
+func accessOf(lines string) (*Operation, error) {
 	doc, err := readDocument([]byte(`
 openapi: 3.0.3
 info: {title: t, version: "1"}
@@ -30,7 +30,7 @@ paths:
 	if err != nil {
 		return nil, err
 	}
-	return c.operations[0], nil
+	return c.Operations[0], nil
 }
 
 // Who may call is read from the contract, and a contract that doesn't say it is refused.
@@ -43,15 +43,15 @@ func TestReadAccess(t *testing.T) {
 	} {
 		o, err := accessOf(lines)
 		require.NoError(t, err, lines)
-		assert.Equal(t, accessToken, o.access)
-		assert.Equal(t, want, o.scopes, lines)
+		assert.Equal(t, AccessToken, o.Access)
+		assert.Equal(t, want, o.Scopes, lines)
 	}
 	o, err := accessOf("security: []")
 	require.NoError(t, err)
-	assert.Equal(t, accessOpen, o.access)
+	assert.Equal(t, AccessOpen, o.Access)
 	o, err = accessOf("security: [{completionToken: []}]")
 	require.NoError(t, err)
-	assert.Equal(t, accessCompletion, o.access)
+	assert.Equal(t, AccessCompletion, o.Access)
 	for lines, want := range map[string]string{
 		"tags: []":       `x-scope is ""`,
 		"x-scope: fly":   `x-scope is "fly"`,
@@ -70,12 +70,12 @@ func TestAllow(t *testing.T) {
 	t.Parallel()
 	tenant := auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeRead)}
 	operator := auth.Principal{Kind: auth.KindOperator, Scopes: auth.NewScopes(auth.ScopeAdmin)}
-	reads := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeRead}}
-	manages := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeManage}}
-	operates := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}}
-	both := &operation{scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage}}
+	reads := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeRead}}
+	manages := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeManage}}
+	operates := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}}
+	both := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage}}
 	for _, c := range []struct {
-		o    *operation
+		o    *Operation
 		p    auth.Principal
 		want string
 	}{
@@ -84,9 +84,9 @@ func TestAllow(t *testing.T) {
 		{operates, operator, ""}, {operates, tenant, "needs an admin token"},
 		{operates, auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeAdmin)}, "needs an admin token"},
 		{both, operator, ""}, {both, tenant, `needs the scope "manage"`},
-		{reads, auth.Principal{}, "needs the token of a tenant"}, {&operation{}, operator, "open to nobody"},
+		{reads, auth.Principal{}, "needs the token of a tenant"}, {&Operation{}, operator, "open to nobody"},
 	} {
-		err := c.o.allow(c.p)
+		err := c.o.Allow(c.p)
 		if c.want == "" {
 			assert.NoError(t, err)
 			continue
@@ -103,9 +103,9 @@ func TestOperatorsCalls(t *testing.T) {
 	require.NoError(t, err)
 	c, err := newContract(doc)
 	require.NoError(t, err)
-	for _, o := range c.operations {
-		if strings.HasPrefix(o.route.Path, "/v1/governance") {
-			assert.Equal(t, map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}, o.scopes, o.id)
+	for _, o := range c.Operations {
+		if strings.HasPrefix(o.Route.Path, "/v1/governance") {
+			assert.Equal(t, map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}, o.Scopes, o.ID)
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package httpapi
+// Package contract checks requests against openapi.yaml. It finds the operation of a request, who
+// may call it, and what is wrong with the request's parameters and body.
+package contract
 
 import (
 	"fmt"
@@ -15,46 +17,39 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// contract is openapi.yaml in a form that requests can be held against.
-type contract struct {
-	doc        *openapi3.T
-	operations []*operation
+// Contract is openapi.yaml, ready to check requests.
+type Contract struct {
+	Doc        *openapi3.T
+	Operations []*Operation
 }
 
-// operation is one method on one path.
-type operation struct {
-	id       string
+// Operation is one method on one path.
+type Operation struct {
+	ID     string
+	Route  *routers.Route
+	Access Access
+	Scopes map[auth.Kind]auth.Scope // for AccessToken: the scope that each kind of token must carry
+	ByHand bool                     // its handler checks the body
+
+	Action     string // the operation's word in the audit
+	ObjectType string // what the operation is about
+	Audited    bool   // every call has an entry in the audit, not only a denied one
+	Status     int    // of the answer to a change
+	StatusNew  int    // of the answer to a change that made something new
+
 	segments []string // of the path; "{name}" matches anything
-	route    *routers.Route
-	access   access
-	scopes   map[auth.Kind]auth.Scope // for accessToken: the kinds of tokens that it takes, each with the scope it must carry
-	byHand   bool                     // its body is checked by its handler
-
-	action     string // its word in the audit
-	objectType string // what it is about
-	audited    bool   // each call has an entry in the audit, and not only one that is denied
-	status     int    // of the answer to a change; statusNew, if it made something new
-	statusNew  int
 }
 
-// access is how a caller proves who it is.
-type access int
-
-const (
-	accessToken      access = iota // a JWT
-	accessCompletion               // the completion token of a delivery; the handler checks it
-	accessOpen                     // not at all
-)
-
-// byHand are the calls that come in thousands. Their bodies are read straight into the
-// types and checked by the rules of the domain: a generic pass over each context would
-// double the cost of that (measured: 8 to 11 µs a task). When they can't be read, the
-// contract is asked which field it was.
+// byHand are the calls that come in thousands. Their bodies are read straight into the types and
+// checked by the rules of the domain: a generic pass over each context would double the cost
+// (measured: 8 to 11 µs a task). Only when a body can't be read does the contract name the field.
 var byHand = []string{"submitTask", "submitTasks", "completeTask", "failTask"}
 
-// document is openapi.yaml, read once for all servers of the process, since that takes
-// a while. Nobody changes it.
-var document = sync.OnceValues(func() (*openapi3.T, error) { return readDocument(asyncflow.OpenAPI) })
+// document is openapi.yaml. All servers of the process share it, because it takes a while to
+// read. It doesn't change.
+var document = sync.OnceValues(func() (*openapi3.T, error) {
+	return readDocument(asyncflow.OpenAPI)
+})
 
 func readDocument(raw []byte) (*openapi3.T, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(raw)
@@ -64,132 +59,72 @@ func readDocument(raw []byte) (*openapi3.T, error) {
 	return doc, nil
 }
 
-func newContract(doc *openapi3.T) (*contract, error) {
-	c := &contract{doc: doc}
+// New returns the contract with those of its operations that keep keeps.
+func New(keep func(*Operation) bool) (*Contract, error) {
+	doc, err := document()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newContract(doc)
+	if err != nil {
+		return nil, err
+	}
+	c.Operations = slices.DeleteFunc(c.Operations, func(o *Operation) bool { return !keep(o) })
+	return c, nil
+}
+
+func newContract(doc *openapi3.T) (*Contract, error) {
+	c := &Contract{Doc: doc}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			o := &operation{id: op.OperationID, segments: strings.Split(path, "/"), byHand: slices.Contains(byHand, op.OperationID),
-				route: &routers.Route{Spec: doc, Path: path, PathItem: item, Method: method, Operation: op}}
+			o := &Operation{
+				ID:       op.OperationID,
+				ByHand:   slices.Contains(byHand, op.OperationID),
+				segments: strings.Split(path, "/"),
+				Route: &routers.Route{
+					Spec: doc, Path: path, PathItem: item, Method: method, Operation: op,
+				},
+			}
 			if err := o.readAccess(doc, op); err != nil {
 				return nil, err
 			}
 			o.readAudit(op)
-			c.operations = append(c.operations, o)
+			c.Operations = append(c.Operations, o)
 		}
 	}
 	// A fixed segment wins over a named one: /v1/tasks/batch before /v1/tasks/{id}.
-	slices.SortFunc(c.operations, func(a, b *operation) int { return strings.Compare(a.route.Path, b.route.Path) })
+	slices.SortFunc(c.Operations, func(a, b *Operation) int {
+		return strings.Compare(a.Route.Path, b.Route.Path)
+	})
 	return c, nil
 }
 
-// Surface is a part of the API, served on an address of its own.
-type Surface string
-
-// The parts of the API; those for load balancers and people, such as /healthz, are in
-// each.
-const (
-	SurfaceAll    Surface = ""
-	SurfacePublic Surface = "public" // what is for tenants and workers
-	SurfaceAdmin  Surface = "admin"  // what needs an operator's token
-)
-
-// keep drops what is not on a surface: it is answered like any path that isn't known.
-func (c *contract) keep(surface Surface) {
-	c.operations = slices.DeleteFunc(c.operations, func(o *operation) bool {
-		admin := o.access == accessToken && o.scopes[auth.KindTenant] == ""
-		switch {
-		case surface == SurfacePublic:
-			return admin
-		case surface == SurfaceAdmin:
-			return !admin && o.access != accessOpen
-		}
-		return false
-	})
-}
-
-// Security schemes of openapi.yaml.
-const (
-	schemeTenant     = "bearerAuth"      // a tenant's token with the scope in x-scope
-	schemeOperator   = "adminToken"      // an operator's token, whose scope is admin
-	schemeCompletion = "completionToken" // that of a delivery
-)
-
-// readAccess reads who may call an operation: the security schemes that it lists, any
-// one of which will do, else those of the whole document.
-func (o *operation) readAccess(doc *openapi3.T, op *openapi3.Operation) error {
-	security := doc.Security
-	if op.Security != nil {
-		security = *op.Security
-	}
-	if len(security) == 0 {
-		o.access = accessOpen
-		return nil
-	}
-	o.scopes = map[auth.Kind]auth.Scope{}
-	for _, requirement := range security {
-		for scheme := range requirement {
-			if err := o.readScheme(scheme, op); err != nil {
-				return fmt.Errorf("openapi.yaml: operation %s: %w", o.id, err)
-			}
-		}
-	}
-	if name, ok := op.Extensions["x-scope"]; ok && o.scopes[auth.KindTenant] == "" {
-		return fmt.Errorf("openapi.yaml: operation %s has the x-scope %v, but takes no token of a tenant", o.id, name)
-	}
-	if o.access == accessCompletion && len(o.scopes) > 0 {
-		return fmt.Errorf("openapi.yaml: operation %s takes a completion token beside another", o.id)
-	}
-	return nil
-}
-
-func (o *operation) readScheme(scheme string, op *openapi3.Operation) error {
-	switch scheme {
-	case schemeCompletion:
-		o.access = accessCompletion
-	case schemeOperator:
-		o.scopes[auth.KindOperator] = auth.ScopeAdmin
-	case schemeTenant:
-		name, _ := op.Extensions["x-scope"].(string)
-		scope := auth.Scope(name)
-		if !scope.Known() || scope == auth.ScopeAdmin {
-			return fmt.Errorf("x-scope is %q; it must be a scope of tenants (an operator's call has the security scheme %s)", name, schemeOperator)
-		}
-		o.scopes[auth.KindTenant] = scope
-	default:
-		return fmt.Errorf("the security scheme %q is not known", scheme)
-	}
-	return nil
-}
-
-// readAudit reads how an operation stands in the audit: all that manages has an entry,
-// and all that changes something, but submits, which are the tasks' own story.
-func (o *operation) readAudit(op *openapi3.Operation) {
-	o.action, o.objectType = asyncflow.ActionOf(o.id)
-	manages := o.scopes[auth.KindTenant] == auth.ScopeManage || o.scopes[auth.KindOperator] != ""
-	o.audited = o.access == accessToken && (manages || o.route.Method != http.MethodGet && !o.byHand)
+// readAudit reads how the audit names an operation, and whether it has an entry for every call:
+// it does for calls that manage something, and for calls that change something. Submits are the
+// exception, because the tasks themselves tell of them.
+func (o *Operation) readAudit(op *openapi3.Operation) {
+	o.Action, o.ObjectType = asyncflow.ActionOf(o.ID)
+	manages := o.Scopes[auth.KindTenant] == auth.ScopeManage || o.Scopes[auth.KindOperator] != ""
+	changes := o.Route.Method != http.MethodGet && !o.ByHand
+	o.Audited = o.Access == AccessToken && (manages || changes)
 	for name := range op.Responses.Map() {
 		if status, err := strconv.Atoi(name); err == nil && status < 300 {
-			o.status = max(o.status, status)
+			o.Status = max(o.Status, status)
 		}
 	}
-	if o.status == http.StatusCreated && op.Responses.Value("200") != nil {
-		o.status, o.statusNew = http.StatusOK, http.StatusCreated
+	if o.Status == http.StatusCreated && op.Responses.Value("200") != nil {
+		o.Status, o.StatusNew = http.StatusOK, http.StatusCreated
 	}
 }
 
-// aboveTenants tells whether an operation is for operators alone.
-func (o *operation) aboveTenants() bool {
-	return o.scopes[auth.KindOperator] != "" && o.scopes[auth.KindTenant] == ""
-}
-
-// find returns the operation of a request and the values of its path, or nil.
-func (c *contract) find(method, path string) (*operation, map[string]string) {
+// Find returns the operation of a request and the values in its path, or nil.
+func (c *Contract) Find(method, path string) (*Operation, map[string]string) {
 	segments := strings.Split(path, "/")
-	if method == http.MethodHead { // answered as GET, without the body
+	if method == http.MethodHead { // answered like GET, without the body
 		method = http.MethodGet
 	}
-	for _, o := range c.operations {
-		if o.route.Method != method || len(o.segments) != len(segments) {
+	for _, o := range c.Operations {
+		if o.Route.Method != method || len(o.segments) != len(segments) {
 			continue
 		}
 		if values, ok := o.match(segments); ok {
@@ -199,18 +134,19 @@ func (c *contract) find(method, path string) (*operation, map[string]string) {
 	return nil, nil
 }
 
-// methods returns which methods a path takes.
-func (c *contract) methods(path string) []string {
+// Methods returns the methods that a path takes.
+func (c *Contract) Methods(path string) []string {
 	var all []string
-	for _, o := range c.operations {
-		if found, _ := c.find(o.route.Method, path); found != nil && !slices.Contains(all, o.route.Method) {
-			all = append(all, o.route.Method)
+	for _, o := range c.Operations {
+		found, _ := c.Find(o.Route.Method, path)
+		if found != nil && !slices.Contains(all, o.Route.Method) {
+			all = append(all, o.Route.Method)
 		}
 	}
 	return all
 }
 
-func (o *operation) match(segments []string) (map[string]string, bool) {
+func (o *Operation) match(segments []string) (map[string]string, bool) {
 	var values map[string]string
 	for i, want := range o.segments {
 		switch {

@@ -1,4 +1,4 @@
-package httpapi
+package contract
 
 import (
 	"errors"
@@ -11,11 +11,15 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// violations turns the errors of the validator into fields, some more than maxFaults at most;
-// at is the path of the part that they are about.
-func violations(err error, at string) []asyncflow.FieldError {
+// MaxFaults is how many faults of a request an answer names. A body of 1 MB can have 400,000.
+const MaxFaults = 20
+
+// faults turns the errors of the validator into fields, up to a little over MaxFaults. at is the
+// path of the part of the body that was validated.
+func faults(err error, at string) []asyncflow.FieldError {
 	var multi openapi3.MultiError
 	var request *openapi3filter.RequestError
 	var schema *openapi3.SchemaError
@@ -23,7 +27,7 @@ func violations(err error, at string) []asyncflow.FieldError {
 	case errors.As(err, &multi) && isOuter(err):
 		var all []asyncflow.FieldError
 		for _, e := range multi {
-			if all = append(all, violations(e, at)...); len(all) > maxFaults {
+			if all = append(all, faults(e, at)...); len(all) > MaxFaults {
 				break // the answer names no more
 			}
 		}
@@ -31,23 +35,25 @@ func violations(err error, at string) []asyncflow.FieldError {
 	case errors.As(err, &request) && request.Parameter != nil:
 		return []asyncflow.FieldError{{Field: request.Parameter.Name, Message: parameterMessage(request)}}
 	case errors.As(err, &schema):
-		return []asyncflow.FieldError{schemaViolation(schema, at)}
+		return []asyncflow.FieldError{schemaFault(schema, at)}
 	case errors.As(err, &request):
 		return []asyncflow.FieldError{{Field: "body", Message: bodyMessage(request)}}
 	}
 	return nil
 }
 
+// isOuter reports whether an error lists the errors of a whole request or body. The lists below it,
+// such as those of an allOf, belong to one field. So this looks at the error itself: errors.As
+// would also find the lists below it.
 func isOuter(err error) bool {
-	_, isMulti := err.(openapi3.MultiError)
-	if isMulti {
+	if _, isMulti := err.(openapi3.MultiError); isMulti {
 		return true
 	}
 	request, isRequest := err.(*openapi3filter.RequestError)
 	if !isRequest || request.Parameter != nil {
 		return false
 	}
-	_, isMulti = request.Err.(openapi3.MultiError)
+	_, isMulti := request.Err.(openapi3.MultiError)
 	return isMulti
 }
 
@@ -80,8 +86,8 @@ func bodyMessage(e *openapi3filter.RequestError) string {
 	return e.Err.Error()
 }
 
-// schemaViolation names the offending field as stages[1].timeout.
-func schemaViolation(e *openapi3.SchemaError, at string) asyncflow.FieldError {
+// schemaFault names the offending field, such as stages[1].timeout.
+func schemaFault(e *openapi3.SchemaError, at string) asyncflow.FieldError {
 	field := at
 	for _, part := range e.JSONPointer() {
 		switch {
@@ -92,8 +98,8 @@ func schemaViolation(e *openapi3.SchemaError, at string) asyncflow.FieldError {
 		}
 	}
 	var inner *openapi3.SchemaError
-	if e.SchemaField == "allOf" && errors.As(e.Origin, &inner) { // which of them, and where
-		return schemaViolation(inner, at)
+	if e.SchemaField == "allOf" && errors.As(e.Origin, &inner) { // the inner error names the part
+		return schemaFault(inner, at)
 	}
 	if name, ok := strings.CutPrefix(e.Reason, `property "`); ok && e.SchemaField == "properties" {
 		return asyncflow.FieldError{Field: join(field, strings.TrimSuffix(name, `" is unsupported`)), Message: "is not a known field"}
@@ -111,7 +117,7 @@ func join(field, name string) string {
 	return field + "." + name
 }
 
-// schemaMessage says what is wrong with a value, and what its limit is.
+// schemaMessage returns what is wrong with a value, and its limit.
 func schemaMessage(e *openapi3.SchemaError) string {
 	s := e.Schema
 	switch e.SchemaField {
@@ -135,7 +141,7 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		text, _ := e.Value.(string)
 		return fmt.Sprintf("is %d characters long; the limit is %d", utf8.RuneCountInString(text), *s.MaxLength)
 	case "minItems", "maxItems":
-		return fmt.Sprintf("must have %d to %s entries", s.MinItems, most(s.MaxItems))
+		return fmt.Sprintf("must have %d to %s entries", s.MinItems, orAny(s.MaxItems))
 	case "minProperties":
 		return fmt.Sprintf("must have at least %d fields", s.MinProps)
 	case "maxProperties":
@@ -144,7 +150,7 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		if s.Description != "" {
 			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), lowerFirst(strings.TrimSpace(s.Description)))
 		}
-	case "allOf": // which of them says more
+	case "allOf": // the inner error says more
 		var inner *openapi3.SchemaError
 		if errors.As(e.Origin, &inner) {
 			return schemaMessage(inner)
@@ -155,16 +161,16 @@ func schemaMessage(e *openapi3.SchemaError) string {
 
 func lowerFirst(s string) string { return strings.TrimSuffix(strings.ToLower(s[:1])+s[1:], ".") }
 
-// shown returns a value as it stands in a message: not all of a long one.
+// shown returns a value as messages show it: the first characters of its JSON.
 func shown(v any) string {
-	const most = 40
-	raw, err := encode(v)
+	const limit = 40
+	raw, err := api.Encode(v)
 	if err != nil {
 		return fmt.Sprint(v)
 	}
-	text := []rune(strings.TrimSpace(string(raw)))
-	if len(text) > most {
-		return string(text[:most]) + "…"
+	text := []rune(string(raw))
+	if len(text) > limit {
+		return string(text[:limit]) + "…"
 	}
 	return string(text)
 }
@@ -177,7 +183,7 @@ func choices(enum []any) string {
 	return strings.Join(words, ", ")
 }
 
-// kindOf says in words what a value must be.
+// kindOf returns, in words, what a value must be.
 func kindOf(s *openapi3.Schema) string {
 	switch {
 	case s.Format == "date-time":
@@ -206,7 +212,7 @@ func kindOf(s *openapi3.Schema) string {
 	return "a " + (*s.Type)[0] + rangeOf(s)
 }
 
-// rangeOf returns " of 0 to 9" for the bounds that a schema has.
+// rangeOf returns the bounds of a schema as in " of 0 to 9".
 func rangeOf(s *openapi3.Schema) string {
 	number := func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) }
 	switch {
@@ -220,7 +226,8 @@ func rangeOf(s *openapi3.Schema) string {
 	return ""
 }
 
-func most(n *uint64) string {
+// orAny returns a limit, or words for none.
+func orAny(n *uint64) string {
 	if n == nil {
 		return "any number of"
 	}

@@ -1,4 +1,7 @@
-package httpapi
+// Package deniedcalls writes calls that were denied to the audit, in the background. Calls of one
+// kind are counted together, so that a flood of calls with bad tokens neither waits for the
+// database nor fills it.
+package deniedcalls
 
 import (
 	"context"
@@ -11,68 +14,72 @@ import (
 )
 
 const (
-	// deniedWindow is how long calls of a kind are counted together.
-	deniedWindow = time.Minute
-	// deniedFlush is how soon the first call of a kind is in the audit.
-	deniedFlush = time.Second
-	// deniedKinds is how many kinds this node writes down one by one in an hour. Each has
-	// two entries at most: one for its first call, and one for all that follow in its
-	// minute. What comes on top has one entry a minute for all of it.
-	deniedKinds = 300
-	// deniedPending is how many entries wait for a database that doesn't take them.
-	deniedPending = 2 * deniedKinds
+	// window is how long the calls of a kind are counted together.
+	window = time.Minute
+	// flushInterval is how soon the first call of a kind is in the audit.
+	flushInterval = time.Second
+	// maxKinds is how many kinds a node writes one by one in an hour. A kind has at most two
+	// entries: one for its first call, and one for all that follow in its window. The calls of
+	// all further kinds share one entry a minute.
+	maxKinds = 300
+	// maxPending is how many entries wait for a database that doesn't take them.
+	maxPending = 2 * maxKinds
+	// writeTimeout bounds one write of entries.
+	writeTimeout = 3 * time.Second
 )
 
-// deniedKey is what calls have in common that are counted together.
-type deniedKey struct {
-	schema  string // the tenant in whose audit they are; "": none
-	issuer  string // proven, as the subject is
-	subject string
-	address string
-	action  string
-	reason  string
+// Key is what the calls of a kind have in common.
+type Key struct {
+	Schema  string // the tenant whose audit has the entry; "": the operator's audit
+	Issuer  string // proven, like Subject
+	Subject string
+	Address string
+	Action  string
+	Reason  string
 }
 
-// deniedCalls counts calls that were denied and writes them to the audit in the
-// background: whoever floods the API with bad tokens neither waits for the database nor
-// fills it. It is safe for concurrent use.
-type deniedCalls struct {
-	write func(context.Context, []*store.Act) error
+// WriteFunc writes entries to the audit.
+type WriteFunc func(context.Context, []*store.Act) error
+
+// Counter counts denied calls. It is safe for concurrent use.
+type Counter struct {
+	write WriteFunc
 	now   func() time.Time
 	log   *slog.Logger
 
-	flushing sync.Mutex // held by the one who writes
+	flushing sync.Mutex // held during a write
 
 	mu      sync.Mutex
-	kinds   map[deniedKey]*deniedKind
-	left    int       // how many more kinds may be begun until refill
-	refill  time.Time // when left is full again
+	kinds   map[Key]*kind
+	left    int       // kinds that may still begin before refill
+	refill  time.Time // when left becomes maxKinds again
 	pending []*store.Act
-	failing bool // the last write did
+	failing bool // the last write failed
 }
 
-// deniedKind is what is known of one kind in its minute.
-type deniedKind struct {
+// kind is what is known of one kind in its window.
+type kind struct {
 	schema      string
 	entry       asyncflow.AuditEntry // of the first call
 	begun       time.Time
-	calls       int64 // not in an entry yet
+	calls       int64 // in no entry yet
 	first, last time.Time
-	early       bool // the first entry doesn't wait for the end of the minute
+	early       bool // the first entry doesn't wait for the end of the window
 }
 
-func newDeniedCalls(write func(context.Context, []*store.Act) error, now func() time.Time, log *slog.Logger) *deniedCalls {
-	return &deniedCalls{write: write, now: now, log: log, kinds: map[deniedKey]*deniedKind{}}
+// New returns a counter that has counted nothing yet.
+func New(write WriteFunc, now func() time.Time, log *slog.Logger) *Counter {
+	return &Counter{write: write, now: now, log: log, kinds: map[Key]*kind{}}
 }
 
-// note counts a call. describe is asked for its entry if it is the first of its kind.
-func (d *deniedCalls) note(key deniedKey, describe func() asyncflow.AuditEntry) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.now()
-	k := d.kinds[key]
+// Count counts a call. It calls describe for the entry if the call is the first of its kind.
+func (c *Counter) Count(key Key, describe func() asyncflow.AuditEntry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	k := c.kinds[key]
 	if k == nil {
-		k = d.begin(key, now, describe)
+		k = c.begin(key, now, describe)
 	}
 	if k.calls == 0 {
 		k.first = now
@@ -81,88 +88,99 @@ func (d *deniedCalls) note(key deniedKey, describe func() asyncflow.AuditEntry) 
 	k.last = now
 }
 
-// begin begins a kind or, when there are too many, returns that of all the others.
-func (d *deniedCalls) begin(key deniedKey, now time.Time, describe func() asyncflow.AuditEntry) *deniedKind {
-	if !now.Before(d.refill) {
-		d.left, d.refill = deniedKinds, now.Add(time.Hour)
+// begin begins a kind. If there are too many it returns the kind that all further ones share.
+func (c *Counter) begin(key Key, now time.Time, describe func() asyncflow.AuditEntry) *kind {
+	if !now.Before(c.refill) {
+		c.left, c.refill = maxKinds, now.Add(time.Hour)
 	}
-	if d.left > 0 {
-		d.left--
-		k := &deniedKind{schema: key.schema, entry: describe(), begun: now, early: true}
-		d.kinds[key] = k
+	if c.left > 0 {
+		c.left--
+		k := &kind{schema: key.Schema, entry: describe(), begun: now, early: true}
+		c.kinds[key] = k
 		return k
 	}
-	others := d.kinds[deniedKey{}]
-	if others == nil {
-		others = &deniedKind{begun: now, entry: asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Action: asyncflow.AuditAny,
-			Outcome: asyncflow.AuditDenied, Detail: map[string]any{"reason": "a flood: there were too many kinds of denied calls to write down each"}}}
-		d.kinds[deniedKey{}] = others
+	shared := c.kinds[Key{}]
+	if shared == nil {
+		shared = &kind{begun: now, entry: asyncflow.AuditEntry{
+			Origin:  asyncflow.AuditFromAPI,
+			Action:  asyncflow.AuditAny,
+			Outcome: asyncflow.AuditDenied,
+			Detail: map[string]any{
+				"reason": "a flood: there were too many kinds of denied calls to write down each",
+			},
+		}}
+		c.kinds[Key{}] = shared
 	}
-	return others
+	return shared
 }
 
-// run writes what there is to write until ctx ends.
-func (d *deniedCalls) run(ctx context.Context) {
-	ticker := time.NewTicker(deniedFlush)
+// Run writes the entries that are due, until ctx ends.
+func (c *Counter) Run(ctx context.Context) {
+	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			d.flush(false)
+			c.flush(false)
 		}
 	}
 }
 
-// flush writes the entries that are due; all, if nothing follows.
-func (d *deniedCalls) flush(all bool) {
-	d.flushing.Lock()
-	defer d.flushing.Unlock()
-	d.mu.Lock()
-	d.collect(all)
-	acts := d.pending
-	d.mu.Unlock()
-	if len(acts) == 0 {
+// Flush writes all entries, also those whose window isn't over.
+func (c *Counter) Flush() { c.flush(true) }
+
+// flush writes the entries that are due, or all.
+func (c *Counter) flush(all bool) {
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
+	c.mu.Lock()
+	c.collect(all)
+	entries := c.pending
+	c.mu.Unlock()
+	if len(entries) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	err := d.write(ctx, acts)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	err := c.write(ctx, entries)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil {
-		d.pending = d.pending[len(acts):]
-	} else if !d.failing {
-		d.log.Error("can't write denied calls to the audit; it is tried again", "entries", len(acts), "error", err)
+		c.pending = c.pending[len(entries):]
+	} else if !c.failing {
+		c.log.Error("can't write denied calls to the audit; it is tried again",
+			"entries", len(entries), "error", err)
 	}
-	d.failing = err != nil
+	c.failing = err != nil
 }
 
-// collect makes entries of what is due and forgets kinds whose minute is over.
-func (d *deniedCalls) collect(all bool) {
-	now := d.now()
-	for key, k := range d.kinds {
-		over := all || now.Sub(k.begun) >= deniedWindow
+// collect queues the entries that are due, and forgets the kinds whose window is over.
+func (c *Counter) collect(all bool) {
+	now := c.now()
+	for key, k := range c.kinds {
+		over := all || now.Sub(k.begun) >= window
 		if k.calls > 0 && (over || k.early) {
-			d.queue(k)
+			c.queue(k)
 		}
 		if over {
-			delete(d.kinds, key)
+			delete(c.kinds, key)
 		}
 	}
 }
 
-func (d *deniedCalls) queue(k *deniedKind) {
+func (c *Counter) queue(k *kind) {
 	e := k.entry
 	e.At, e.Calls = k.first, k.calls
 	if k.calls > 1 {
 		e.LastAt = k.last
 	}
 	k.calls, k.early = 0, false
-	if len(d.pending) >= deniedPending {
-		d.log.Error("an entry of the audit is lost: the database doesn't take it", "action", e.Action, "address", e.Address, "calls", e.Calls)
+	if len(c.pending) >= maxPending {
+		c.log.Error("an entry of the audit is lost: the database doesn't take it",
+			"action", e.Action, "address", e.Address, "calls", e.Calls)
 		return
 	}
-	d.pending = append(d.pending, store.NewAct(k.schema, e))
+	c.pending = append(c.pending, store.NewAct(k.schema, e))
 }

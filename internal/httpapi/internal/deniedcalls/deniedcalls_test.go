@@ -1,4 +1,4 @@
-package httpapi
+package deniedcalls
 
 import (
 	"context"
@@ -35,9 +35,9 @@ func (b *book) calls() (sum int64) {
 	return sum
 }
 
-func newTestDenied() (*deniedCalls, *book, *time.Time) {
+func newCounter() (*Counter, *book, *time.Time) {
 	b, now := &book{}, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	return newDeniedCalls(b.write, func() time.Time { return now }, slog.New(slog.DiscardHandler)), b, &now
+	return New(b.write, func() time.Time { return now }, slog.New(slog.DiscardHandler)), b, &now
 }
 
 func described(address string) func() asyncflow.AuditEntry {
@@ -45,74 +45,74 @@ func described(address string) func() asyncflow.AuditEntry {
 }
 
 // The first call of a kind is written soon, the others of its minute together.
-func TestDeniedMinute(t *testing.T) {
+func TestMinute(t *testing.T) {
 	t.Parallel()
-	d, b, now := newTestDenied()
+	c, b, now := newCounter()
 	start := *now
-	d.note(deniedKey{address: "x"}, described("x"))
-	d.flush(false)
+	c.Count(Key{Address: "x"}, described("x"))
+	c.flush(false)
 	require.Len(t, b.acts, 1)
 	for range 99 {
 		*now = now.Add(100 * time.Millisecond)
-		d.note(deniedKey{address: "x"}, described("other"))
-		d.flush(false)
+		c.Count(Key{Address: "x"}, described("other"))
+		c.flush(false)
 	}
 	require.Len(t, b.acts, 1)
-	*now = start.Add(deniedWindow)
-	d.flush(false)
+	*now = start.Add(window)
+	c.flush(false)
 	require.Len(t, b.acts, 2)
 	rest := b.acts[1]
 	assert.Equal(t, []any{int64(99), "x", start.Add(100 * time.Millisecond), start.Add(9900 * time.Millisecond)}, []any{rest.Calls, rest.Address, rest.At, rest.LastAt})
-	d.note(deniedKey{address: "x"}, described("x"))
-	d.flush(false)
+	c.Count(Key{Address: "x"}, described("x"))
+	c.flush(false)
 	require.Len(t, b.acts, 3, "a new minute")
 	assert.Zero(t, b.acts[2].LastAt)
-	d.flush(true)
+	c.Flush()
 	require.Len(t, b.acts, 3)
 }
 
 // Whatever comes from however many addresses, an hour has its bound, and no call is
 // uncounted.
-func TestDeniedFlood(t *testing.T) {
+func TestFlood(t *testing.T) {
 	t.Parallel()
-	d, b, now := newTestDenied()
+	c, b, now := newCounter()
 	const perMinute = 10_000
 	for minute := range 60 {
 		for i := range perMinute {
-			d.note(deniedKey{address: fmt.Sprint(minute, i)}, described(fmt.Sprint(minute, i)))
+			c.Count(Key{Address: fmt.Sprint(minute, i)}, described(fmt.Sprint(minute, i)))
 		}
-		d.flush(false)
-		require.LessOrEqual(t, len(d.kinds), deniedKinds+1)
+		c.flush(false)
+		require.LessOrEqual(t, len(c.kinds), maxKinds+1)
 		*now = now.Add(time.Minute)
-		d.flush(false)
+		c.flush(false)
 	}
-	assert.LessOrEqual(t, len(b.acts), 2*deniedKinds+60)
+	assert.LessOrEqual(t, len(b.acts), 2*maxKinds+60)
 	assert.EqualValues(t, 60*perMinute, b.calls())
 	last := b.acts[len(b.acts)-1]
 	assert.Equal(t, []any{asyncflow.AuditAny, int64(perMinute), ""}, []any{last.Action, last.Calls, last.Address})
-	d.note(deniedKey{address: "later"}, described("later"))
-	d.flush(false)
+	c.Count(Key{Address: "later"}, described("later"))
+	c.flush(false)
 	assert.Equal(t, "later", b.acts[len(b.acts)-1].Address, "in the next hour kinds are told apart again")
 }
 
 // A database that is away for a while loses nothing, and takes no memory without end.
-func TestDeniedWithoutDatabase(t *testing.T) {
+func TestWithoutDatabase(t *testing.T) {
 	t.Parallel()
-	d, b, now := newTestDenied()
+	c, b, now := newCounter()
 	b.err = errors.New("no database")
 	for i := range 3 {
-		d.note(deniedKey{address: fmt.Sprint(i)}, described("x"))
-		d.flush(false)
+		c.Count(Key{Address: fmt.Sprint(i)}, described("x"))
+		c.flush(false)
 	}
-	require.Len(t, d.pending, 3)
+	require.Len(t, c.pending, 3)
 	b.err = nil
-	d.flush(false)
+	c.flush(false)
 	require.EqualValues(t, 3, b.calls())
 	b.err = errors.New("no database")
-	for range 10 * deniedPending {
+	for range 10 * maxPending {
 		*now = now.Add(2 * time.Minute)
-		d.note(deniedKey{address: "x"}, described("x"))
-		d.flush(false)
+		c.Count(Key{Address: "x"}, described("x"))
+		c.flush(false)
 	}
-	require.LessOrEqual(t, len(d.pending), deniedPending)
+	require.LessOrEqual(t, len(c.pending), maxPending)
 }

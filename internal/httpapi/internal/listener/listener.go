@@ -1,4 +1,5 @@
-package httpapi
+// Package listener limits how many connections a server has open.
+package listener
 
 import (
 	"errors"
@@ -6,148 +7,130 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/asyncflow/asyncflow"
 )
 
-// ConnectionConfig bounds the connections of a node. Zero values are the defaults.
-type ConnectionConfig struct {
-	Max           int           // at once; 0: 10,000
-	MaxPerAddress int           // at once from one IP address, of IPv6 from one /64; 0: as many as Max
-	ReadTimeout   time.Duration // for a whole request, from its first byte to the last; 0: 30 s
-	IdleTimeout   time.Duration // between two requests; 0: 2 minutes
+// Limits bounds the open connections.
+type Limits struct {
+	Max           int
+	MaxPerAddress int // of one IPv4 address, or one IPv6 /64
 }
 
-// DefaultMaxConnections is how many connections a node has at once unless configured.
-const DefaultMaxConnections = 10_000
+// maxRefusing bounds the connections that are being told why they are closed. Others are closed
+// without a word.
+const maxRefusing = 100
 
-func (c ConnectionConfig) withDefaults() ConnectionConfig {
-	if c.Max == 0 {
-		c.Max = DefaultMaxConnections
-	}
-	if c.MaxPerAddress == 0 {
-		c.MaxPerAddress = c.Max
-	}
-	if c.ReadTimeout == 0 {
-		c.ReadTimeout = 30 * time.Second
-	}
-	if c.IdleTimeout == 0 {
-		c.IdleTimeout = 2 * time.Minute
-	}
-	return c
-}
+// refusedRead bounds what is read of a refused connection, in bytes.
+const refusedRead = 16 << 10
 
-// door is a listener that lets so many connections in, and tells the others so.
-type door struct {
+// Listener accepts connections up to its limits, and refuses the others.
+type Listener struct {
 	net.Listener
-	limits ConnectionConfig
-	log    *slog.Logger
-	close  func() error // more than once
+	limits  Limits
+	refusal func(reason string) []byte
+	log     *slog.Logger
+	close   func() error // may be called more than once
 
 	mu     sync.Mutex
 	open   int
 	from   map[netip.Addr]int
 	warned time.Time
 
-	leaving chan struct{} // holds one for each connection that is told so
+	refusing chan struct{} // holds one value for each connection that is being refused
 }
 
-// maxLeaving bounds the connections that are told why they are closed; others just are.
-const maxLeaving = 100
-
-func newDoor(l net.Listener, limits ConnectionConfig, log *slog.Logger) *door {
-	return &door{Listener: l, limits: limits, log: log, close: sync.OnceValue(l.Close), from: map[netip.Addr]int{}, leaving: make(chan struct{}, maxLeaving)}
+// New returns a listener whose connections come from l. A connection over the limits gets
+// refusal's answer and is closed.
+func New(
+	l net.Listener, limits Limits, refusal func(reason string) []byte, log *slog.Logger,
+) *Listener {
+	return &Listener{
+		Listener: l,
+		limits:   limits,
+		refusal:  refusal,
+		log:      log,
+		close:    sync.OnceValue(l.Close),
+		from:     map[netip.Addr]int{},
+		refusing: make(chan struct{}, maxRefusing),
+	}
 }
 
-// Close takes no more connections.
-func (d *door) Close() error { return d.close() }
+// Close stops accepting connections. It may be called more than once.
+func (l *Listener) Close() error { return l.close() }
 
 // Accept returns the next connection that is within the limits.
-func (d *door) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		c, err := d.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		addr := addressOf(c)
-		if why := d.enter(addr); why != "" {
-			d.turnAway(c, why)
+		if reason := l.enter(addr); reason != "" {
+			l.refuse(c, reason)
 			continue
 		}
-		return &guest{Conn: c, leave: sync.OnceFunc(func() { d.leave(addr) })}, nil
+		return &Conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(addr) })}, nil
 	}
 }
 
-// enter counts a connection in, or tells which limit is reached.
-func (d *door) enter(addr netip.Addr) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var why string
+// enter counts a connection, or returns which limit is reached.
+func (l *Listener) enter(addr netip.Addr) (reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case d.open >= d.limits.Max:
-		why = fmt.Sprintf("this node has %d connections; that is its limit", d.open)
-	case d.from[addr] >= d.limits.MaxPerAddress:
-		why = fmt.Sprintf("this node has %d connections from your address; that is its limit", d.from[addr])
+	case l.open >= l.limits.Max:
+		reason = fmt.Sprintf("this node has %d connections; that is its limit", l.open)
+	case l.from[addr] >= l.limits.MaxPerAddress:
+		reason = fmt.Sprintf(
+			"this node has %d connections from your address; that is its limit", l.from[addr])
 	default:
-		d.open++
-		d.from[addr]++
+		l.open++
+		l.from[addr]++
 		return ""
 	}
-	if time.Since(d.warned) > time.Minute {
-		d.warned = time.Now()
-		d.log.Warn("connections are turned away", "address", addr, "reason", why)
+	if time.Since(l.warned) > time.Minute {
+		l.warned = time.Now()
+		l.log.Warn("connections are turned away", "address", addr, "reason", reason)
 	}
-	return why
+	return reason
 }
 
-func (d *door) leave(addr netip.Addr) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.open--
-	if d.from[addr]--; d.from[addr] == 0 {
-		delete(d.from, addr)
+func (l *Listener) leave(addr netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.from[addr]--; l.from[addr] == 0 {
+		delete(l.from, addr)
 	}
 }
 
-// turnAway answers a connection with a problem and closes it. What it has sent is read
-// first: closing over it would take the answer back.
-func (d *door) turnAway(c net.Conn, why string) {
+// refuse sends the refusal and closes the connection. It reads what the client has sent first:
+// closing with unread bytes would reset the connection and lose the answer.
+func (l *Listener) refuse(c net.Conn, reason string) {
 	select {
-	case d.leaving <- struct{}{}:
+	case l.refusing <- struct{}{}:
 	default:
 		c.Close()
 		return
 	}
 	go func() {
-		defer func() { <-d.leaving }()
+		defer func() { <-l.refusing }()
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(time.Second))
-		if _, err := c.Write(refusal(why)); err != nil {
+		if _, err := c.Write(l.refusal(reason)); err != nil {
 			return
 		}
 		if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-			io.CopyN(io.Discard, c, headerLimit)
+			io.CopyN(io.Discard, c, refusedRead)
 		}
 	}()
 }
 
-// refusal is a whole answer of HTTP for a request that isn't looked at.
-func refusal(why string) []byte {
-	p := problemOf(asyncflow.Errorf(asyncflow.CodeUnavailable, "%s", why))
-	body, _ := encode(p) // plain fields
-	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + http.StatusText(p.Status) +
-		"\r\nContent-Type: application/problem+json\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-	return append([]byte(head), body...)
-}
-
-// addressOf returns what connections are counted by: who has an IPv6 address has the
-// whole /64 of it.
+// addressOf returns the address that a connection counts for. The holder of an IPv6 address has
+// its whole /64, so the /64 counts.
 func addressOf(c net.Conn) netip.Addr {
 	to, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
@@ -160,32 +143,38 @@ func addressOf(c net.Conn) netip.Addr {
 	return addr
 }
 
-// guest is a connection that is counted out once it is closed. One goroutine reads it.
-type guest struct {
+// Conn is a connection that counts until it is closed. One goroutine reads it.
+type Conn struct {
 	net.Conn
 	leave  func()
-	ended  bool // the client has sent its last byte, and all of them were read
-	linger bool // there is more to read, which is dropped before it is closed
+	ended  bool
+	linger bool
 }
 
-// Read reads what has come.
-func (g *guest) Read(p []byte) (int, error) {
-	n, err := g.Conn.Read(p)
-	g.ended = g.ended || errors.Is(err, io.EOF)
+// Ended reports whether the client has sent its last byte, and all its bytes were read.
+func (c *Conn) Ended() bool { return c.ended }
+
+// Linger makes Close read and drop, for a short time, what the client still sends.
+func (c *Conn) Linger() { c.linger = true }
+
+// Read reads what the client has sent.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.ended = c.ended || errors.Is(err, io.EOF)
 	return n, err
 }
 
-// lingerTime is how long what a client is still sending is read after an answer that didn't
-// wait for it.
+// lingerTime is how long a lingering Close reads.
 const lingerTime = 500 * time.Millisecond
 
-// Close closes the connection. Closing it over bytes that nobody has read would take the last
-// answer back.
-func (g *guest) Close() error {
-	defer g.leave()
-	if half, ok := g.Conn.(interface{ CloseWrite() error }); ok && g.linger && half.CloseWrite() == nil {
-		_ = g.SetReadDeadline(time.Now().Add(lingerTime))
-		_, _ = io.Copy(io.Discard, g.Conn)
+// Close closes the connection. Without Linger, closing with unread bytes resets the connection,
+// and the client loses the last answer.
+func (c *Conn) Close() error {
+	defer c.leave()
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger &&
+		half.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.Copy(io.Discard, c.Conn)
 	}
-	return g.Conn.Close()
+	return c.Conn.Close()
 }
