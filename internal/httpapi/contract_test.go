@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -210,4 +211,37 @@ func TestConflicts(t *testing.T) {
 	_, err := b.db.Exec(t.Context(), `UPDATE asyncflow.tenants SET dropping_at = now() WHERE slug = 'other'`)
 	require.NoError(t, err)
 	assert.Equal(t, 409, b.callAs(b.adminToken(), "POST", "/v1/tenants/other/restore", "").status)
+}
+
+// docs/security.md has each call under the scope that it needs, and no other.
+func TestScopesAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/security.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(text), "\n### Scopes\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n### ")
+	documented, needed := map[string]string{}, map[string]string{}
+	scope := ""
+	for line := range strings.Lines(section) {
+		if name := regexp.MustCompile("^\\| `([a-z]+)` ").FindStringSubmatch(line); name != nil {
+			scope = name[1]
+		}
+		for _, call := range regexp.MustCompile("`([A-Z]+ /[^`]+)`").FindAllStringSubmatch(line, -1) {
+			assert.Empty(t, documented[call[1]], "%s is listed twice", call[1])
+			documented[call[1]] = scope
+		}
+	}
+	walk(func(method, path string, op *openapi3.Operation) {
+		switch scope, ok := op.Extensions["x-scope"]; {
+		case ok:
+			needed[method+" "+path] = scope.(string)
+		case op.Security != nil && len(*op.Security) > 0 && (*op.Security)[0]["adminToken"] != nil:
+			needed[method+" "+path] = "admin"
+		}
+	})
+	require.Greater(t, len(needed), 40)
+	assert.Equal(t, needed, documented)
+	submits := slices.DeleteFunc(slices.Sorted(maps.Keys(needed)), func(call string) bool { return needed[call] != "submit" })
+	assert.Equal(t, []string{"POST /v1/tasks", "POST /v1/tasks/batch"}, submits, "whoever may submit may touch no other's task")
 }

@@ -2,10 +2,7 @@ package httpapi_test
 
 import (
 	"encoding/json"
-	"maps"
-	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -58,37 +55,4 @@ func TestDocs(t *testing.T) {
 			assert.Equal(t, 200, b.callAs("", "GET", "/"+link[1], "").status)
 		}
 	}
-}
-
-// docs/security.md has each call under the scope that it needs, and no other.
-func TestScopesAreDocumented(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../docs/security.md")
-	require.NoError(t, err)
-	_, section, found := strings.Cut(string(text), "\n### Scopes\n")
-	require.True(t, found)
-	section, _, _ = strings.Cut(section, "\n### ")
-	documented, needed := map[string]string{}, map[string]string{}
-	scope := ""
-	for line := range strings.Lines(section) {
-		if name := regexp.MustCompile("^\\| `([a-z]+)` ").FindStringSubmatch(line); name != nil {
-			scope = name[1]
-		}
-		for _, call := range regexp.MustCompile("`([A-Z]+ /[^`]+)`").FindAllStringSubmatch(line, -1) {
-			assert.Empty(t, documented[call[1]], "%s is listed twice", call[1])
-			documented[call[1]] = scope
-		}
-	}
-	walk(func(method, path string, op *openapi3.Operation) {
-		switch scope, ok := op.Extensions["x-scope"]; {
-		case ok:
-			needed[method+" "+path] = scope.(string)
-		case op.Security != nil && len(*op.Security) > 0 && (*op.Security)[0]["adminToken"] != nil:
-			needed[method+" "+path] = "admin"
-		}
-	})
-	require.Greater(t, len(needed), 40)
-	assert.Equal(t, needed, documented)
-	submits := slices.DeleteFunc(slices.Sorted(maps.Keys(needed)), func(call string) bool { return needed[call] != "submit" })
-	assert.Equal(t, []string{"POST /v1/tasks", "POST /v1/tasks/batch"}, submits, "whoever may submit may touch no other's task")
 }

@@ -2,8 +2,6 @@ package httpapi_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -14,49 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/store"
 )
-
-func TestTaskTypes(t *testing.T) {
-	b := setup(t)
-	spec := `{"stages":[{"name":"only","timeout":"5s","priority":60}],"schedule_limit":10}`
-	made := read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/pipe", spec))
-	assert.Equal(t, 1, made.Version)
-	assert.Equal(t, asyncflow.DefaultRetry, made.Stages[0].Retry, "defaults are filled in")
-	again := read[api.TaskType](b, 200, b.call("PUT", "/v1/task-types/pipe", spec))
-	assert.Equal(t, made, again)
-	got := read[api.TaskType](b, 200, b.call("GET", "/v1/task-types/pipe", ""))
-	assert.Equal(t, made, got)
-	list := read[api.TaskTypeList](b, 200, b.call("GET", "/v1/task-types", ""))
-	assert.Equal(t, []api.TaskType{made}, list.Data)
-	assert.Equal(t, http.StatusNoContent, b.call("DELETE", "/v1/task-types/pipe", "").status)
-	assert.Equal(t, http.StatusNotFound, b.call("GET", "/v1/task-types/pipe", "").status)
-}
-
-func TestEndpoints(t *testing.T) {
-	b := setup(t)
-	b.pipe()
-	made := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
-	require.NoError(t, signing.CheckSecret(made.Secret))
-	a := b.call("GET", "/v1/endpoints/"+made.ID, "")
-	assert.NotContains(t, string(a.body), made.Secret[6:], "it is shown once")
-	list := read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints?type=pipe", ""))
-	require.Len(t, list.Data, 1)
-	assert.Empty(t, list.Data[0].Secret)
-	pipe, err := b.store.Catalog.Type("acme", "pipe")
-	require.NoError(t, err)
-	sealed := pipe.Endpoints("first")[0]
-	assert.NotContains(t, string(sealed.Secrets[0].Sealed), made.Secret[6:], "it is not stored in clear")
-	secret, err := b.keys.Open(sealed.Secrets[0].Sealed, sealed.ID)
-	require.NoError(t, err)
-	assert.Equal(t, made.Secret, secret)
-	own := signing.NewSecret()
-	second := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", fmt.Sprintf(`{"type":"pipe","stage":"first","url":"https://w2.example.com/x","secret":%q}`, own)))
-	assert.Equal(t, own, second.Secret)
-	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
-	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
-}
 
 // lease takes the one task that is due, as a dispatcher does.
 func (b *bundle) lease() (asyncflow.Lease, string) {
@@ -205,60 +162,4 @@ func TestOutcomesAtOnce(t *testing.T) {
 		assert.Equal(t, want, status, "%s, where %s counts", bodies[i%len(bodies)], counts)
 	}
 	assert.Equal(t, counts != `"answered"`, (<-settled).Stale)
-}
-
-func TestWaitForTheEnd(t *testing.T) {
-	b := setup(t)
-	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
-	start := time.Now()
-	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id+"?wait=50ms", ""))
-	assert.Equal(t, asyncflow.StatusPending, task.Status)
-	assert.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
-	got := make(chan api.Task)
-	go func() { got <- read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id+"?wait=30s", "")) }()
-	l, _ := b.lease()
-	pipe, err := b.store.Catalog.Type("acme", "pipe")
-	require.NoError(t, err)
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
-	b.store.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
-	task = <-got
-	assert.Equal(t, asyncflow.StatusFailed, task.Status)
-	assert.Equal(t, "never", task.Error)
-	assert.Less(t, time.Since(start), 29*time.Second, "it was told, and didn't wait to the end")
-}
-
-func TestListPages(t *testing.T) {
-	b := setup(t)
-	b.pipe()
-	for i := range 7 {
-		b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d}`, i))
-	}
-	seen, cursor := map[string]bool{}, ""
-	for page := 1; ; page++ {
-		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&limit=3&cursor="+cursor, ""))
-		for _, task := range list.Data {
-			seen[task.ID] = true
-			assert.Nil(t, task.Context)
-		}
-		if cursor = list.NextCursor; cursor == "" {
-			assert.Equal(t, 3, page)
-			break
-		}
-	}
-	assert.Len(t, seen, 7)
-}
-
-// Numbers and strings in a context come out as they went in.
-func TestContextIsNotRead(t *testing.T) {
-	b := setup(t)
-	b.pipe()
-	context := `{"n":12345678901234567890.10,"s":"<&\u00e9>","z":1,"a":{}}`
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).ID
-	a := b.call("GET", "/v1/tasks/"+id, "")
-	var doc struct{ Context json.RawMessage }
-	require.NoError(t, json.Unmarshal(a.body, &doc))
-	assert.Equal(t, context, string(doc.Context))
-	l, _ := b.lease()
-	assert.Equal(t, context, string(l.Context))
 }

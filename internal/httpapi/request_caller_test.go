@@ -1,17 +1,21 @@
 package httpapi_test
 
 import (
-	"bytes"
-	"compress/gzip"
+	"encoding/base64"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // Without a credential no call gets past the door, however its path is spelled.
@@ -50,29 +54,50 @@ func TestCompletionTokenComesFirst(t *testing.T) {
 	}
 }
 
-func TestOtherMethods(t *testing.T) {
-	b := setup(t)
-	a := b.call("DELETE", "/v1/tasks", "")
-	assert.Equal(t, 405, a.status)
-	assert.Contains(t, a.header.Get("Allow"), "POST")
-	assert.Equal(t, 200, b.callAs("", "HEAD", "/healthz", "").status)
-}
-
-// A packed body is refused before it is unpacked: a small one could become huge.
-func TestPackedBody(t *testing.T) {
+func TestAuth(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(`{"type":"pipe","context":"` + strings.Repeat("0", 1<<20) + `"}`))
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
+	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Minute, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
-	require.NoError(t, z.Close())
-	req, err := http.NewRequest("POST", b.url+"/v1/tasks", &packed)
+	other := authConfig()
+	other.HMACSecret = []byte(strings.Repeat("x", 32))
+	forger, err := auth.NewIssuer(other)
 	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+b.token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Content-Encoding", "gzip")
-	a := b.do(req)
-	assert.Equal(t, 400, a.status)
-	assert.Equal(t, "Content-Encoding", a.problem.Errors[0].Field)
+	forged, err := forger.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Hour, time.Now())
+	require.NoError(t, err)
+	encode := base64.RawURLEncoding.EncodeToString
+	none := encode([]byte(`{"alg":"none","typ":"at+jwt"}`)) + "." + encode(fmt.Appendf(nil,
+		`{"iss":"asyncflow","aud":"asyncflow","sub":"x","tenant":"acme","scope":"read","exp":%d}`, time.Now().Add(time.Hour).Unix())) + "."
+	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1, Expiry: time.Now().Add(time.Hour)})
+	for name, c := range map[string]struct {
+		token  string
+		status int
+	}{
+		"missing":                 {"", 401},
+		"expired":                 {expired, 401},
+		"signed by another":       {forged, 401},
+		"alg none":                {none, 401},
+		"garbage":                 {"abc", 401},
+		"a completion token":      {completion, 401},
+		"without the scope":       {b.newToken("acme", auth.ScopeSubmit), 403},
+		"of an unknown tenant":    {b.newToken("nobody", auth.ScopeRead), 403},
+		"of another tenant":       {b.newToken("other", auth.ScopeRead), 404},
+		"good":                    {b.newToken("acme", auth.ScopeRead), 200},
+		"good, from the cache":    {b.token, 200},
+		"good, from the cache(2)": {b.token, 200},
+	} {
+		a := b.callAs(c.token, "GET", "/v1/tasks/"+id, "")
+		assert.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		if c.status == 401 {
+			assert.NotEmpty(t, a.header.Get("WWW-Authenticate"), name)
+		}
+	}
+	// A JWT is no completion token.
+	a := b.callAs(b.token, "POST", "/v1/callbacks/"+id+"/complete", "")
+	assert.Equal(t, 401, a.status, "%s", a.body)
+	// Open calls need no credential.
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
+		assert.Equal(t, 200, b.callAs("", "GET", path, "").status, path)
+	}
 }

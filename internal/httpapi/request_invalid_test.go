@@ -1,19 +1,14 @@
 package httpapi_test
 
 import (
-	"encoding/base64"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/auth"
-	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
@@ -221,52 +216,4 @@ func TestBatchWithBadTasks(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusWaiting, a.Tasks[8].Task.Status)
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", ""))
 	assert.Len(t, list.Data, 2)
-}
-
-func TestAuth(t *testing.T) {
-	b := setup(t)
-	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
-	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Minute, time.Now().Add(-time.Hour))
-	require.NoError(t, err)
-	other := authConfig()
-	other.HMACSecret = []byte(strings.Repeat("x", 32))
-	forger, err := auth.NewIssuer(other)
-	require.NoError(t, err)
-	forged, err := forger.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Hour, time.Now())
-	require.NoError(t, err)
-	encode := base64.RawURLEncoding.EncodeToString
-	none := encode([]byte(`{"alg":"none","typ":"at+jwt"}`)) + "." + encode(fmt.Appendf(nil,
-		`{"iss":"asyncflow","aud":"asyncflow","sub":"x","tenant":"acme","scope":"read","exp":%d}`, time.Now().Add(time.Hour).Unix())) + "."
-	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1, Expiry: time.Now().Add(time.Hour)})
-	for name, c := range map[string]struct {
-		token  string
-		status int
-	}{
-		"missing":                 {"", 401},
-		"expired":                 {expired, 401},
-		"signed by another":       {forged, 401},
-		"alg none":                {none, 401},
-		"garbage":                 {"abc", 401},
-		"a completion token":      {completion, 401},
-		"without the scope":       {b.newToken("acme", auth.ScopeSubmit), 403},
-		"of an unknown tenant":    {b.newToken("nobody", auth.ScopeRead), 403},
-		"of another tenant":       {b.newToken("other", auth.ScopeRead), 404},
-		"good":                    {b.newToken("acme", auth.ScopeRead), 200},
-		"good, from the cache":    {b.token, 200},
-		"good, from the cache(2)": {b.token, 200},
-	} {
-		a := b.callAs(c.token, "GET", "/v1/tasks/"+id, "")
-		assert.Equal(t, c.status, a.status, "%s: %s", name, a.body)
-		if c.status == 401 {
-			assert.NotEmpty(t, a.header.Get("WWW-Authenticate"), name)
-		}
-	}
-	// A JWT is no completion token.
-	a := b.callAs(b.token, "POST", "/v1/callbacks/"+id+"/complete", "")
-	assert.Equal(t, 401, a.status, "%s", a.body)
-	// Open calls need no credential.
-	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
-		assert.Equal(t, 200, b.callAs("", "GET", path, "").status, path)
-	}
 }

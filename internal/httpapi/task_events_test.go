@@ -341,3 +341,25 @@ func TestReportsShowTheEndpoint(t *testing.T) {
 	assert.Equal(t, []string{"https://w.example.com/x", "https://w.example.com/x", ""},
 		[]string{attempts[0].Endpoint, attempts[1].Endpoint, attempts[2].Endpoint})
 }
+
+// A stream begins with the journal so far, of which it has a part at a time.
+func TestEventsOfALongJournal(t *testing.T) {
+	b := setup(t)
+	const n, each = 250, 100 << 10
+	id := b.journal(n, each)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	token := b.newToken("acme", auth.ScopeRead)
+	for query, long := range map[string]bool{"": false, "?outputs=true": true} {
+		e, a := b.followQuery(ctx, token, id, "", query)
+		require.Equal(t, 200, a.status)
+		for seq := 1; seq <= n; seq++ {
+			attempt, _ := e.attempt()
+			require.Equal(t, seq, attempt.Seq)
+			require.Equal(t, long, len(attempt.Output) == each+2)
+			require.Equal(t, !long, attempt.OutputBytes == each+2)
+		}
+		require.Equal(t, id, e.task().ID, "after the journal")
+		require.NoError(t, e.body.Close())
+	}
+}

@@ -103,39 +103,6 @@ func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
 	check(asyncflow.StatusCancelled)
 }
 
-// A list of priorities has one entry for each stage of the type, wherever one is given.
-func TestPriorityForEachStage(t *testing.T) {
-	b := setup(t)
-	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/one", `{"stages":[{"name":"only"}]}`).status)
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).ID
-	for body, want := range map[string]string{
-		`"type":"pipe","priority":[60,0]`:   "",
-		`"type":"pipe","priority":[60]`:     "", // the same as 60
-		`"type":"pipe","priority":60`:       "",
-		`"type":"one","priority":[60]`:      "",
-		`"type":"pipe","priority":[60,0,7]`: "priority has 3 entries; pipe takes one number, or a list of 2: one for each stage",
-		`"type":"one","priority":[60,0]`:    "priority has 2 entries; one takes one number, or a list of 1: one for each stage",
-	} {
-		calls := []answer{
-			b.call("POST", "/v1/tasks", `{"context":1,`+body+`}`),
-			b.call("PUT", "/v1/schedules/tick", `{"context":1,"every":"1h",`+body+`}`),
-		}
-		if rest, ok := strings.CutPrefix(body, `"type":"pipe",`); ok {
-			calls = append(calls, b.call("PATCH", "/v1/tasks/"+id, `{`+rest+`}`))
-		}
-		for i, a := range calls {
-			if want == "" {
-				assert.Less(t, a.status, 300, "%d: %s: %s", i, body, a.body)
-				continue
-			}
-			assert.Equal(t, []any{400, "priority", want}, []any{a.status, a.problem.Errors[0].Field, a.problem.Detail}, "%d: %s", i, body)
-		}
-		item := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", `{"tasks":[{"context":1,`+body+`}]}`)).Tasks[0]
-		assert.Equal(t, want, item.Error.Detail, body)
-	}
-}
-
 // Many submits with one key at once make one task, over batches and single calls.
 func TestIdempotencyKeyAtOnce(t *testing.T) {
 	b := setup(t)
