@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // Headers and credentials are shown with a mask, and never sent to another place than

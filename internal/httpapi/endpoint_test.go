@@ -12,7 +12,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/signing"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 const ownSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

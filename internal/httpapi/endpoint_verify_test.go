@@ -19,7 +19,6 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/signing"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // echoing is a worker that echoes challenges that are signed with its secret.
