@@ -354,6 +354,30 @@ func (e TaskWaitsFor) Valid() bool {
 	}
 }
 
+// Defines values for DocsFileParamsFile.
+const (
+	IndexJs           DocsFileParamsFile = "index.js"
+	LICENSETxt        DocsFileParamsFile = "LICENSE.txt"
+	SwaggerUIBundleJs DocsFileParamsFile = "swagger-ui-bundle.js"
+	SwaggerUICSS      DocsFileParamsFile = "swagger-ui.css"
+)
+
+// Valid indicates whether the value is a known member of the DocsFileParamsFile enum.
+func (e DocsFileParamsFile) Valid() bool {
+	switch e {
+	case IndexJs:
+		return true
+	case LICENSETxt:
+		return true
+	case SwaggerUIBundleJs:
+		return true
+	case SwaggerUICSS:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert      AlertEpisodeAlert `json:"alert"`
@@ -1778,6 +1802,9 @@ type Type = Name
 // ShareInUse defines model for ShareInUse.
 type ShareInUse = Problem
 
+// DocsFileParamsFile defines parameters for DocsFile.
+type DocsFileParamsFile string
+
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
 	// Since Only entries of this time or later.
@@ -2098,12 +2125,19 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// Docs This document to read and search
+	// Docs This document as a page to read and search
 	//
-	// A page that loads nothing from elsewhere.
+	// The page loads files of this node only.
 	//
 	// Corresponds with GET /docs (the `Docs` operationId).
 	Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DocsFile A file that the page of this document loads
+	//
+	// The files are those of Swagger UI, and their licence.
+	//
+	// Corresponds with GET /docs/{file} (the `DocsFile` operationId).
+	DocsFile(ctx context.Context, file DocsFileParamsFile, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Health Whether the process is alive
 	//
@@ -2825,13 +2859,30 @@ type ClientInterface interface {
 	RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// Docs This document to read and search
+// Docs This document as a page to read and search
 //
-// A page that loads nothing from elsewhere.
+// The page loads files of this node only.
 //
 // Corresponds with GET /docs (the `Docs` operationId).
 func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDocsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DocsFile A file that the page of this document loads
+//
+// The files are those of Swagger UI, and their licence.
+//
+// Corresponds with GET /docs/{file} (the `DocsFile` operationId).
+func (c *Client) DocsFile(ctx context.Context, file DocsFileParamsFile, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDocsFileRequest(c.Server, file)
 	if err != nil {
 		return nil, err
 	}
@@ -4371,6 +4422,40 @@ func NewDocsRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/docs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDocsFileRequest constructs an http.Request for the DocsFile method
+func NewDocsFileRequest(server string, file DocsFileParamsFile) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file", file, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/docs/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

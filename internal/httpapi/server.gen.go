@@ -19,9 +19,12 @@ import (
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// Docs This document to read and search
+	// Docs This document as a page to read and search
 	// (GET /docs)
 	Docs(c *fiber.Ctx) error
+	// DocsFile A file that the page of this document loads
+	// (GET /docs/{file})
+	DocsFile(c *fiber.Ctx, file DocsFileParamsFile) error
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(c *fiber.Ctx) error
@@ -203,6 +206,35 @@ func (siw *ServerInterfaceWrapper) Docs(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.Docs(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DocsFile operation middleware
+func (siw *ServerInterfaceWrapper) DocsFile(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "file" -------------
+	var file DocsFileParamsFile
+
+	err = runtime.BindStyledParameterWithOptions("simple", "file", c.Params("file"), &file, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter file: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DocsFile(c, file)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2065,6 +2097,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/docs", wrapper.Docs)
 
+	router.Get(options.BaseURL+"/docs/:file", wrapper.DocsFile)
+
 	router.Get(options.BaseURL+"/healthz", wrapper.Health)
 
 	router.Get(options.BaseURL+"/metrics", wrapper.Metrics)
@@ -2211,6 +2245,74 @@ type DocsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response DocsdefaultApplicationProblemPlusJSONResponse) VisitDocsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DocsFileRequestObject struct {
+	File DocsFileParamsFile `json:"file"`
+}
+
+type DocsFileResponseObject interface {
+	VisitDocsFileResponse(ctx *fiber.Ctx) error
+}
+
+type DocsFile200TextCSSResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response DocsFile200TextCSSResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/css")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
+	return err
+}
+
+type DocsFile200TextJavascriptResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response DocsFile200TextJavascriptResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/javascript")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
+	return err
+}
+
+type DocsFile200TextResponse string
+
+func (response DocsFile200TextResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/plain")
+	ctx.Status(200)
+
+	_, err := ctx.WriteString(fmt.Sprint(response))
+	return err
+}
+
+type DocsFiledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DocsFiledefaultApplicationProblemPlusJSONResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3895,9 +3997,12 @@ func (response RestoreTenantdefaultApplicationProblemPlusJSONResponse) VisitRest
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
-	// Docs This document to read and search
+	// Docs This document as a page to read and search
 	// (GET /docs)
 	Docs(ctx context.Context, request DocsRequestObject) (DocsResponseObject, error)
+	// DocsFile A file that the page of this document loads
+	// (GET /docs/{file})
+	DocsFile(ctx context.Context, request DocsFileRequestObject) (DocsFileResponseObject, error)
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(ctx context.Context, request HealthRequestObject) (HealthResponseObject, error)
@@ -4100,6 +4205,33 @@ func (sh *strictHandler) Docs(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(DocsResponseObject); ok {
 		if err := validResponse.VisitDocsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DocsFile operation middleware
+func (sh *strictHandler) DocsFile(ctx *fiber.Ctx, file DocsFileParamsFile) error {
+	var request DocsFileRequestObject
+
+	request.File = file
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DocsFile(ctx.UserContext(), request.(DocsFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DocsFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DocsFileResponseObject); ok {
+		if err := validResponse.VisitDocsFileResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

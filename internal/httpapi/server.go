@@ -4,13 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/docspage"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/deniedcalls"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
@@ -31,7 +29,6 @@ type Server struct {
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
 
-	docs        func() ([]byte, error) // the page of the contract
 	submitRates ratelimit.Tenants
 	denied      *deniedcalls.Counter
 }
@@ -54,7 +51,6 @@ func New(cfg Config) (*Server, error) {
 	s.answers = share.NewPool(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant,
 		"bytes of answers", time.Second)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
-	s.docs = sync.OnceValues(func() ([]byte, error) { return docspage.Make(c.Doc) })
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.app = s.newApp()
 	s.hook(s.app.Server())
