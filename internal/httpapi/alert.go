@@ -10,8 +10,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// PutAlerts sets up where a tenant's alerts go, and when.
-func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAlertsResponseObject, error) {
+// PutAlerts sets where a tenant's alerts go, and their rules.
+func (s *Server) PutAlerts(
+	ctx context.Context, r PutAlertsRequestObject,
+) (PutAlertsResponseObject, error) {
 	tenant := principalOf(ctx).Tenant
 	e := asyncflow.Endpoint{Type: asyncflow.AlertType, Stage: asyncflow.AlertStage, URL: r.Body.URL}
 	if err := e.Validate(s.cfg.Egress); err != nil {
@@ -27,7 +29,9 @@ func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAl
 	e.ID, e.Challenged = old.Endpoint.ID, s.cfg.VerifyEndpoints
 	e.AllowDuplicate = old.Endpoint.URL == e.URL
 	if len(old.Endpoint.Outbound) > 0 && !asyncflow.SameOrigin(old.Endpoint.URL, e.URL) {
-		return nil, asyncflow.InvalidField("url", "has another scheme, host or port than the one that the endpoint's headers and auth were given for: change it with PATCH /v1/endpoints/%s", e.ID)
+		return nil, asyncflow.InvalidField("url", "has another scheme, host or port than the one "+
+			"that the endpoint's headers and auth were given for: "+
+			"change it with PATCH /v1/endpoints/%s", e.ID)
 	}
 	if e.ID == "" {
 		e.ID = uuid.Must(uuid.NewV7()).String()
@@ -52,8 +56,10 @@ func (s *Server) PutAlerts(ctx context.Context, r PutAlertsRequestObject) (PutAl
 	return PutAlerts200JSONResponse(out), err
 }
 
-// GetAlerts returns where a tenant's alerts go, and what has fired.
-func (s *Server) GetAlerts(ctx context.Context, _ GetAlertsRequestObject) (GetAlertsResponseObject, error) {
+// GetAlerts returns where a tenant's alerts go, and their episodes.
+func (s *Server) GetAlerts(
+	ctx context.Context, _ GetAlertsRequestObject,
+) (GetAlertsResponseObject, error) {
 	tenant := principalOf(ctx).Tenant
 	a, err := s.cfg.Store.Alerts(ctx, tenant)
 	if err != nil {
@@ -63,8 +69,10 @@ func (s *Server) GetAlerts(ctx context.Context, _ GetAlertsRequestObject) (GetAl
 	return GetAlerts200JSONResponse(out), err
 }
 
-// DeleteAlerts ends a tenant's alerts.
-func (s *Server) DeleteAlerts(ctx context.Context, _ DeleteAlertsRequestObject) (DeleteAlertsResponseObject, error) {
+// DeleteAlerts turns a tenant's alerts off.
+func (s *Server) DeleteAlerts(
+	ctx context.Context, _ DeleteAlertsRequestObject,
+) (DeleteAlertsResponseObject, error) {
 	if err := s.cfg.Store.DeleteAlerts(ctx, principalOf(ctx).Tenant); err != nil {
 		return nil, err
 	}
@@ -73,7 +81,14 @@ func (s *Server) DeleteAlerts(ctx context.Context, _ DeleteAlertsRequestObject) 
 
 func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (Alerts, error) {
 	episodes, err := s.cfg.Store.Episodes(ctx, tenant)
-	out := Alerts{URL: a.Endpoint.URL, Endpoint: a.Endpoint.ID, VerificationError: a.Endpoint.VerificationError, Rules: a.Rules, UpdatedAt: a.UpdatedAt, Episodes: make([]AlertEpisode, len(episodes))}
+	out := Alerts{
+		URL:               a.Endpoint.URL,
+		Endpoint:          a.Endpoint.ID,
+		VerificationError: a.Endpoint.VerificationError,
+		Rules:             a.Rules,
+		UpdatedAt:         a.UpdatedAt,
+		Episodes:          make([]AlertEpisode, len(episodes)),
+	}
 	for i, e := range episodes {
 		out.Episodes[i] = episodeOut(e)
 	}
@@ -81,8 +96,17 @@ func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (
 }
 
 func episodeOut(e asyncflow.Episode) AlertEpisode {
-	out := AlertEpisode{ID: e.ID, Alert: AlertEpisodeAlert(e.Alert), Subject: e.Subject, State: AlertEpisodeState(asyncflow.AlertFiring),
-		Since: e.Since, ResolvedAt: e.Resolved, Value: e.Value, Limit: e.Limit, WaitsFor: e.WaitsFor}
+	out := AlertEpisode{
+		ID:         e.ID,
+		Alert:      AlertEpisodeAlert(e.Alert),
+		Subject:    e.Subject,
+		State:      AlertEpisodeState(asyncflow.AlertFiring),
+		Since:      e.Since,
+		ResolvedAt: e.Resolved,
+		Value:      e.Value,
+		Limit:      e.Limit,
+		WaitsFor:   e.WaitsFor,
+	}
 	if !e.Resolved.IsZero() {
 		out.State = AlertEpisodeState(asyncflow.AlertResolved)
 	}

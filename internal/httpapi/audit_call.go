@@ -33,8 +33,9 @@ func (s *Server) passAudited(
 		act.Status, act.Code = statusOf[known.Code], string(known.Code)
 	}
 	act.Outcome = asyncflow.AuditOutcomeOf(act.Status)
+	// A caller without a good token must not fill the audit.
 	proven := principalOf(c.UserContext()).Kind != ""
-	if proven && act.Outcome != asyncflow.AuditDenied { // a caller without a good token must not fill the audit
+	if proven && act.Outcome != asyncflow.AuditDenied {
 		s.record(act)
 	}
 	return err

@@ -10,16 +10,25 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// CreateEndpoint registers an endpoint, and challenges it unless that is off. Its
-// secret is in the answer to this call and nowhere else.
-func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObject) (CreateEndpointResponseObject, error) {
-	e := asyncflow.Endpoint{ID: uuid.Must(uuid.NewV7()).String(), Type: r.Body.Type, Stage: r.Body.Stage, URL: r.Body.URL,
-		Weight: asyncflow.DefaultWeight, Challenged: s.cfg.VerifyEndpoints,
-		AllowDuplicate: r.Body.AllowDuplicate}
+// CreateEndpoint registers an endpoint, and challenges it unless challenges are off. Only the answer
+// to this call has the endpoint's secret.
+func (s *Server) CreateEndpoint(
+	ctx context.Context, r CreateEndpointRequestObject,
+) (CreateEndpointResponseObject, error) {
+	e := asyncflow.Endpoint{
+		ID:             uuid.Must(uuid.NewV7()).String(),
+		Type:           r.Body.Type,
+		Stage:          r.Body.Stage,
+		URL:            r.Body.URL,
+		Weight:         asyncflow.DefaultWeight,
+		Challenged:     s.cfg.VerifyEndpoints,
+		AllowDuplicate: r.Body.AllowDuplicate,
+		Limits:         asyncflow.Limits{MaxInFlight: r.Body.MaxInFlight, Rate: r.Body.Rate},
+		Batch:          r.Body.Batch,
+	}
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
-	e.Limits, e.Batch = asyncflow.Limits{MaxInFlight: r.Body.MaxInFlight, Rate: r.Body.Rate}, r.Body.Batch
 	if err := e.Validate(s.cfg.Egress); err != nil {
 		return nil, err
 	}
@@ -49,7 +58,9 @@ func (s *Server) CreateEndpoint(ctx context.Context, r CreateEndpointRequestObje
 }
 
 // ListEndpoints lists a page of the tenant's endpoints.
-func (s *Server) ListEndpoints(ctx context.Context, r ListEndpointsRequestObject) (ListEndpointsResponseObject, error) {
+func (s *Server) ListEndpoints(
+	ctx context.Context, r ListEndpointsRequestObject,
+) (ListEndpointsResponseObject, error) {
 	after, err := readEndpointCursor(r.Params.Cursor)
 	if err != nil {
 		return nil, err
@@ -83,7 +94,9 @@ func readEndpointCursor(text string) (after store.EndpointPlace, err error) {
 }
 
 // GetEndpoint returns one endpoint.
-func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (GetEndpointResponseObject, error) {
+func (s *Server) GetEndpoint(
+	ctx context.Context, r GetEndpointRequestObject,
+) (GetEndpointResponseObject, error) {
 	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
@@ -97,7 +110,9 @@ func (s *Server) GetEndpoint(ctx context.Context, r GetEndpointRequestObject) (G
 }
 
 // DeleteEndpoint deletes an endpoint.
-func (s *Server) DeleteEndpoint(ctx context.Context, r DeleteEndpointRequestObject) (DeleteEndpointResponseObject, error) {
+func (s *Server) DeleteEndpoint(
+	ctx context.Context, r DeleteEndpointRequestObject,
+) (DeleteEndpointResponseObject, error) {
 	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
@@ -108,7 +123,7 @@ func (s *Server) DeleteEndpoint(ctx context.Context, r DeleteEndpointRequestObje
 	return DeleteEndpoint204Response{}, nil
 }
 
-// endpointID reads the id in a path; nothing else than a UUID names an endpoint.
+// endpointID parses the id in a path. Only UUIDs name endpoints.
 func endpointID(raw string) (string, error) {
 	id, err := uuid.Parse(raw)
 	if err != nil {

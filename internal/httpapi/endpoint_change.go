@@ -7,9 +7,11 @@ import (
 	. "github.com/asyncflow/asyncflow/client/api"
 )
 
-// UpdateEndpoint changes an endpoint. One with another URL is challenged, unless that
-// is off.
-func (s *Server) UpdateEndpoint(ctx context.Context, r UpdateEndpointRequestObject) (UpdateEndpointResponseObject, error) {
+// UpdateEndpoint changes an endpoint. If that changes its URL, it is challenged, unless challenges
+// are off.
+func (s *Server) UpdateEndpoint(
+	ctx context.Context, r UpdateEndpointRequestObject,
+) (UpdateEndpointResponseObject, error) {
 	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,8 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 		e.Weight = *p.Weight
 	}
 	egress := s.cfg.Egress
-	if p.URL == nil && p.Auth == nil { // what was allowed once may stay; each delivery is held against the policy of today
+	if p.URL == nil && p.Auth == nil {
+		// What was allowed once may stay: each delivery is checked against the present policy.
 		egress = asyncflow.Anywhere
 	}
 	if p.Batch != nil {
@@ -88,18 +91,21 @@ func setLimits(e *asyncflow.Endpoint, p EndpointPatch) error {
 	return nil
 }
 
-// staysPrivate refuses to send headers and credentials to another place than the one
-// that they were given for: who may change an endpoint must not read them so.
+// staysPrivate refuses a URL of another origin if the endpoint keeps headers or credentials that
+// were given for the old origin. A caller could otherwise have them sent to a place of its own.
 func staysPrivate(before, after string, o asyncflow.Outbound, p EndpointPatch) error {
-	again := len(o.Headers) > 0 && p.Headers == nil || o.Auth.Kind != "" && p.Auth == nil
-	if again && !asyncflow.SameOrigin(before, after) {
-		return asyncflow.InvalidField("url", "has another scheme, host or port: give headers and auth again, or take them away")
+	keeps := len(o.Headers) > 0 && p.Headers == nil || o.Auth.Kind != "" && p.Auth == nil
+	if keeps && !asyncflow.SameOrigin(before, after) {
+		return asyncflow.InvalidField("url",
+			"has another scheme, host or port: give headers and auth again, or take them away")
 	}
 	return nil
 }
 
-// setOutbound checks and seals what deliveries to an endpoint have.
-func (s *Server) setOutbound(e *asyncflow.Endpoint, o asyncflow.Outbound, egress asyncflow.Egress) error {
+// setOutbound checks and seals the headers, credentials and TLS settings of an endpoint.
+func (s *Server) setOutbound(
+	e *asyncflow.Endpoint, o asyncflow.Outbound, egress asyncflow.Egress,
+) error {
 	if err := o.Validate(e.URL, egress); err != nil {
 		return err
 	}
@@ -108,8 +114,10 @@ func (s *Server) setOutbound(e *asyncflow.Endpoint, o asyncflow.Outbound, egress
 	return err
 }
 
-// EnableEndpoint takes an endpoint for well, whatever it did before.
-func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObject) (EnableEndpointResponseObject, error) {
+// EnableEndpoint closes the circuit breaker of an endpoint.
+func (s *Server) EnableEndpoint(
+	ctx context.Context, r EnableEndpointRequestObject,
+) (EnableEndpointResponseObject, error) {
 	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
@@ -120,7 +128,8 @@ func (s *Server) EnableEndpoint(ctx context.Context, r EnableEndpointRequestObje
 		return nil, err
 	}
 	if was != asyncflow.HealthClosed {
-		s.log.Info("endpoint enabled", "tenant", p.Tenant, "endpoint", e.ID, "by", p.Subject, "was", string(was))
+		s.log.Info("endpoint enabled", "tenant", p.Tenant, "endpoint", e.ID,
+			"by", p.Subject, "was", string(was))
 	}
 	out, err := s.endpointOut(ctx, e)
 	return EnableEndpoint200JSONResponse(out), err

@@ -9,8 +9,10 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// RotateEndpointSecret has an endpoint's deliveries signed with another secret.
-func (s *Server) RotateEndpointSecret(ctx context.Context, r RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error) {
+// RotateEndpointSecret gives an endpoint a new signing secret.
+func (s *Server) RotateEndpointSecret(
+	ctx context.Context, r RotateEndpointSecretRequestObject,
+) (RotateEndpointSecretResponseObject, error) {
 	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
@@ -20,10 +22,11 @@ func (s *Server) RotateEndpointSecret(ctx context.Context, r RotateEndpointSecre
 		p = *r.Body
 	}
 	var shown string
-	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, func(e *asyncflow.Endpoint) (err error) {
+	change := func(e *asyncflow.Endpoint) (err error) {
 		shown, err = s.rotate(e, p)
 		return err
-	})
+	}
+	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, change)
 	if err != nil {
 		return nil, err
 	}
@@ -52,20 +55,24 @@ func (s *Server) rotate(e *asyncflow.Endpoint, p SecretRotation) (shown string, 
 	return shown, e.Rotate(next, overlap, s.cfg.Store.Clock.Now())
 }
 
-// newSecret returns a signing secret as it is shown and as it is kept: the one that is
-// given, or one of a kind that is made. A private key is never shown.
-func (s *Server) newSecret(endpoint, given string, kind asyncflow.SecretKind, field string) (shown string, kept asyncflow.SigningSecret, err error) {
+// newSecret returns a signing secret as the answer shows it and as the store keeps it. It is the
+// given one, or a new one of a kind. A private key is never shown.
+func (s *Server) newSecret(
+	endpoint, given string, kind asyncflow.SecretKind, field string,
+) (shown string, kept asyncflow.SigningSecret, err error) {
 	secret := given
 	if secret == "" {
 		if secret, err = signing.NewSecretOf(kind); err != nil {
 			return "", kept, err
 		}
 	}
-	if kept, err = s.cfg.Keys.SigningSecret(secret, endpoint, s.cfg.Store.Clock.Now()); err != nil {
+	kept, err = s.cfg.Keys.SigningSecret(secret, endpoint, s.cfg.Store.Clock.Now())
+	if err != nil {
 		return "", kept, err
 	}
 	if kind != "" && kind != kept.Kind {
-		return "", kept, asyncflow.InvalidField(field, "is %s, but the secret is of the kind %s", kind, kept.Kind)
+		return "", kept, asyncflow.InvalidField(field, "is %s, but the secret is of the kind %s",
+			kind, kept.Kind)
 	}
 	if kept.Kind != asyncflow.SecretHMAC {
 		return "", kept, nil

@@ -7,7 +7,9 @@ import (
 )
 
 // VerifyEndpoint challenges an endpoint.
-func (s *Server) VerifyEndpoint(ctx context.Context, r VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error) {
+func (s *Server) VerifyEndpoint(
+	ctx context.Context, r VerifyEndpointRequestObject,
+) (VerifyEndpointResponseObject, error) {
 	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
@@ -24,8 +26,10 @@ func (s *Server) VerifyEndpoint(ctx context.Context, r VerifyEndpointRequestObje
 	return VerifyEndpoint200JSONResponse(out), err
 }
 
-// challenge challenges an endpoint, and returns it with how that went.
-func (s *Server) challenge(ctx context.Context, tenant string, e asyncflow.Endpoint) (asyncflow.Endpoint, error) {
+// challenge challenges an endpoint, and returns the endpoint with the result.
+func (s *Server) challenge(
+	ctx context.Context, tenant string, e asyncflow.Endpoint,
+) (asyncflow.Endpoint, error) {
 	var failure string
 	if err := s.cfg.Sender.Challenge(ctx, tenant, e, s.cfg.Store.Clock.Now()); err != nil {
 		failure = err.Error()

@@ -1,25 +1,33 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/callbacks"
 	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// CancelTasks counts the tasks that a filter finds, or begins to cancel them.
-func (s *Server) CancelTasks(ctx context.Context, r CancelTasksRequestObject) (CancelTasksResponseObject, error) {
+// CancelTasks counts the tasks that match a filter (dry run), or starts to cancel them.
+func (s *Server) CancelTasks(
+	ctx context.Context, r CancelTasksRequestObject,
+) (CancelTasksResponseObject, error) {
 	b := r.Body
-	n := store.NewOperation{Kind: store.CancelTasks, Reason: "cancelled by " + cmp.Or(principalOf(ctx).Subject, "a caller"), Pace: float64(b.Pace),
-		Filter: store.Filter{Type: b.Type, Status: asyncflow.Status(b.Status), Stage: b.Stage, Error: b.Error, Since: b.Since, Until: b.Until}}
-	if b.Reason != "" {
-		n.Reason = callbacks.Clean(b.Reason, callbacks.MaxErrorBytes)
+	n := store.NewOperation{
+		Kind:   store.CancelTasks,
+		Reason: cancelReason(ctx, b.Reason),
+		Pace:   float64(b.Pace),
+		Filter: store.Filter{
+			Type:   b.Type,
+			Status: asyncflow.Status(b.Status),
+			Stage:  b.Stage,
+			Error:  b.Error,
+			Since:  b.Since,
+			Until:  b.Until,
+		},
 	}
 	store.ActOf(ctx).About(b.Type)
 	if b.DryRun {
@@ -31,11 +39,24 @@ func (s *Server) CancelTasks(ctx context.Context, r CancelTasksRequestObject) (C
 	return CancelTasks202JSONResponse(operationOut(o)), err
 }
 
-// RedriveTasks counts the tasks that a filter finds, or begins to redrive them.
-func (s *Server) RedriveTasks(ctx context.Context, r RedriveTasksRequestObject) (RedriveTasksResponseObject, error) {
+// RedriveTasks counts the tasks that match a filter (dry run), or starts to redrive them.
+func (s *Server) RedriveTasks(
+	ctx context.Context, r RedriveTasksRequestObject,
+) (RedriveTasksResponseObject, error) {
 	b := r.Body
-	n := store.NewOperation{Kind: store.RedriveTasks, FromStage: b.FromStage, Pace: float64(b.Pace),
-		Filter: store.Filter{Type: b.Type, Status: asyncflow.Status(b.Status), Stage: b.Stage, Error: b.Error, Since: b.Since, Until: b.Until}}
+	n := store.NewOperation{
+		Kind:      store.RedriveTasks,
+		FromStage: b.FromStage,
+		Pace:      float64(b.Pace),
+		Filter: store.Filter{
+			Type:   b.Type,
+			Status: asyncflow.Status(b.Status),
+			Stage:  b.Stage,
+			Error:  b.Error,
+			Since:  b.Since,
+			Until:  b.Until,
+		},
+	}
 	store.ActOf(ctx).About(b.Type)
 	if b.DryRun {
 		store.ActOf(ctx).Note("dry_run", true)
@@ -48,8 +69,7 @@ func (s *Server) RedriveTasks(ctx context.Context, r RedriveTasksRequestObject) 
 
 // ListOperations lists a page of the tenant's operations.
 func (s *Server) ListOperations(
-	ctx context.Context,
-	r ListOperationsRequestObject,
+	ctx context.Context, r ListOperationsRequestObject,
 ) (ListOperationsResponseObject, error) {
 	after, err := cursor.ReadPlace(r.Params.Cursor)
 	if err != nil {
@@ -62,14 +82,16 @@ func (s *Server) ListOperations(
 	}
 	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
 	for i, o := range page {
-		out.Data[i] = operationOut(o)
-		out.NextCursor = cursor.Write(more, cursor.PlaceKey(store.Place{At: o.CreatedAt, ID: o.ID})...)
+		key := cursor.PlaceKey(store.Place{At: o.CreatedAt, ID: o.ID})
+		out.Data[i], out.NextCursor = operationOut(o), cursor.Write(more, key...)
 	}
 	return out, nil
 }
 
 // GetOperation returns one operation.
-func (s *Server) GetOperation(ctx context.Context, r GetOperationRequestObject) (GetOperationResponseObject, error) {
+func (s *Server) GetOperation(
+	ctx context.Context, r GetOperationRequestObject,
+) (GetOperationResponseObject, error) {
 	id, err := operationID(r.ID)
 	if err != nil {
 		return nil, err
@@ -79,7 +101,9 @@ func (s *Server) GetOperation(ctx context.Context, r GetOperationRequestObject) 
 }
 
 // StopOperation stops one operation.
-func (s *Server) StopOperation(ctx context.Context, r StopOperationRequestObject) (StopOperationResponseObject, error) {
+func (s *Server) StopOperation(
+	ctx context.Context, r StopOperationRequestObject,
+) (StopOperationResponseObject, error) {
 	id, err := operationID(r.ID)
 	if err != nil {
 		return nil, err
@@ -88,7 +112,7 @@ func (s *Server) StopOperation(ctx context.Context, r StopOperationRequestObject
 	return StopOperation200JSONResponse(operationOut(o)), err
 }
 
-// operationID reads the id of an operation; what can't be one is of none.
+// operationID parses the id in a path. Only UUIDs name operations.
 func operationID(raw string) (string, error) {
 	id, err := uuid.Parse(raw)
 	if err != nil {
@@ -98,6 +122,17 @@ func operationID(raw string) (string, error) {
 }
 
 func operationOut(o store.Operation) Operation {
-	return Operation{ID: o.ID, Kind: OperationKind(o.Kind), Type: o.Filter.Type, State: OperationState(o.State), Total: o.Total,
-		Done: o.Done, Skipped: o.Skipped, Pace: float32(o.Pace), Error: o.Error, CreatedAt: o.CreatedAt, FinishedAt: o.FinishedAt}
+	return Operation{
+		ID:         o.ID,
+		Kind:       OperationKind(o.Kind),
+		Type:       o.Filter.Type,
+		State:      OperationState(o.State),
+		Total:      o.Total,
+		Done:       o.Done,
+		Skipped:    o.Skipped,
+		Pace:       float32(o.Pace),
+		Error:      o.Error,
+		CreatedAt:  o.CreatedAt,
+		FinishedAt: o.FinishedAt,
+	}
 }

@@ -10,9 +10,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Heartbeat moves the end of an attempt's lease to max_processing_time from now. An
-// attempt that is over is CodeConflict: the worker should stop.
-func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (HeartbeatResponseObject, error) {
+// Heartbeat moves the end of an attempt's lease to max_processing_time from now. If the attempt is
+// over, the error is CodeConflict: the worker should stop.
+func (s *Server) Heartbeat(
+	ctx context.Context, _ HeartbeatRequestObject,
+) (HeartbeatResponseObject, error) {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return nil, err
@@ -35,25 +37,29 @@ func (s *Server) Heartbeat(ctx context.Context, _ HeartbeatRequestObject) (Heart
 }
 
 // deadlineOf returns the deadline of an attempt after a heartbeat: max_processing_time from now,
-// but not before the end of a delivery that is still to be answered. That end is moved by a
-// microsecond, so that the deadline which a 202 brings gives way to what the worker is told now.
+// but not before the end of a delivery that is not answered yet. It is a microsecond after that
+// end, so that the deadline that a 202 sets doesn't replace the one that the worker gets now.
 func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
-	if _, accepted := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq); !accepted && deadline.Before(l.Until) {
+	_, accepted := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq)
+	if !accepted && deadline.Before(l.Until) {
 		deadline = l.Until.Add(time.Microsecond)
 	}
 	return deadline
 }
 
-// extend waits until the lease's new end is durable, and reports whether it stands.
-func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
+// extend extends a lease, waits until that is durable, and reports whether the lease still stood.
+func (s *Server) extend(
+	ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
 ) (bool, error) {
 	type result struct {
 		stands bool
 		err    error
 	}
 	done := make(chan result, 1)
-	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) { done <- result{stands, err} })
+	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) {
+		done <- result{stands, err}
+	})
 	select {
 	case r := <-done:
 		return r.stands, r.err
@@ -62,14 +68,17 @@ func (s *Server) extend(ctx context.Context, a attempt, l asyncflow.Lease, deadl
 	}
 }
 
-// ReportProgress keeps how far a worker says it is.
-func (s *Server) ReportProgress(ctx context.Context, r ReportProgressRequestObject) (ReportProgressResponseObject, error) {
+// ReportProgress stores the progress that a worker reports.
+func (s *Server) ReportProgress(
+	ctx context.Context, r ReportProgressRequestObject,
+) (ReportProgressResponseObject, error) {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return nil, err
 	}
 	note := callbacks.Clean(r.Body.Note, callbacks.MaxErrorBytes)
-	stands, err := s.cfg.Store.SetProgress(ctx, a.taskType, a.Task, a.Seq, store.Progress{Percent: r.Body.Percent, Note: note})
+	stands, err := s.cfg.Store.SetProgress(ctx, a.taskType, a.Task, a.Seq,
+		store.Progress{Percent: r.Body.Percent, Note: note})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +88,7 @@ func (s *Server) ReportProgress(ctx context.Context, r ReportProgressRequestObje
 	return ReportProgress200JSONResponse{Status: asyncflow.StatusRunning}, nil
 }
 
-// ended says that the attempt of a call that needs a lease is over.
+// ended returns the error of a call that needs a lease when the attempt is over.
 func (s *Server) ended(ctx context.Context, a attempt) error {
 	if err := a.Expired(s.cfg.Store.Clock.Now()); err != nil {
 		return err

@@ -15,7 +15,8 @@ const maxBodyDepth = 1000
 
 // validate checks a request whose body has been read against the contract.
 func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string]string) error {
-	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" { // a small body could become huge
+	// A small compressed body could become huge.
+	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" {
 		return asyncflow.InvalidField("Content-Encoding",
 			"is %q; bodies are taken as they are, not compressed", encoding)
 	}

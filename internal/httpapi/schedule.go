@@ -10,24 +10,19 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// nextRuns is how many of its next ticks a schedule is shown with.
+// nextRuns is how many of its next runs a schedule shows.
 const nextRuns = 5
 
 // ListSchedules lists a page of the tenant's schedules.
 func (s *Server) ListSchedules(
-	ctx context.Context,
-	r ListSchedulesRequestObject,
+	ctx context.Context, r ListSchedulesRequestObject,
 ) (ListSchedulesResponseObject, error) {
 	after, err := cursor.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	page, more, err := s.cfg.Store.SchedulePage(
-		ctx,
-		principalOf(ctx).Tenant,
-		after,
-		pageLimit(r.Params.Limit),
-	)
+	page, more, err := s.cfg.Store.SchedulePage(ctx, principalOf(ctx).Tenant, after,
+		pageLimit(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +37,9 @@ func (s *Server) ListSchedules(
 }
 
 // GetSchedule returns one schedule.
-func (s *Server) GetSchedule(ctx context.Context, r GetScheduleRequestObject) (GetScheduleResponseObject, error) {
+func (s *Server) GetSchedule(
+	ctx context.Context, r GetScheduleRequestObject,
+) (GetScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.Schedule(ctx, principalOf(ctx).Tenant, r.Name)
 	if err != nil {
 		return nil, err
@@ -52,7 +49,9 @@ func (s *Server) GetSchedule(ctx context.Context, r GetScheduleRequestObject) (G
 }
 
 // PutSchedule creates a schedule or makes a new version of it.
-func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (PutScheduleResponseObject, error) {
+func (s *Server) PutSchedule(
+	ctx context.Context, r PutScheduleRequestObject,
+) (PutScheduleResponseObject, error) {
 	schedule := scheduleIn(r.Name, *r.Body).WithDefaults()
 	if err := schedule.Validate(s.cfg.MaxContext); err != nil {
 		return nil, err
@@ -80,37 +79,47 @@ func (s *Server) PutSchedule(ctx context.Context, r PutScheduleRequestObject) (P
 }
 
 // DeleteSchedule deletes a schedule.
-func (s *Server) DeleteSchedule(ctx context.Context, r DeleteScheduleRequestObject) (DeleteScheduleResponseObject, error) {
+func (s *Server) DeleteSchedule(
+	ctx context.Context, r DeleteScheduleRequestObject,
+) (DeleteScheduleResponseObject, error) {
 	if err := s.cfg.Store.DeleteSchedule(ctx, principalOf(ctx).Tenant, r.Name); err != nil {
 		return nil, err
 	}
 	return DeleteSchedule204Response{}, nil
 }
 
-// PauseSchedule lets the ticks of a schedule pass.
-func (s *Server) PauseSchedule(ctx context.Context, r PauseScheduleRequestObject) (PauseScheduleResponseObject, error) {
+// PauseSchedule pauses a schedule: its runs are skipped.
+func (s *Server) PauseSchedule(
+	ctx context.Context, r PauseScheduleRequestObject,
+) (PauseScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.PauseSchedule(ctx, principalOf(ctx).Tenant, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name, "by", principalOf(ctx).Subject)
+	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+		"by", principalOf(ctx).Subject)
 	out, err := s.scheduleOut(stored)
 	return PauseSchedule200JSONResponse(out), err
 }
 
-// ResumeSchedule has a paused schedule go on.
-func (s *Server) ResumeSchedule(ctx context.Context, r ResumeScheduleRequestObject) (ResumeScheduleResponseObject, error) {
+// ResumeSchedule resumes a paused schedule.
+func (s *Server) ResumeSchedule(
+	ctx context.Context, r ResumeScheduleRequestObject,
+) (ResumeScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.ResumeSchedule(ctx, principalOf(ctx).Tenant, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name, "by", principalOf(ctx).Subject)
+	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+		"by", principalOf(ctx).Subject)
 	out, err := s.scheduleOut(stored)
 	return ResumeSchedule200JSONResponse(out), err
 }
 
-// TriggerSchedule submits a task of a schedule now.
-func (s *Server) TriggerSchedule(ctx context.Context, r TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error) {
+// TriggerSchedule submits the task of a schedule now.
+func (s *Server) TriggerSchedule(
+	ctx context.Context, r TriggerScheduleRequestObject,
+) (TriggerScheduleResponseObject, error) {
 	if err := s.limitSubmits(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -123,8 +132,20 @@ func (s *Server) TriggerSchedule(ctx context.Context, r TriggerScheduleRequestOb
 }
 
 func scheduleIn(name string, spec ScheduleSpec) asyncflow.Schedule {
-	schedule := asyncflow.Schedule{Name: name, Type: spec.Type, Context: spec.Context, Priority: spec.Priority, Cron: spec.Cron, TimeZone: spec.TimeZone,
-		Every: spec.Every, Overlap: spec.Overlap, CatchUp: spec.CatchUp, CatchUpLimit: spec.CatchUpLimit, StartsAt: spec.StartsAt, EndsAt: spec.EndsAt}
+	schedule := asyncflow.Schedule{
+		Name:         name,
+		Type:         spec.Type,
+		Context:      spec.Context,
+		Priority:     spec.Priority,
+		Cron:         spec.Cron,
+		TimeZone:     spec.TimeZone,
+		Every:        spec.Every,
+		Overlap:      spec.Overlap,
+		CatchUp:      spec.CatchUp,
+		CatchUpLimit: spec.CatchUpLimit,
+		StartsAt:     spec.StartsAt,
+		EndsAt:       spec.EndsAt,
+	}
 	if !spec.Retry.IsZero() {
 		schedule.Retry = &spec.Retry
 	}
@@ -136,11 +157,28 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
 	if err != nil {
 		return Schedule{}, err
 	}
-	out := Schedule{Name: stored.Name, Version: stored.Version, Type: stored.Type, Context: stored.Context, Priority: stored.Priority,
-		Cron: stored.Cron, TimeZone: stored.TimeZone, Every: stored.Every, Overlap: stored.Overlap, CatchUp: stored.CatchUp,
-		CatchUpLimit: stored.CatchUpLimit, StartsAt: stored.StartsAt, EndsAt: stored.EndsAt, NextRuns: append([]time.Time{}, runs...),
-		PausedAt: stored.PausedAt, LastRunAt: stored.LastAt, Skipped: stored.Skipped, LastSkippedAt: stored.SkippedAt,
-		CreatedAt: stored.CreatedAt, UpdatedAt: stored.UpdatedAt}
+	out := Schedule{
+		Name:          stored.Name,
+		Version:       stored.Version,
+		Type:          stored.Type,
+		Context:       stored.Context,
+		Priority:      stored.Priority,
+		Cron:          stored.Cron,
+		TimeZone:      stored.TimeZone,
+		Every:         stored.Every,
+		Overlap:       stored.Overlap,
+		CatchUp:       stored.CatchUp,
+		CatchUpLimit:  stored.CatchUpLimit,
+		StartsAt:      stored.StartsAt,
+		EndsAt:        stored.EndsAt,
+		NextRuns:      append([]time.Time{}, runs...),
+		PausedAt:      stored.PausedAt,
+		LastRunAt:     stored.LastAt,
+		Skipped:       stored.Skipped,
+		LastSkippedAt: stored.SkippedAt,
+		CreatedAt:     stored.CreatedAt,
+		UpdatedAt:     stored.UpdatedAt,
+	}
 	if stored.Retry != nil {
 		out.Retry = *stored.Retry
 	}

@@ -11,8 +11,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// CreateTenant makes a tenant.
-func (s *Server) CreateTenant(ctx context.Context, r CreateTenantRequestObject) (CreateTenantResponseObject, error) {
+// CreateTenant creates a tenant.
+func (s *Server) CreateTenant(
+	ctx context.Context, r CreateTenantRequestObject,
+) (CreateTenantResponseObject, error) {
 	if err := r.Body.Quotas.Validate(); err != nil {
 		return nil, err
 	}
@@ -25,7 +27,9 @@ func (s *Server) CreateTenant(ctx context.Context, r CreateTenantRequestObject) 
 }
 
 // ListTenants lists a page of tenants.
-func (s *Server) ListTenants(ctx context.Context, r ListTenantsRequestObject) (ListTenantsResponseObject, error) {
+func (s *Server) ListTenants(
+	ctx context.Context, r ListTenantsRequestObject,
+) (ListTenantsResponseObject, error) {
 	after, err := cursor.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
@@ -41,8 +45,10 @@ func (s *Server) ListTenants(ctx context.Context, r ListTenantsRequestObject) (L
 	return out, nil
 }
 
-// GetTenant returns a tenant with what it uses.
-func (s *Server) GetTenant(ctx context.Context, r GetTenantRequestObject) (GetTenantResponseObject, error) {
+// GetTenant returns a tenant with its usage.
+func (s *Server) GetTenant(
+	ctx context.Context, r GetTenantRequestObject,
+) (GetTenantResponseObject, error) {
 	t, err := s.cfg.Store.Tenant(ctx, r.Slug)
 	if err != nil {
 		return nil, err
@@ -52,13 +58,19 @@ func (s *Server) GetTenant(ctx context.Context, r GetTenantRequestObject) (GetTe
 	return GetTenant200JSONResponse(out), err
 }
 
-// PatchTenant changes a tenant's quotas, suspends or resumes it.
-func (s *Server) PatchTenant(ctx context.Context, r PatchTenantRequestObject) (PatchTenantResponseObject, error) {
+// PatchTenant changes the quotas of a tenant, and suspends or resumes it.
+func (s *Server) PatchTenant(
+	ctx context.Context, r PatchTenantRequestObject,
+) (PatchTenantResponseObject, error) {
 	if r.Body.Reason != "" && (r.Body.Suspended == nil || !*r.Body.Suspended) {
-		return nil, asyncflow.InvalidField("reason", "is that of a suspension: it needs suspended to be true")
+		return nil, asyncflow.InvalidField("reason",
+			"is that of a suspension: it needs suspended to be true")
 	}
-	t, err := s.cfg.Store.PatchTenant(ctx, r.Slug, store.TenantPatch{Quotas: quotaChangesIn(r.Body.Quotas),
-		Suspend: r.Body.Suspended, Reason: callbacks.Clean(r.Body.Reason, asyncflow.MaxReasonLength)})
+	t, err := s.cfg.Store.PatchTenant(ctx, r.Slug, store.TenantPatch{
+		Quotas:  quotaChangesIn(r.Body.Quotas),
+		Suspend: r.Body.Suspended,
+		Reason:  callbacks.Clean(r.Body.Reason, asyncflow.MaxReasonLength),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +78,10 @@ func (s *Server) PatchTenant(ctx context.Context, r PatchTenantRequestObject) (P
 	return PatchTenant200JSONResponse(TenantOut(t)), nil
 }
 
-// DeleteTenant suspends a tenant and has it dropped later.
-func (s *Server) DeleteTenant(ctx context.Context, r DeleteTenantRequestObject) (DeleteTenantResponseObject, error) {
+// DeleteTenant suspends a tenant. The tenant is dropped after a grace period.
+func (s *Server) DeleteTenant(
+	ctx context.Context, r DeleteTenantRequestObject,
+) (DeleteTenantResponseObject, error) {
 	grace, err := readGrace(r.Params)
 	if err != nil {
 		return nil, err
@@ -80,7 +94,7 @@ func (s *Server) DeleteTenant(ctx context.Context, r DeleteTenantRequestObject) 
 	return DeleteTenant202JSONResponse(TenantOut(t)), nil
 }
 
-// readGrace reads how long a deleted tenant is kept; nil: as long as usual.
+// readGrace parses the grace period of a deleted tenant; nil: the default.
 func readGrace(p DeleteTenantParams) (*time.Duration, error) {
 	var grace asyncflow.Duration
 	switch {
@@ -98,8 +112,10 @@ func readGrace(p DeleteTenantParams) (*time.Duration, error) {
 	return &d, asyncflow.CheckGrace(d)
 }
 
-// RestoreTenant takes a deletion back.
-func (s *Server) RestoreTenant(ctx context.Context, r RestoreTenantRequestObject) (RestoreTenantResponseObject, error) {
+// RestoreTenant undoes a deletion.
+func (s *Server) RestoreTenant(
+	ctx context.Context, r RestoreTenantRequestObject,
+) (RestoreTenantResponseObject, error) {
 	t, err := s.cfg.Store.RestoreTenant(ctx, r.Slug)
 	if err != nil {
 		return nil, err
@@ -108,12 +124,21 @@ func (s *Server) RestoreTenant(ctx context.Context, r RestoreTenantRequestObject
 	return RestoreTenant200JSONResponse(TenantOut(t)), nil
 }
 
-func (s *Server) logTenant(ctx context.Context, what string, t store.StoredTenant) {
-	s.log.Info(what, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()), "reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
+func (s *Server) logTenant(ctx context.Context, message string, t store.StoredTenant) {
+	s.log.Info(message, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()),
+		"reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
 }
 
 // TenantOut returns the document of a tenant, without its usage.
 func TenantOut(t store.StoredTenant) Tenant {
-	return Tenant{Slug: t.Slug, State: t.State(), SuspendedAt: t.SuspendedAt, Reason: t.SuspendReason, DeletedAt: t.DeletedAt,
-		DropAt: t.DropAt, Quotas: t.Own, CreatedAt: t.CreatedAt}
+	return Tenant{
+		Slug:        t.Slug,
+		State:       t.State(),
+		SuspendedAt: t.SuspendedAt,
+		Reason:      t.SuspendReason,
+		DeletedAt:   t.DeletedAt,
+		DropAt:      t.DropAt,
+		Quotas:      t.Own,
+		CreatedAt:   t.CreatedAt,
+	}
 }

@@ -8,8 +8,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// GetQuota shows a tenant its own quotas.
-func (s *Server) GetQuota(ctx context.Context, _ GetQuotaRequestObject) (GetQuotaResponseObject, error) {
+// GetQuota returns the quotas of the caller's tenant.
+func (s *Server) GetQuota(
+	ctx context.Context, _ GetQuotaRequestObject,
+) (GetQuotaResponseObject, error) {
 	t, err := s.cfg.Store.Tenant(ctx, principalOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
@@ -18,8 +20,10 @@ func (s *Server) GetQuota(ctx context.Context, _ GetQuotaRequestObject) (GetQuot
 	return GetQuota200JSONResponse{Data: data}, err
 }
 
-// QuotaUsageOf returns what applies to a tenant, and how much of it is in use.
-func QuotaUsageOf(ctx context.Context, st *store.Store, t store.StoredTenant) ([]QuotaUsage, error) {
+// QuotaUsageOf returns the quotas that apply to a tenant, and how much of each is in use.
+func QuotaUsageOf(
+	ctx context.Context, st *store.Store, t store.StoredTenant,
+) ([]QuotaUsage, error) {
 	used, err := st.TenantUsage(ctx, t.Slug)
 	if err != nil {
 		return nil, err
@@ -38,15 +42,23 @@ func QuotaUsageOf(ctx context.Context, st *store.Store, t store.StoredTenant) ([
 
 func quotaChangesIn(in QuotaChanges) map[asyncflow.QuotaName]float64 {
 	all := map[asyncflow.QuotaName]float64{}
-	for name, value := range map[asyncflow.QuotaName]*int64{asyncflow.QuotaTaskTypes: in.TaskTypes, asyncflow.QuotaEndpoints: in.Endpoints,
-		asyncflow.QuotaSchedules: in.Schedules, asyncflow.QuotaConfigurationBytes: in.ConfigurationBytes, asyncflow.QuotaPendingTasks: in.PendingTasks,
-		asyncflow.QuotaContextBytes: in.ContextBytes, asyncflow.QuotaConcurrency: in.Concurrency} {
+	for name, value := range map[asyncflow.QuotaName]*int64{
+		asyncflow.QuotaTaskTypes:          in.TaskTypes,
+		asyncflow.QuotaEndpoints:          in.Endpoints,
+		asyncflow.QuotaSchedules:          in.Schedules,
+		asyncflow.QuotaConfigurationBytes: in.ConfigurationBytes,
+		asyncflow.QuotaPendingTasks:       in.PendingTasks,
+		asyncflow.QuotaContextBytes:       in.ContextBytes,
+		asyncflow.QuotaConcurrency:        in.Concurrency,
+	} {
 		if value != nil {
 			all[name] = float64(*value)
 		}
 	}
-	for name, value := range map[asyncflow.QuotaName]*float64{asyncflow.QuotaSubmitsPerSecond: in.SubmitsPerSecond,
-		asyncflow.QuotaDeliveriesPerSecond: in.DeliveriesPerSecond} {
+	for name, value := range map[asyncflow.QuotaName]*float64{
+		asyncflow.QuotaSubmitsPerSecond:    in.SubmitsPerSecond,
+		asyncflow.QuotaDeliveriesPerSecond: in.DeliveriesPerSecond,
+	} {
 		if value != nil {
 			all[name] = *value
 		}
