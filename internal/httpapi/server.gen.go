@@ -28,7 +28,7 @@ type ServerInterface interface {
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(c *fiber.Ctx) error
-	// Metrics What this node counts, for Prometheus
+	// Metrics The metrics of this node, for Prometheus
 	// (GET /metrics)
 	Metrics(c *fiber.Ctx) error
 	// OpenapiJSON This document as JSON
@@ -40,25 +40,25 @@ type ServerInterface interface {
 	// Ready Whether the node can take requests now
 	// (GET /readyz)
 	Ready(c *fiber.Ctx) error
-	// DeleteAlerts Send no more alerts
+	// DeleteAlerts Turn alerts off
 	// (DELETE /v1/alerts)
 	DeleteAlerts(c *fiber.Ctx) error
-	// GetAlerts Get where alerts go, and what has fired
+	// GetAlerts Get where alerts go, and their episodes
 	// (GET /v1/alerts)
 	GetAlerts(c *fiber.Ctx) error
-	// PutAlerts Set up where alerts go, and when
+	// PutAlerts Set where alerts go, and their rules
 	// (PUT /v1/alerts)
 	PutAlerts(c *fiber.Ctx) error
 	// ListAudit List who did what in the tenant, newest first
 	// (GET /v1/audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
-	// ListOperatorAudit List what belongs to no tenant, newest first
+	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(c *fiber.Ctx, params ListOperatorAuditParams) error
-	// Heartbeat Say that the work of a delivery goes on
+	// Heartbeat Extend the time of a delivery
 	// (POST /v1/callbacks/{id}/heartbeat)
 	Heartbeat(c *fiber.Ctx, id TaskID) error
-	// ReportProgress Tell how far the work of a delivery is
+	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(c *fiber.Ctx, id TaskID) error
 	// ListEndpoints List the endpoints
@@ -76,16 +76,16 @@ type ServerInterface interface {
 	// UpdateEndpoint Change an endpoint
 	// (PATCH /v1/endpoints/{id})
 	UpdateEndpoint(c *fiber.Ctx, id string) error
-	// EnableEndpoint Have an endpoint get deliveries again
+	// EnableEndpoint Enable an endpoint
 	// (POST /v1/endpoints/{id}/enable)
 	EnableEndpoint(c *fiber.Ctx, id string) error
-	// RotateEndpointSecret Sign with another secret
+	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(c *fiber.Ctx, id string) error
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(c *fiber.Ctx, id string) error
-	// GetGovernance See the nodes, and the last run of each job of governance
+	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(c *fiber.Ctx) error
 	// ListOperations List the operations, newest first
@@ -97,7 +97,7 @@ type ServerInterface interface {
 	// StopOperation Stop an operation
 	// (POST /v1/operations/{id}/stop)
 	StopOperation(c *fiber.Ctx, id OperationID) error
-	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// GetQuota Get the quotas of the tenant, and their usage
 	// (GET /v1/quota)
 	GetQuota(c *fiber.Ctx) error
 	// ListSchedules List the schedules
@@ -118,10 +118,10 @@ type ServerInterface interface {
 	// ResumeSchedule Resume a paused schedule
 	// (POST /v1/schedules/{name}/resume)
 	ResumeSchedule(c *fiber.Ctx, name ScheduleName) error
-	// TriggerSchedule Submit a task of a schedule now
+	// TriggerSchedule Submit the task of a schedule now
 	// (POST /v1/schedules/{name}/trigger)
 	TriggerSchedule(c *fiber.Ctx, name ScheduleName) error
-	// GetStats Count what is waiting, running and done
+	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(c *fiber.Ctx, params GetStatsParams) error
 	// ListTaskTypes List the task types
@@ -139,7 +139,7 @@ type ServerInterface interface {
 	// PauseTaskType Pause a task type
 	// (POST /v1/task-types/{type}/pause)
 	PauseTaskType(c *fiber.Ctx, pType Type) error
-	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// ReleaseFlowKey Let the tasks of a flow key continue after one has failed
 	// (POST /v1/task-types/{type}/release)
 	ReleaseFlowKey(c *fiber.Ctx, pType Type) error
 	// ResumeTaskType Resume a paused task type
@@ -148,13 +148,13 @@ type ServerInterface interface {
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
-	// CancelTasks Cancel all tasks that a filter finds
+	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(c *fiber.Ctx) error
-	// RedriveTasks Redrive all tasks that a filter finds
+	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(c *fiber.Ctx) error
-	// GetTask Get a task, waiting for its end if asked to
+	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(c *fiber.Ctx, id TaskID, params GetTaskParams) error
 	// PatchTask Change when a pending or waiting task runs
@@ -169,25 +169,25 @@ type ServerInterface interface {
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(c *fiber.Ctx, id TaskID, params TaskEventsParams) error
-	// RedriveTask Set a failed or cancelled task going again
+	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(c *fiber.Ctx, params ListTenantsParams) error
-	// CreateTenant Make a tenant
+	// CreateTenant Create a tenant
 	// (POST /v1/tenants)
 	CreateTenant(c *fiber.Ctx) error
-	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace period
 	// (DELETE /v1/tenants/{slug})
 	DeleteTenant(c *fiber.Ctx, slug Slug, params DeleteTenantParams) error
-	// GetTenant Get a tenant, with how much it uses of each quota
+	// GetTenant Get a tenant, and its usage of each quota
 	// (GET /v1/tenants/{slug})
 	GetTenant(c *fiber.Ctx, slug Slug) error
 	// PatchTenant Change a tenant's quotas, suspend or resume it
 	// (PATCH /v1/tenants/{slug})
 	PatchTenant(c *fiber.Ctx, slug Slug) error
-	// RestoreTenant Take the deletion of a tenant back
+	// RestoreTenant Restore a deleted tenant
 	// (POST /v1/tenants/{slug}/restore)
 	RestoreTenant(c *fiber.Ctx, slug Slug) error
 }
@@ -4006,7 +4006,7 @@ type StrictServerInterface interface {
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(ctx context.Context, request HealthRequestObject) (HealthResponseObject, error)
-	// Metrics What this node counts, for Prometheus
+	// Metrics The metrics of this node, for Prometheus
 	// (GET /metrics)
 	Metrics(ctx context.Context, request MetricsRequestObject) (MetricsResponseObject, error)
 	// OpenapiJSON This document as JSON
@@ -4018,25 +4018,25 @@ type StrictServerInterface interface {
 	// Ready Whether the node can take requests now
 	// (GET /readyz)
 	Ready(ctx context.Context, request ReadyRequestObject) (ReadyResponseObject, error)
-	// DeleteAlerts Send no more alerts
+	// DeleteAlerts Turn alerts off
 	// (DELETE /v1/alerts)
 	DeleteAlerts(ctx context.Context, request DeleteAlertsRequestObject) (DeleteAlertsResponseObject, error)
-	// GetAlerts Get where alerts go, and what has fired
+	// GetAlerts Get where alerts go, and their episodes
 	// (GET /v1/alerts)
 	GetAlerts(ctx context.Context, request GetAlertsRequestObject) (GetAlertsResponseObject, error)
-	// PutAlerts Set up where alerts go, and when
+	// PutAlerts Set where alerts go, and their rules
 	// (PUT /v1/alerts)
 	PutAlerts(ctx context.Context, request PutAlertsRequestObject) (PutAlertsResponseObject, error)
 	// ListAudit List who did what in the tenant, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
-	// ListOperatorAudit List what belongs to no tenant, newest first
+	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(ctx context.Context, request ListOperatorAuditRequestObject) (ListOperatorAuditResponseObject, error)
-	// Heartbeat Say that the work of a delivery goes on
+	// Heartbeat Extend the time of a delivery
 	// (POST /v1/callbacks/{id}/heartbeat)
 	Heartbeat(ctx context.Context, request HeartbeatRequestObject) (HeartbeatResponseObject, error)
-	// ReportProgress Tell how far the work of a delivery is
+	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(ctx context.Context, request ReportProgressRequestObject) (ReportProgressResponseObject, error)
 	// ListEndpoints List the endpoints
@@ -4054,16 +4054,16 @@ type StrictServerInterface interface {
 	// UpdateEndpoint Change an endpoint
 	// (PATCH /v1/endpoints/{id})
 	UpdateEndpoint(ctx context.Context, request UpdateEndpointRequestObject) (UpdateEndpointResponseObject, error)
-	// EnableEndpoint Have an endpoint get deliveries again
+	// EnableEndpoint Enable an endpoint
 	// (POST /v1/endpoints/{id}/enable)
 	EnableEndpoint(ctx context.Context, request EnableEndpointRequestObject) (EnableEndpointResponseObject, error)
-	// RotateEndpointSecret Sign with another secret
+	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(ctx context.Context, request RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error)
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(ctx context.Context, request VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error)
-	// GetGovernance See the nodes, and the last run of each job of governance
+	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(ctx context.Context, request GetGovernanceRequestObject) (GetGovernanceResponseObject, error)
 	// ListOperations List the operations, newest first
@@ -4075,7 +4075,7 @@ type StrictServerInterface interface {
 	// StopOperation Stop an operation
 	// (POST /v1/operations/{id}/stop)
 	StopOperation(ctx context.Context, request StopOperationRequestObject) (StopOperationResponseObject, error)
-	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// GetQuota Get the quotas of the tenant, and their usage
 	// (GET /v1/quota)
 	GetQuota(ctx context.Context, request GetQuotaRequestObject) (GetQuotaResponseObject, error)
 	// ListSchedules List the schedules
@@ -4096,10 +4096,10 @@ type StrictServerInterface interface {
 	// ResumeSchedule Resume a paused schedule
 	// (POST /v1/schedules/{name}/resume)
 	ResumeSchedule(ctx context.Context, request ResumeScheduleRequestObject) (ResumeScheduleResponseObject, error)
-	// TriggerSchedule Submit a task of a schedule now
+	// TriggerSchedule Submit the task of a schedule now
 	// (POST /v1/schedules/{name}/trigger)
 	TriggerSchedule(ctx context.Context, request TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error)
-	// GetStats Count what is waiting, running and done
+	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(ctx context.Context, request GetStatsRequestObject) (GetStatsResponseObject, error)
 	// ListTaskTypes List the task types
@@ -4117,7 +4117,7 @@ type StrictServerInterface interface {
 	// PauseTaskType Pause a task type
 	// (POST /v1/task-types/{type}/pause)
 	PauseTaskType(ctx context.Context, request PauseTaskTypeRequestObject) (PauseTaskTypeResponseObject, error)
-	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// ReleaseFlowKey Let the tasks of a flow key continue after one has failed
 	// (POST /v1/task-types/{type}/release)
 	ReleaseFlowKey(ctx context.Context, request ReleaseFlowKeyRequestObject) (ReleaseFlowKeyResponseObject, error)
 	// ResumeTaskType Resume a paused task type
@@ -4126,13 +4126,13 @@ type StrictServerInterface interface {
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
-	// CancelTasks Cancel all tasks that a filter finds
+	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(ctx context.Context, request CancelTasksRequestObject) (CancelTasksResponseObject, error)
-	// RedriveTasks Redrive all tasks that a filter finds
+	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(ctx context.Context, request RedriveTasksRequestObject) (RedriveTasksResponseObject, error)
-	// GetTask Get a task, waiting for its end if asked to
+	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
 	// PatchTask Change when a pending or waiting task runs
@@ -4147,25 +4147,25 @@ type StrictServerInterface interface {
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(ctx context.Context, request TaskEventsRequestObject) (TaskEventsResponseObject, error)
-	// RedriveTask Set a failed or cancelled task going again
+	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
-	// CreateTenant Make a tenant
+	// CreateTenant Create a tenant
 	// (POST /v1/tenants)
 	CreateTenant(ctx context.Context, request CreateTenantRequestObject) (CreateTenantResponseObject, error)
-	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace period
 	// (DELETE /v1/tenants/{slug})
 	DeleteTenant(ctx context.Context, request DeleteTenantRequestObject) (DeleteTenantResponseObject, error)
-	// GetTenant Get a tenant, with how much it uses of each quota
+	// GetTenant Get a tenant, and its usage of each quota
 	// (GET /v1/tenants/{slug})
 	GetTenant(ctx context.Context, request GetTenantRequestObject) (GetTenantResponseObject, error)
 	// PatchTenant Change a tenant's quotas, suspend or resume it
 	// (PATCH /v1/tenants/{slug})
 	PatchTenant(ctx context.Context, request PatchTenantRequestObject) (PatchTenantResponseObject, error)
-	// RestoreTenant Take the deletion of a tenant back
+	// RestoreTenant Restore a deleted tenant
 	// (POST /v1/tenants/{slug}/restore)
 	RestoreTenant(ctx context.Context, request RestoreTenantRequestObject) (RestoreTenantResponseObject, error)
 }
