@@ -19,7 +19,8 @@ const readyTimeout = 2 * time.Second
 func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponseObject, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := s.cfg.Store.Ping(ctx); err != nil { // its text has the address of the database, which not everybody may see
+	if err := s.cfg.Store.Ping(ctx); err != nil {
+		// The error itself has the address of the database, which not everybody may see.
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: "the database can't be reached, takes no writes, or its schema is not current"}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -32,35 +31,51 @@ func (c *Contract) Check(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
-	req := &http.Request{
-		Method:        o.Route.Method,
-		URL:           &url.URL{Path: r.Path, RawQuery: query.Encode()},
-		Header:        http.Header{},
-		Body:          io.NopCloser(bytes.NewReader(r.Body)),
-		ContentLength: int64(len(r.Body)),
-	}
-	if len(r.Body) > 0 {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	err = openapi3filter.ValidateRequest(ctx, &openapi3filter.RequestValidationInput{
-		Request:     req,
+		Request: &http.Request{
+			Method: o.Route.Method,
+			URL:    &url.URL{Path: r.Path, RawQuery: query.Encode()},
+			Header: http.Header{},
+		},
 		PathParams:  r.Values,
 		QueryParams: query,
 		Route:       o.Route,
 		Options: &openapi3filter.Options{
 			MultiError:          true,
 			SkipSettingDefaults: true,
+			ExcludeRequestBody:  true,
 			AuthenticationFunc:  openapi3filter.NoopAuthenticationFunc,
 		},
 	})
-	if err == nil {
+	fields := append(faults(err, ""), o.checkBody(r.Body)...)
+	switch {
+	case len(fields) > 0:
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
+	case err != nil:
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Message: err.Error()}
+	}
+	return nil
+}
+
+// checkBody returns the faults of a body.
+func (o *Operation) checkBody(body []byte) []asyncflow.FieldError {
+	wanted := o.Route.Operation.RequestBody
+	if wanted == nil {
 		return nil
 	}
-	out := &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: faults(err, "")}
-	if len(out.Fields) == 0 {
-		out.Message = err.Error()
+	if len(body) == 0 {
+		if wanted.Value.Required {
+			return []asyncflow.FieldError{{Field: "body", Message: "is required"}}
+		}
+		return nil
 	}
-	return out
+	var value any
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return []asyncflow.FieldError{{Field: "body", Message: "is not valid JSON: " + err.Error()}}
+	}
+	return schemaFaults(wanted.Value.Content.Get("application/json").Schema.Value, value, "")
 }
 
 // ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,
@@ -108,9 +123,14 @@ func (c *Contract) CheckTask(task []byte) error {
 
 // checkSchema checks a value against the schema of a name; at is the value's path in the body.
 func (c *Contract) checkSchema(schema string, value any, at string) error {
-	err := c.Doc.Components.Schemas[schema].Value.VisitJSON(value, openapi3.MultiErrors())
-	if fields := faults(err, at); len(fields) > 0 {
+	fields := schemaFaults(c.Doc.Components.Schemas[schema].Value, value, at)
+	if len(fields) > 0 {
 		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
 	}
 	return nil
+}
+
+func schemaFaults(s *openapi3.Schema, value any, at string) []asyncflow.FieldError {
+	err := s.VisitJSON(prune(s, value), openapi3.VisitAsRequest(), openapi3.MultiErrors())
+	return faults(err, at)
 }

@@ -20,11 +20,13 @@ const MaxFaults = 20
 // faults turns the errors of the validator into fields, up to a little over MaxFaults. at is the
 // path of the part of the body that was validated.
 func faults(err error, at string) []asyncflow.FieldError {
-	var multi openapi3.MultiError
 	var request *openapi3filter.RequestError
 	var schema *openapi3.SchemaError
+	// Only the outermost list is of several fields: a list in a field's error, such as that of an
+	// allOf, is about the field. errors.As would find both.
+	multi, isMulti := err.(openapi3.MultiError)
 	switch {
-	case errors.As(err, &multi) && isOuter(err):
+	case isMulti:
 		var all []asyncflow.FieldError
 		for _, e := range multi {
 			if all = append(all, faults(e, at)...); len(all) > MaxFaults {
@@ -33,28 +35,13 @@ func faults(err error, at string) []asyncflow.FieldError {
 		}
 		return all
 	case errors.As(err, &request) && request.Parameter != nil:
-		return []asyncflow.FieldError{{Field: request.Parameter.Name, Message: parameterMessage(request)}}
+		field := asyncflow.FieldError{
+			Field: request.Parameter.Name, Message: parameterMessage(request)}
+		return []asyncflow.FieldError{field}
 	case errors.As(err, &schema):
 		return []asyncflow.FieldError{schemaFault(schema, at)}
-	case errors.As(err, &request):
-		return []asyncflow.FieldError{{Field: "body", Message: bodyMessage(request)}}
 	}
 	return nil
-}
-
-// isOuter reports whether an error lists the errors of a whole request or body. The lists below it,
-// such as those of an allOf, belong to one field. So this looks at the error itself: errors.As
-// would also find the lists below it.
-func isOuter(err error) bool {
-	if _, isMulti := err.(openapi3.MultiError); isMulti {
-		return true
-	}
-	request, isRequest := err.(*openapi3filter.RequestError)
-	if !isRequest || request.Parameter != nil {
-		return false
-	}
-	_, isMulti := request.Err.(openapi3.MultiError)
-	return isMulti
 }
 
 func parameterMessage(e *openapi3filter.RequestError) string {
@@ -64,7 +51,8 @@ func parameterMessage(e *openapi3filter.RequestError) string {
 	case errors.As(e.Err, &schema):
 		return schemaMessage(schema)
 	case errors.As(e.Err, &parse) && e.Parameter.Schema != nil:
-		return fmt.Sprintf("is %q; it must be %s", fmt.Sprint(parse.Value), kindOf(e.Parameter.Schema.Value))
+		kind := kindOf(e.Parameter.Schema.Value)
+		return fmt.Sprintf("is %q; it must be %s", fmt.Sprint(parse.Value), kind)
 	case errors.Is(e.Err, openapi3filter.ErrInvalidRequired):
 		return "is required"
 	case errors.Is(e.Err, openapi3filter.ErrInvalidEmptyValue):
@@ -73,17 +61,6 @@ func parameterMessage(e *openapi3filter.RequestError) string {
 		return e.Err.Error()
 	}
 	return e.Reason
-}
-
-func bodyMessage(e *openapi3filter.RequestError) string {
-	if e.Err == nil {
-		return e.Reason
-	}
-	var parse *openapi3filter.ParseError
-	if errors.As(e.Err, &parse) {
-		return "is not valid JSON: " + parse.RootCause().Error()
-	}
-	return e.Err.Error()
 }
 
 // schemaFault names the offending field, such as stages[1].timeout.
@@ -102,7 +79,8 @@ func schemaFault(e *openapi3.SchemaError, at string) asyncflow.FieldError {
 		return schemaFault(inner, at)
 	}
 	if name, ok := strings.CutPrefix(e.Reason, `property "`); ok && e.SchemaField == "properties" {
-		return asyncflow.FieldError{Field: join(field, strings.TrimSuffix(name, `" is unsupported`)), Message: "is not a known field"}
+		field = join(field, strings.TrimSuffix(name, `" is unsupported`))
+		return asyncflow.FieldError{Field: field, Message: "is not a known field"}
 	}
 	if field == "" {
 		field = "body"
@@ -135,11 +113,11 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		if s.MinLength == 1 {
 			return "must not be empty"
 		}
-		text, _ := e.Value.(string)
-		return fmt.Sprintf("is %d characters long; it must have at least %d", utf8.RuneCountInString(text), s.MinLength)
+		return fmt.Sprintf("is %d characters long; it must have at least %d",
+			lengthOf(e.Value), s.MinLength)
 	case "maxLength":
-		text, _ := e.Value.(string)
-		return fmt.Sprintf("is %d characters long; the limit is %d", utf8.RuneCountInString(text), *s.MaxLength)
+		return fmt.Sprintf("is %d characters long; the limit is %d",
+			lengthOf(e.Value), *s.MaxLength)
 	case "minItems", "maxItems":
 		return fmt.Sprintf("must have %d to %s entries", s.MinItems, orAny(s.MaxItems))
 	case "minProperties":
@@ -148,7 +126,8 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return fmt.Sprintf("must have %d fields at most", *s.MaxProps)
 	case "pattern":
 		if s.Description != "" {
-			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), lowerFirst(strings.TrimSpace(s.Description)))
+			rule := lowerFirst(strings.TrimSpace(s.Description))
+			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), rule)
 		}
 	case "allOf": // the inner error says more
 		var inner *openapi3.SchemaError
@@ -157,6 +136,12 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		}
 	}
 	return e.Reason
+}
+
+// lengthOf returns the length of a string in characters.
+func lengthOf(v any) int {
+	text, _ := v.(string)
+	return utf8.RuneCountInString(text)
 }
 
 func lowerFirst(s string) string { return strings.TrimSuffix(strings.ToLower(s[:1])+s[1:], ".") }
@@ -197,7 +182,8 @@ func kindOf(s *openapi3.Schema) string {
 	case len(s.AllOf) == 1:
 		return kindOf(s.AllOf[0].Value)
 	case s.Type.Is("array") && s.Items != nil && s.MaxItems != nil:
-		return fmt.Sprintf("an array of %d to %d entries, each %s", s.MinItems, *s.MaxItems, kindOf(s.Items.Value))
+		return fmt.Sprintf("an array of %d to %d entries, each %s",
+			s.MinItems, *s.MaxItems, kindOf(s.Items.Value))
 	case s.Type.Is("array"):
 		return "an array"
 	case s.Type.Is("object"):
