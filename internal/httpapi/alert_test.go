@@ -12,7 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-const alertsBody = `{"url":"https://ops.example.com/x","rules":{"backlog_age":"5m","failure_rate":0.5}}`
+const alertsBody = `{"url":"https://ops.example.com/x","rules":{"backlog_age":"5m",` +
+	`"failure_rate":0.5}}`
 
 func TestAlerts(t *testing.T) {
 	b := setup(t)
@@ -25,7 +26,8 @@ func TestAlerts(t *testing.T) {
 	kind := read[api.TaskType](b, 200, b.call("GET", "/v1/task-types/asyncflow-alerts", ""))
 	assert.Equal(t, 1, kind.Version)
 	endpoints := func() []api.Endpoint {
-		return read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints?type=asyncflow-alerts", "")).Data
+		return read[api.EndpointList](b, 200,
+			b.call("GET", "/v1/endpoints?type=asyncflow-alerts", "")).Data
 	}
 	require.Len(t, endpoints(), 1, "seen like any")
 	id := endpoints()[0].ID
@@ -38,12 +40,16 @@ func TestAlerts(t *testing.T) {
 	}
 	require.Equal(t, first.Secret, sealed())
 
-	second := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", `{"url":"https://ops.example.com/y","rules":{"failure_rate":1}}`))
+	second := read[api.Alerts](b, 200,
+		b.call("PUT", "/v1/alerts", `{"url":"https://ops.example.com/y","rules":{"failure_rate":1}}`))
 	assert.Empty(t, second.Secret, "the one there is stays, and is not shown")
-	assert.Equal(t, []string{id, "https://ops.example.com/y"}, []string{endpoints()[0].ID, endpoints()[0].URL})
+	assert.Equal(t, []string{id, "https://ops.example.com/y"},
+		[]string{endpoints()[0].ID, endpoints()[0].URL})
 	assert.Equal(t, first.Secret, sealed())
 	own := "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	third := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", `{"url":"https://ops.example.com/y","secret":"`+own+`","rules":{"failure_rate":1}}`))
+	third := read[api.Alerts](b, 200,
+		b.call("PUT", "/v1/alerts", `{"url":"https://ops.example.com/y","secret":"`+own+
+			`","rules":{"failure_rate":1}}`))
 	assert.Equal(t, own, third.Secret)
 	assert.Equal(t, own, sealed())
 	got := read[api.Alerts](b, 200, b.call("GET", "/v1/alerts", ""))
@@ -75,23 +81,25 @@ func TestAlertsAtOnce(t *testing.T) {
 
 func TestBadAlerts(t *testing.T) {
 	b := setup(t)
+	const to = `{"url":"https://ops.example.com/x",`
 	for body, field := range map[string]string{
-		`{"url":"https://ops.example.com/x","rules":{}}`:                                           "rules",
-		`{"url":"https://ops.example.com/x","rules":{"failure_attempts":5}}`:                       "rules",
-		`{"url":"https://ops.example.com/x","rules":{"backlog_age":"1ms"}}`:                        "rules.backlog_age",
-		`{"url":"https://ops.example.com/x","rules":{"backlog_age":"999h","failure_rate":0.5}}`:    "rules.backlog_age",
-		`{"url":"http://ops.example.com/x","rules":{"backlog_age":"1m"}}`:                          "url",
-		`{"url":"https://u:p@ops.example.com/x","rules":{"backlog_age":"1m"}}`:                     "url",
-		`{"url":"https://ops.example.com/x","secret":"whsec_x","rules":{"backlog_age":"1m"}}`:      "secret",
-		`{"url":"https://ops.example.com/x","rules":{"backlog_age":"1m","endpoint_failing":true}}`: "rules.endpoint_failing",
-		`{"url":"https://ops.example.com/x","rules":{"failure_rate":0.5,"failure_rate":0.6}}`:      "rules.failure_rate",
+		to + `"rules":{}}`:                                                     "rules",
+		to + `"rules":{"failure_attempts":5}}`:                                 "rules",
+		to + `"rules":{"backlog_age":"1ms"}}`:                                  "rules.backlog_age",
+		to + `"rules":{"backlog_age":"999h","failure_rate":0.5}}`:              "rules.backlog_age",
+		`{"url":"http://ops.example.com/x","rules":{"backlog_age":"1m"}}`:      "url",
+		`{"url":"https://u:p@ops.example.com/x","rules":{"backlog_age":"1m"}}`: "url",
+		to + `"secret":"whsec_x","rules":{"backlog_age":"1m"}}`:                "secret",
+		to + `"rules":{"backlog_age":"1m","endpoint_failing":true}}`:           "rules.endpoint_failing",
+		to + `"rules":{"failure_rate":0.5,"failure_rate":0.6}}`:                "rules.failure_rate",
 	} {
 		a := b.call("PUT", "/v1/alerts", body)
 		require.Equal(t, 400, a.status, "%s", body)
 		require.NotEmpty(t, a.problem.Errors, "%s", a.body)
 		assert.Equal(t, field, a.problem.Errors[0].Field, body)
 	}
-	assert.Equal(t, 404, b.call("GET", "/v1/task-types/asyncflow-alerts", "").status, "nothing was made")
+	assert.Equal(t, 404, b.call("GET", "/v1/task-types/asyncflow-alerts", "").status,
+		"nothing was made")
 	read[any](b, 201, b.call("PUT", "/v1/task-types/asyncflow-alerts", `{"stages":[{"name":"else"}]}`))
 	assert.Equal(t, 409, b.call("PUT", "/v1/alerts", alertsBody).status)
 }

@@ -25,9 +25,11 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 	})
 	other := b.newToken("other", auth.ScopeSubmit, auth.ScopeManage, auth.ScopeRead)
 	submit := func(token string) (path string) {
-		require.Equal(t, 201, b.callAs(token, "PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`).status)
+		require.Equal(t, 201, b.callAs(token, "PUT", "/v1/task-types/pipe",
+			`{"stages":[{"name":"only"}]}`).status)
 		doc := `{"type":"pipe","context":"` + strings.Repeat("x", context) + `"}`
-		return "/v1/tasks/" + read[api.SubmittedTask](b, 201, b.callAs(token, "POST", "/v1/tasks", doc)).ID
+		return "/v1/tasks/" + read[api.SubmittedTask](b, 201,
+			b.callAs(token, "POST", "/v1/tasks", doc)).ID
 	}
 	ours, theirs := submit(b.token), submit(other)
 
@@ -43,15 +45,18 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 		last = b.call("GET", ours, "")
 		return last.status == 429
 	}, patience, 10*time.Millisecond, "a share of the memory")
-	assert.Contains(t, last.problem.Detail, "the limit of one tenant on this node is 8388608 bytes of answers")
-	assert.LessOrEqual(t, b.server.AnswerMemory(), share+4*context, "that of another, which has just been read, may count")
+	assert.Contains(t, last.problem.Detail,
+		"the limit of one tenant on this node is 8388608 bytes of answers")
+	assert.LessOrEqual(t, b.server.AnswerMemory(), share+4*context,
+		"that of another, which has just been read, may count")
 	assert.Equal(t, 200, b.callAs(other, "GET", theirs, "").status, "another tenant has its own share")
 	assert.Equal(t, 200, b.call("GET", "/v1/quota", "").status, "a short answer needs none of it")
 
 	for _, c := range unread {
 		require.NoError(t, c.Close())
 	}
-	require.Eventually(t, func() bool { return b.server.AnswerMemory() == 0 }, patience, time.Millisecond,
+	require.Eventually(t, func() bool { return b.server.AnswerMemory() == 0 }, patience,
+		time.Millisecond,
 		"what was lent is given back")
 	assert.Equal(t, 200, b.call("GET", ours, "").status)
 }

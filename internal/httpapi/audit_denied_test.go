@@ -36,7 +36,8 @@ func (b *bundle) denied(tenant string, n int) []asyncflow.AuditEntry {
 // forged returns a token that nobody has signed.
 func forged(subject string) string {
 	return "eyJhbGciOiJIUzI1NiIsInR5cCI6ImF0K2p3dCJ9." +
-		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"evil","sub":"`+subject+`","tenant":"acme","jti":"j1","password":"hunter2"}`)) + ".c2lnbmF0dXJlLW9mLW5vYm9keQ"
+		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"evil","sub":"`+subject+`","tenant":"acme",`+
+			`"jti":"j1","password":"hunter2"}`)) + ".c2lnbmF0dXJlLW9mLW5vYm9keQ"
 }
 
 // Who isn't proven is in the operator's audit, with what it claims; who is proven, in its
@@ -46,9 +47,11 @@ func TestDeniedCalls(t *testing.T) {
 	b.pipe()
 	require.Equal(t, 401, b.callAs(forged("root"), "DELETE", "/v1/task-types/pipe", "").status)
 	e := b.denied("", 1)[0]
-	assert.Equal(t, []any{"task_type.delete", "", "", "", 401, "unauthenticated", "127.0.0.1", int64(1)},
+	assert.Equal(t, []any{"task_type.delete", "", "", "", 401, "unauthenticated", "127.0.0.1",
+		int64(1)},
 		[]any{e.Action, e.Tenant, e.Subject, e.TokenID, e.Status, e.Code, e.Address, e.Calls})
-	assert.Equal(t, asyncflow.AuditClaim{Issuer: "evil", Subject: "root", Tenant: "acme", TokenID: "j1"}, e.Claimed)
+	assert.Equal(t, asyncflow.AuditClaim{Issuer: "evil", Subject: "root", Tenant: "acme",
+		TokenID: "j1"}, e.Claimed)
 	assert.Equal(t, "the token's signature doesn't verify", e.Detail["reason"])
 	assert.NotContains(t, text(e), "hunter2")
 	assert.NotContains(t, text(e), "c2lnbmF0dXJl", "no part of the token")
@@ -58,13 +61,17 @@ func TestDeniedCalls(t *testing.T) {
 	require.Equal(t, 403, b.callAs(reader, "DELETE", "/v1/task-types/pipe", "").status)
 	require.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks", `{}`).status)
 	own := b.denied("acme", 2)
-	assert.ElementsMatch(t, []string{"task_type.delete", "task.submit"}, []string{own[0].Action, own[1].Action})
-	assert.Equal(t, []any{"acme", "test", "read", 403, asyncflow.AuditClaim{}}, []any{own[0].Tenant, own[0].Subject, own[0].Scopes, own[0].Status, own[0].Claimed})
+	assert.ElementsMatch(t, []string{"task_type.delete", "task.submit"},
+		[]string{own[0].Action, own[1].Action})
+	assert.Equal(t, []any{"acme", "test", "read", 403, asyncflow.AuditClaim{}},
+		[]any{own[0].Tenant, own[0].Subject, own[0].Scopes, own[0].Status, own[0].Claimed})
 
-	require.Equal(t, 403, b.callAs(b.newToken("nobody", auth.ScopeRead), "GET", "/v1/stats", "").status)
+	require.Equal(t, 403, b.callAs(b.newToken("nobody", auth.ScopeRead), "GET", "/v1/stats",
+		"").status)
 	require.Equal(t, 403, b.callAs(reader, "GET", "/v1/governance", "").status)
 	all := b.denied("", 3)
-	assert.Equal(t, []any{"stats.get", "nobody", "test"}, []any{all[1].Action, all[1].Tenant, all[1].Subject}, "proven, but there is no such tenant")
+	assert.Equal(t, []any{"stats.get", "nobody", "test"},
+		[]any{all[1].Action, all[1].Tenant, all[1].Subject}, "proven, but there is no such tenant")
 	assert.Equal(t, []any{"governance.get", "acme"}, []any{all[2].Action, all[2].Tenant})
 }
 
@@ -76,8 +83,10 @@ func TestDeniedWorkers(t *testing.T) {
 	l, _ := b.lease()
 	require.Equal(t, 401, b.callAs("afc2.nothing.good", "POST", path+"/complete", "").status)
 	e := b.denied("", 1)[0]
-	assert.Equal(t, []any{"task.complete", "the completion token doesn't verify"}, []any{e.Action, e.Detail["reason"]})
-	expired := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq + 5, Expiry: time.Now().Add(-time.Hour)})
+	assert.Equal(t, []any{"task.complete", "the completion token doesn't verify"},
+		[]any{e.Action, e.Detail["reason"]})
+	expired := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq + 5,
+		Expiry: time.Now().Add(-time.Hour)})
 	require.Equal(t, 401, b.callAs(expired, "POST", path+"/heartbeat", "").status, id)
 	e = b.denied("acme", 1)[0]
 	assert.Equal(t, []any{"call.heartbeat", "acme", ""}, []any{e.Action, e.Tenant, e.Subject})

@@ -51,8 +51,10 @@ type subject struct {
 func TestContractRefuses(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	read[any](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
-	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly", `{"type":"pipe","context":1,"cron":"@daily"}`))
+	read[any](b, 201, b.call("POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
+	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly",
+		`{"type":"pipe","context":1,"cron":"@daily"}`))
 	id, _ := b.submitOne()
 	lease, completion := b.lease()
 	subjects := b.subjects(id, completion)
@@ -60,14 +62,16 @@ func TestContractRefuses(t *testing.T) {
 	before := b.contents()
 	calls := 0
 	for _, s := range subjects {
-		for _, c := range slices.Concat(b.badCredentials(s, lease), s.badRoutes(), s.badParameters(), s.badBodies()) {
+		for _, c := range slices.Concat(b.badCredentials(s, lease), s.badRoutes(), s.badParameters(),
+			s.badBodies()) {
 			calls++
 			t.Run(s.OperationID+": "+c.what, func(t *testing.T) { b.refused(t, s, c) })
 		}
 	}
 	assert.Greater(t, calls, 500)
 	assert.Equal(t, before, b.contents(), "nothing of all that changed anything")
-	assert.Equal(t, 200, b.callAs(completion, "POST", "/v1/callbacks/"+id+"/complete", "").status, "the attempt went on")
+	assert.Equal(t, 200, b.callAs(completion, "POST", "/v1/callbacks/"+id+"/complete", "").status,
+		"the attempt went on")
 }
 
 // In a batch, each task is refused for what it would be refused for alone.
@@ -82,7 +86,8 @@ func TestContractRefusesInBatches(t *testing.T) {
 	for i, f := range bad {
 		tasks[i] = f.raw
 	}
-	results := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", `{"tasks":[`+strings.Join(tasks, ",")+"]}")).Tasks
+	results := read[api.SubmittedBatch](b, 201,
+		b.call("POST", "/v1/tasks/batch", `{"tasks":[`+strings.Join(tasks, ",")+"]}")).Tasks
 	require.Len(t, results, len(bad))
 	for i, f := range bad {
 		p := results[i].Error
@@ -95,7 +100,8 @@ func TestContractRefusesInBatches(t *testing.T) {
 
 // refused makes a call and checks how it was refused.
 func (b *bundle) refused(t *testing.T, s subject, c badCall) {
-	req, err := http.NewRequestWithContext(t.Context(), orElse(c.method, s.method), b.url+orElse(c.path, s.path), strings.NewReader(c.body))
+	req, err := http.NewRequestWithContext(t.Context(), orElse(c.method, s.method),
+		b.url+orElse(c.path, s.path), strings.NewReader(c.body))
 	require.NoError(t, err)
 	if c.body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -130,11 +136,13 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 	require.NoError(b.t, err)
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			s := subject{Operation: op, method: method, params: slices.Concat(item.Parameters, op.Parameters), token: b.token}
+			s := subject{Operation: op, method: method,
+				params: slices.Concat(item.Parameters, op.Parameters), token: b.token}
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue
 			}
-			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "acme", "{id}", id).Replace(path)
+			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "acme", "{id}",
+				id).Replace(path)
 			if s.worker = strings.HasPrefix(path, "/v1/callbacks/"); s.worker {
 				s.token = completion
 			}
@@ -152,7 +160,9 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b subject) int { return strings.Compare(a.OperationID, b.OperationID) })
+	slices.SortFunc(all, func(a, b subject) int {
+		return strings.Compare(a.OperationID, b.OperationID)
+	})
 	return all
 }
 
@@ -164,7 +174,8 @@ func copyOf(doc map[string]any) (out map[string]any) {
 
 // contents returns a digest of every table of the tenant but its audit.
 func (b *bundle) contents() map[string]string {
-	rows, err := b.db.Query(b.t.Context(), `SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	rows, err := b.db.Query(b.t.Context(), `
+		SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'tenant_acme' AND c.relkind = 'r' AND c.relname <> 'audit'`)
 	require.NoError(b.t, err)
 	var names []string
@@ -177,7 +188,8 @@ func (b *bundle) contents() map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
 		var digest string
-		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM `+name+` r`).Scan(&digest))
+		sql := `SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM ` + name + ` r`
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&digest))
 		all[name] = digest
 	}
 	require.Greater(b.t, len(all), 5)
@@ -189,12 +201,14 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 	body := s.good()
 	all := []badCall{
 		{what: "no token", body: body, header: map[string]string{"Authorization": ""}, status: 401},
-		{what: "another scheme", body: body, header: map[string]string{"Authorization": "Basic YTpi"}, status: 401},
+		{what: "another scheme", body: body, header: map[string]string{"Authorization": "Basic YTpi"},
+			status: 401},
 		{what: "garbage for a token", body: body, token: "abc", status: 401},
 	}
 	if s.worker {
 		token := func(c callbacks.Completion) string { return b.keys.CompletionToken(c) }
-		good := callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour)}
+		good := callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+			Expiry: time.Now().Add(time.Hour)}
 		another, earlier, expired := good, good, good
 		another.Task.Number++
 		earlier.Seq += 5
@@ -205,30 +219,41 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 			badCall{what: "another attempt's token", body: body, token: token(earlier), status: 409},
 			badCall{what: "an expired token", body: body, token: token(expired), status: 401})
 	}
-	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Minute, time.Now().Add(-time.Hour))
+	expired, err := b.issuer.Issue("acme", "test",
+		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Minute,
+		time.Now().Add(-time.Hour))
 	require.NoError(b.t, err)
 	var others []auth.Scope
-	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage, auth.ScopeWork} {
+	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
+		auth.ScopeManage, auth.ScopeWork} {
 		if string(scope) != s.Extensions["x-scope"] {
 			others = append(others, scope)
 		}
 	}
 	if !s.operator {
-		all = append(all, badCall{what: "an operator's token", body: body, token: b.adminToken(), status: 403})
+		all = append(all, badCall{what: "an operator's token", body: body, token: b.adminToken(),
+			status: 403})
 	}
 	return append(all,
-		badCall{what: "a tenant's token that claims to be an operator's", body: body, token: b.tenantAdmin(), status: 403},
+		badCall{what: "a tenant's token that claims to be an operator's", body: body,
+			token: b.tenantAdmin(), status: 403},
 		badCall{what: "an expired token", body: body, token: expired, status: 401},
-		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...), status: 403},
-		badCall{what: "an unknown tenant", body: body, token: b.newToken("nobody", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage), status: 403},
-		badCall{what: "a completion token", body: body, token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour)}), status: 401})
+		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...),
+			status: 403},
+		badCall{what: "an unknown tenant", body: body,
+			token: b.newToken("nobody", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
+				auth.ScopeManage), status: 403},
+		badCall{what: "a completion token", body: body,
+			token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+				Expiry: time.Now().Add(time.Hour)}), status: 401})
 }
 
 // tenantAdmin is a tenant's token that carries all scopes, as a foreign issuer may
 // well make one; ours doesn't.
 func (b *bundle) tenantAdmin() string {
 	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"iss": "asyncflow", "aud": "asyncflow", "sub": "test", "tenant": "acme", "scope": "admin", "exp": time.Now().Add(time.Hour).Unix()})
+		"iss": "asyncflow", "aud": "asyncflow", "sub": "test", "tenant": "acme", "scope": "admin",
+		"exp": time.Now().Add(time.Hour).Unix()})
 	token.Header["typ"] = "at+jwt"
 	signed, err := token.SignedString(authConfig().HMACSecret)
 	require.NoError(b.t, err)
@@ -252,8 +277,10 @@ func (s subject) badRoutes() []badCall {
 	return []badCall{
 		{what: "a method it doesn't take", method: "TRACE", status: 405},
 		{what: "a path that isn't there", path: s.path + "/nope/nope", status: 404},
-		{what: "an unknown parameter", path: s.path + "?nope=1", body: s.good(), status: 400, field: "nope", says: "not a parameter"},
-		{what: "a query that can't be read", path: s.path + "?a=%zz", body: s.good(), status: 400, field: "query"},
+		{what: "an unknown parameter", path: s.path + "?nope=1", body: s.good(), status: 400,
+			field: "nope", says: "not a parameter"},
+		{what: "a query that can't be read", path: s.path + "?a=%zz", body: s.good(), status: 400,
+			field: "query"},
 	}
 }
 
@@ -270,14 +297,19 @@ func (s subject) badParameters() (all []badCall) {
 					continue // in a query all is text
 				}
 				value := strings.Trim(v.raw, `"`)
-				all = append(all, badCall{what: p.Name + ": " + v.what, path: s.query(p.Name, value), body: s.good(), status: 400, field: p.Name, says: v.says})
+				all = append(all, badCall{what: p.Name + ": " + v.what, path: s.query(p.Name, value),
+					body: s.good(), status: 400, field: p.Name, says: v.says})
 			}
 			all = append(all,
-				badCall{what: p.Name + " twice", path: s.query(p.Name, "a") + "&" + p.Name + "=a", body: s.good(), status: 400, field: p.Name, says: "2 times"},
-				badCall{what: p.Name + " with NUL", path: s.query(p.Name, "a\x00"), body: s.good(), status: 400, field: p.Name, says: "NUL"},
-				badCall{what: p.Name + " not UTF-8", path: s.query(p.Name, "a\xff"), body: s.good(), status: 400, field: p.Name, says: "UTF-8"})
+				badCall{what: p.Name + " twice", path: s.query(p.Name, "a") + "&" + p.Name + "=a",
+					body: s.good(), status: 400, field: p.Name, says: "2 times"},
+				badCall{what: p.Name + " with NUL", path: s.query(p.Name, "a\x00"), body: s.good(), status: 400,
+					field: p.Name, says: "NUL"},
+				badCall{what: p.Name + " not UTF-8", path: s.query(p.Name, "a\xff"), body: s.good(),
+					status: 400, field: p.Name, says: "UTF-8"})
 			if p.Required {
-				all = append(all, badCall{what: p.Name + " missing", status: 400, field: p.Name, says: "required"})
+				all = append(all, badCall{what: p.Name + " missing", status: 400, field: p.Name,
+					says: "required"})
 			}
 		}
 	}
@@ -309,7 +341,8 @@ func (s subject) badPath(p *openapi3.Parameter) (all []badCall) {
 	for _, v := range beyond(p.Schema.Value) {
 		if v.what == "too long" || v.what == "not of the pattern" {
 			value := strings.Trim(v.raw, `"`)
-			c := badCall{what: p.Name + " in the path: " + v.what, path: path(value), body: s.good(), status: status, field: field, says: v.says}
+			c := badCall{what: p.Name + " in the path: " + v.what, path: path(value), body: s.good(),
+				status: status, field: field, says: v.says}
 			if s.worker {
 				c.status, c.field, c.says = 400, "id", "thumbnails.1.42"
 			}
@@ -317,8 +350,10 @@ func (s subject) badPath(p *openapi3.Parameter) (all []badCall) {
 		}
 	}
 	if p.Schema.Value.MaxLength != nil && *p.Schema.Value.MaxLength == 80 { // a task's id
-		for _, value := range []string{"pipe", "pipe.0.1", "pipe.1.01", "Pipe.1.1", "pipe.1.-1", "pipe.1.99999999999999", "%00", "%ff.1.1"} {
-			all = append(all, badCall{what: "the id " + value, path: path(value), body: s.good(), status: 400, field: "id", says: "thumbnails.1.42"})
+		for _, value := range []string{"pipe", "pipe.0.1", "pipe.1.01", "Pipe.1.1", "pipe.1.-1",
+			"pipe.1.99999999999999", "%00", "%ff.1.1"} {
+			all = append(all, badCall{what: "the id " + value, path: path(value), body: s.good(),
+				status: 400, field: "id", says: "thumbnails.1.42"})
 		}
 	}
 	return all
@@ -338,7 +373,8 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 		add("an empty list", []int{}, "must be")
 		for _, one := range s.OneOf {
 			if one.Value.Type.Is("array") {
-				add("too many entries", make([]int, *one.Value.MaxItems+1), strconv.Itoa(int(*one.Value.MaxItems)))
+				add("too many entries", make([]int, *one.Value.MaxItems+1),
+					strconv.Itoa(int(*one.Value.MaxItems)))
 				add("a negative entry", []int{1, -1}, "0")
 			}
 		}
@@ -405,7 +441,8 @@ func (s subject) badBodies() (all []badCall) {
 		return nil
 	}
 	if s.schema == nil {
-		return []badCall{{what: "a body that it doesn't take", body: `{"a":1}`, status: 400, field: "body", says: "must be empty"}}
+		return []badCall{{what: "a body that it doesn't take", body: `{"a":1}`, status: 400,
+			field: "body", says: "must be empty"}}
 	}
 	good := s.good()
 	put := func(what, body, field, says string) {
@@ -426,12 +463,17 @@ func (s subject) badBodies() (all []badCall) {
 		limit = "65536"
 	}
 	all = append(all,
-		badCall{what: "too large", body: large, status: 413, field: "body", says: "the limit of this call is " + limit},
-		badCall{what: "another type of content", body: good, header: map[string]string{"Content-Type": "text/plain"}, status: 400, field: "Content-Type", says: "application/json"},
-		badCall{what: "a packed one", body: good, header: map[string]string{"Content-Encoding": "gzip"}, status: 400, field: "Content-Encoding"})
+		badCall{what: "too large", body: large, status: 413, field: "body",
+			says: "the limit of this call is " + limit},
+		badCall{what: "another type of content", body: good,
+			header: map[string]string{"Content-Type": "text/plain"}, status: 400, field: "Content-Type",
+			says: "application/json"},
+		badCall{what: "a packed one", body: good, header: map[string]string{"Content-Encoding": "gzip"},
+			status: 400, field: "Content-Encoding"})
 	for name := range s.example {
 		put(name+" twice", good[:len(good)-1]+`,"`+name+`":`+text(s.example[name])+"}", name, "twice")
-		put(name+" in capitals", strings.Replace(good, `"`+name+`":`, `"`+strings.ToUpper(name)+`":`, 1), "", "")
+		put(name+" in capitals", strings.Replace(good, `"`+name+`":`, `"`+strings.ToUpper(name)+`":`, 1),
+			"", "")
 	}
 	for _, f := range s.badFields(s.schema, "", s.example) {
 		put(f.what, f.raw, f.field, f.says)

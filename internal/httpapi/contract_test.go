@@ -41,10 +41,13 @@ func TestRoutesOfTheContract(t *testing.T) {
 	var served, written []string
 	for _, r := range server.Routes() {
 		if r.Method != http.MethodHead { // each GET has one
-			served = append(served, r.Method+" "+regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path, "{$1}"))
+			served = append(served, r.Method+" "+regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path,
+				"{$1}"))
 		}
 	}
-	walk(func(method, path string, _ *openapi3.Operation) { written = append(written, method+" "+path) })
+	walk(func(method, path string, _ *openapi3.Operation) {
+		written = append(written, method+" "+path)
+	})
 	assert.ElementsMatch(t, written, served)
 }
 
@@ -56,7 +59,8 @@ func TestExamples(t *testing.T) {
 	check := func(where string, content openapi3.Content) {
 		for media, m := range content {
 			if strings.HasSuffix(media, "json") {
-				assert.True(t, m.Example != nil || len(m.Examples) > 0 || exemplary(m.Schema.Value), "%s: %s has no example", where, media)
+				assert.True(t, m.Example != nil || len(m.Examples) > 0 || exemplary(m.Schema.Value),
+					"%s: %s has no example", where, media)
 			}
 		}
 	}
@@ -112,7 +116,8 @@ func TestEveryCallWaitsForKeys(t *testing.T) {
 	})
 }
 
-var fillPath = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}", "pipe.9.1")
+var fillPath = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
+	"pipe.9.1")
 
 // A report that can't be looked into, as the database is away, can be made again.
 func TestReportsWithoutADatabase(t *testing.T) {
@@ -120,7 +125,8 @@ func TestReportsWithoutADatabase(t *testing.T) {
 	b.pipe()
 	id, err := asyncflow.ParseTaskID("pipe.9.1")
 	require.NoError(t, err)
-	token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1, Expiry: b.store.Clock.Now().Add(time.Hour)})
+	token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1,
+		Expiry: b.store.Clock.Now().Add(time.Hour)})
 	b.closeDatabase()
 	for _, call := range []string{"complete", "fail", "heartbeat", "progress"} {
 		body := map[string]string{"fail": `{"error":"no"}`, "progress": `{"percent":1}`}[call]
@@ -144,7 +150,8 @@ func (b *bundle) closeDatabase() {
 	defer db.Close(ctx)
 	_, err = db.Exec(ctx, "ALTER DATABASE "+name+" ALLOW_CONNECTIONS false")
 	require.NoError(b.t, err)
-	_, err = b.db.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	_, err = b.db.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity 
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	require.NoError(b.t, err)
 }
 
@@ -152,10 +159,12 @@ func (b *bundle) closeDatabase() {
 func TestUnknownThings(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	fill := strings.NewReplacer("{type}", "nothing", "{name}", "nothing", "{slug}", "nothing", "{id}", "pipe.1.999")
+	fill := strings.NewReplacer("{type}", "nothing", "{name}", "nothing", "{slug}", "nothing", "{id}",
+		"pipe.1.999")
 	id, err := asyncflow.ParseTaskID("pipe.9.1")
 	require.NoError(t, err)
-	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1, Expiry: b.store.Clock.Now().Add(time.Hour)})
+	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1,
+		Expiry: b.store.Clock.Now().Add(time.Hour)})
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v1/task-types/{type}/release", `{"flow_key":"a"}`},
 		{"GET", "/v1/tasks?type=nothing", ""},
@@ -168,7 +177,8 @@ func TestUnknownThings(t *testing.T) {
 		a := b.call(c.method, fill.Replace(c.path), c.body)
 		assert.Equal(t, 404, a.status, "%s %s: %s", c.method, c.path, a.body)
 	}
-	for call, body := range map[string]string{"complete": "", "fail": `{"error":"no"}`, "heartbeat": "", "progress": `{"percent":1}`} {
+	for call, body := range map[string]string{"complete": "", "fail": `{"error":"no"}`,
+		"heartbeat": "", "progress": `{"percent":1}`} {
 		a := b.callAs(completion, "POST", "/v1/callbacks/pipe.9.1/"+call, body)
 		assert.Equal(t, 404, a.status, "%s: %s", call, a.body)
 	}
@@ -208,7 +218,8 @@ func TestConflicts(t *testing.T) {
 	assert.Equal(t, 409, b.call("DELETE", "/v1/task-types/pipe", "").status)
 
 	assert.Equal(t, 202, b.callAs(b.adminToken(), "DELETE", "/v1/tenants/other?now=true", "").status)
-	_, err := b.db.Exec(t.Context(), `UPDATE asyncflow.tenants SET dropping_at = now() WHERE slug = 'other'`)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE asyncflow.tenants SET dropping_at = now() WHERE slug = 'other'`)
 	require.NoError(t, err)
 	assert.Equal(t, 409, b.callAs(b.adminToken(), "POST", "/v1/tenants/other/restore", "").status)
 }
@@ -242,6 +253,9 @@ func TestScopesAreDocumented(t *testing.T) {
 	})
 	require.Greater(t, len(needed), 40)
 	assert.Equal(t, needed, documented)
-	submits := slices.DeleteFunc(slices.Sorted(maps.Keys(needed)), func(call string) bool { return needed[call] != "submit" })
-	assert.Equal(t, []string{"POST /v1/tasks", "POST /v1/tasks/batch"}, submits, "whoever may submit may touch no other's task")
+	submits := slices.DeleteFunc(slices.Sorted(maps.Keys(needed)), func(call string) bool {
+		return needed[call] != "submit"
+	})
+	assert.Equal(t, []string{"POST /v1/tasks", "POST /v1/tasks/batch"}, submits,
+		"the scope submit gives no access to the tasks of others")
 }

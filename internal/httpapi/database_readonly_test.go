@@ -18,7 +18,8 @@ func (b *bundle) readOnly() {
 	name := pgx.Identifier{b.db.Config().Database}.Sanitize()
 	for _, sql := range []string{
 		`ALTER DATABASE ` + name + ` SET default_transaction_read_only = on`,
-		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()`,
 	} {
 		_, err := b.db.Exec(b.t.Context(), sql)
 		require.NoError(b.t, err)
@@ -28,7 +29,9 @@ func (b *bundle) readOnly() {
 // writable has new connections take writes again.
 func (b *bundle) writable() {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), `ALTER DATABASE `+pgx.Identifier{b.db.Config().Database}.Sanitize()+` RESET default_transaction_read_only`)
+	_, err := b.db.Exec(b.t.Context(),
+		`ALTER DATABASE `+pgx.Identifier{b.db.Config().Database}.Sanitize()+`
+			RESET default_transaction_read_only`)
 	require.NoError(b.t, err)
 }
 
@@ -40,12 +43,17 @@ func TestReadOnlyDatabase(t *testing.T) {
 	b.pipe()
 	require.Equal(t, 201, b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{}}`).status)
 	b.readOnly()
-	require.Eventually(t, func() bool { return b.call(http.MethodGet, "/v1/stats", "").status == 200 }, patience, 10*time.Millisecond, "reads go on")
+	require.Eventually(t, func() bool { return b.call(http.MethodGet, "/v1/stats", "").status == 200 },
+		patience, 10*time.Millisecond, "reads go on")
 	a := b.callAs("", http.MethodGet, "/readyz", "")
 	assert.Equal(t, 503, a.status)
 	for name, call := range map[string]func() answer{
-		"submit": func() answer { return b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{}}`) },
-		"keyed":  func() answer { return b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{},"key":"k"}`) },
+		"submit": func() answer {
+			return b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{}}`)
+		},
+		"keyed": func() answer {
+			return b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{},"key":"k"}`)
+		},
 		"change": func() answer { return b.call(http.MethodPost, "/v1/task-types/pipe/pause", "") },
 	} {
 		a := call()
@@ -57,6 +65,10 @@ func TestReadOnlyDatabase(t *testing.T) {
 	go func() { answers <- b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{}}`) }()
 	b.writable()
 	assert.Equal(t, 201, (<-answers).status, "it was tried again")
-	require.Eventually(t, func() bool { return b.call(http.MethodPost, "/v1/task-types/pipe/pause", "").status == 200 }, patience, 100*time.Millisecond)
-	require.Eventually(t, func() bool { return b.callAs("", http.MethodGet, "/readyz", "").status == 200 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.call(http.MethodPost, "/v1/task-types/pipe/pause", "").status == 200
+	}, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.callAs("", http.MethodGet, "/readyz", "").status == 200
+	}, patience, 10*time.Millisecond)
 }

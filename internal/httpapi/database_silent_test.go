@@ -19,9 +19,11 @@ import (
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	var network *pgtest.Network
-	b := setupOn(t, func(c *store.Config) { network, c.URL = pgtest.Behind(t, c.URL) }, func(*httpapi.Config) {})
+	b := setupOn(t, func(c *store.Config) { network, c.URL = pgtest.Behind(t, c.URL) },
+		func(*httpapi.Config) {})
 	b.pipe()
-	task := read[api.SubmittedTask](b, 201, b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":1}`))
+	task := read[api.SubmittedTask](b, 201,
+		b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":1}`))
 	_, report := b.lease()
 	network.Silence()
 	const spare = 5 * time.Second // for a slow machine
@@ -48,7 +50,9 @@ func TestSilentDatabase(t *testing.T) {
 	}
 	wg.Wait()
 	network.Heal()
-	assert.Eventually(t, func() bool { return b.callAs("", "GET", "/readyz", "").status == 200 }, patience, 100*time.Millisecond)
-	assert.Equal(t, 200, b.callAs(report, "POST", "/v1/callbacks/"+task.ID+"/complete", `{}`).status, "the report comes again")
+	assert.Eventually(t, func() bool { return b.callAs("", "GET", "/readyz", "").status == 200 },
+		patience, 100*time.Millisecond)
+	assert.Equal(t, 200, b.callAs(report, "POST", "/v1/callbacks/"+task.ID+"/complete", `{}`).status,
+		"the report comes again")
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
 }

@@ -29,7 +29,8 @@ func startBrowser(t *testing.T) context.Context {
 	if path == "" {
 		t.Skip("there is no browser: install chromium")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.UserDataDir(t.TempDir()),
 		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900))
 	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
 		options = append(options, chromedp.NoSandbox)
@@ -91,7 +92,8 @@ func TestDocsInABrowser(t *testing.T) {
 	}
 	assert.Empty(t, complaints)
 
-	refused := ask[string](t, ctx, `fetch("http://elsewhere.example/").then(() => "fetched", () => "refused")`)
+	refused := ask[string](t, ctx,
+		`fetch("http://elsewhere.example/").then(() => "fetched", () => "refused")`)
 	assert.Equal(t, "refused", refused, "the policy blocks it")
 	_, complaints = seen()
 	assert.NotEmpty(t, complaints, "the browser logs what the policy blocks")

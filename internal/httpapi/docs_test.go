@@ -37,7 +37,8 @@ func TestDocs(t *testing.T) {
 	a := b.callAs("", "GET", "/docs", "")
 	require.Equal(t, 200, a.status)
 	page := string(a.body)
-	assert.Contains(t, a.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';")
+	assert.Contains(t, a.header.Get("Content-Security-Policy"),
+		"default-src 'none'; script-src 'self';")
 	assert.NotRegexp(t, `<style| style=| on[a-z]+=|<script[^>]*>[^<]`, page)
 	links := regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1)
 	assert.Len(t, links, 6)

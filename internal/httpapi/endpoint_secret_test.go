@@ -42,7 +42,8 @@ func TestRotateEndpointSecret(t *testing.T) {
 
 	a := rotate("")
 	assert.Equal(t, 409, a.status)
-	assert.Equal(t, "the endpoint has 3 secrets that sign; wait until one has ended, or rotate with the overlap 0s", a.problem.Detail)
+	assert.Equal(t, "the endpoint has 3 secrets that sign; wait until one has ended, or rotate with "+
+		"the overlap 0s", a.problem.Detail)
 	for body, field := range map[string]string{
 		`{"overlap":"721h"}`:   "overlap",
 		`{"secret":"whsec_x"}`: "secret",
@@ -61,11 +62,14 @@ func TestRotateEndpointSecret(t *testing.T) {
 	own := read[api.Endpoint](b, 200, rotate(`{"overlap":"0s","secret":"`+ownSecret+`"}`))
 	assert.Equal(t, ownSecret, own.Secret)
 	assert.Equal(t, asyncflow.SecretHMAC, own.Secrets[0].Kind)
-	assert.Equal(t, 404, b.call("POST", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000009/rotate-secret", "").status)
+	assert.Equal(t, 404, b.call("POST",
+		"/v1/endpoints/0190a6f0-0000-7000-8000-000000000009/rotate-secret", "").status)
 
 	ed := b.createEndpoint(`"url":"https://w.example.com/ed","secret_kind":"ed25519"`)
 	assert.Empty(t, ed.Secret)
 	assert.True(t, strings.HasPrefix(ed.Secrets[0].PublicKey, "whpk_"))
-	a = b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x","secret_kind":"ed25519","secret":"`+ownSecret+`"}`)
+	a = b.call("POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com/x","secret_kind":"ed25519",`+
+			`"secret":"`+ownSecret+`"}`)
 	assert.Equal(t, "secret_kind is ed25519, but the secret is of the kind hmac", a.problem.Detail)
 }

@@ -18,7 +18,8 @@ const ownSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 func (b *bundle) createEndpoint(body string, args ...any) api.Endpoint {
 	b.t.Helper()
-	return read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first",`+fmt.Sprintf(body, args...)+"}"))
+	return read[api.Endpoint](b, 201,
+		b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first",`+fmt.Sprintf(body, args...)+"}"))
 }
 
 func (b *bundle) patchEndpoint(id, body string, args ...any) api.Endpoint {
@@ -49,16 +50,23 @@ func TestEndpointHealth(t *testing.T) {
 		require.True(t, ok)
 	}
 	now := b.store.Clock.Now().Truncate(time.Microsecond)
-	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Hour), Pause: time.Hour, Reason: "connection refused"})
-	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Hour), Reason: "connection refused"}, health())
-	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-time.Hour), Until: now.Add(-time.Minute), Pause: time.Hour, Reason: "connection refused"})
-	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthHalfOpen, Since: now.Add(-time.Minute), Reason: "connection refused"}, health())
-	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now.Add(time.Second), Reason: "410 Gone"})
+	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Hour),
+		Pause: time.Hour, Reason: "connection refused"})
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthOpen, Since: now,
+		Until: now.Add(time.Hour), Reason: "connection refused"}, health())
+	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-time.Hour),
+		Until: now.Add(-time.Minute), Pause: time.Hour, Reason: "connection refused"})
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthHalfOpen, Since: now.Add(-time.Minute),
+		Reason: "connection refused"}, health())
+	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now.Add(time.Second),
+		Reason: "410 Gone"})
 	assert.Equal(t, asyncflow.HealthDisabled, health().State)
 	b.patchEndpoint(e.ID, `{"weight":3}`)
-	assert.Equal(t, asyncflow.HealthDisabled, health().State, "a change of something else says nothing of it")
+	assert.Equal(t, asyncflow.HealthDisabled, health().State,
+		"a change of something else says nothing of it")
 
-	_, err := b.db.Exec(t.Context(), `INSERT INTO tenant_acme.endpoint_minutes (endpoint, at, attempts, failures)
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO tenant_acme.endpoint_minutes (endpoint, at, attempts, failures)
 		VALUES ($1, date_trunc('minute', now()), 12, 10), ($1, now() - interval '30 min', 7, 7)`, e.ID)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{12, 10}, []int64{health().Attempts, health().Failures})
@@ -71,11 +79,14 @@ func TestEndpointHealth(t *testing.T) {
 	enabled := read[api.Endpoint](b, 200, b.call("POST", path+"/enable", ""))
 	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, enabled.Health)
 	assert.Equal(t, enabled.Health, health())
-	assert.Equal(t, enabled, read[api.Endpoint](b, 200, b.call("POST", path+"/enable", "")), "to one that is closed it does nothing")
+	assert.Equal(t, enabled, read[api.Endpoint](b, 200, b.call("POST", path+"/enable", "")),
+		"to one that is closed it does nothing")
 	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now, Reason: "410 Gone"})
 	moved := b.patchEndpoint(e.ID, `{"url":"https://w2.example.com/x"}`)
-	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, moved.Health, "how another URL did says nothing of it")
-	for _, path := range []string{"/v1/endpoints/no/enable", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000001/enable"} {
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthClosed}, moved.Health,
+		"how another URL did says nothing of it")
+	for _, path := range []string{"/v1/endpoints/no/enable",
+		"/v1/endpoints/0190a6f0-0000-7000-8000-000000000001/enable"} {
 		assert.Equal(t, 404, b.call("POST", path, "").status)
 	}
 }
@@ -83,7 +94,9 @@ func TestEndpointHealth(t *testing.T) {
 func TestEndpoints(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	made := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
+	made := read[api.Endpoint](b, 201,
+		b.call("POST", "/v1/endpoints",
+			`{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
 	require.NoError(t, signing.CheckSecret(made.Secret))
 	a := b.call("GET", "/v1/endpoints/"+made.ID, "")
 	assert.NotContains(t, string(a.body), made.Secret[6:], "it is shown once")
@@ -93,12 +106,16 @@ func TestEndpoints(t *testing.T) {
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	sealed := pipe.Endpoints("first")[0]
-	assert.NotContains(t, string(sealed.Secrets[0].Sealed), made.Secret[6:], "it is not stored in clear")
+	assert.NotContains(t, string(sealed.Secrets[0].Sealed), made.Secret[6:],
+		"it is not stored in clear")
 	secret, err := b.keys.Open(sealed.Secrets[0].Sealed, sealed.ID)
 	require.NoError(t, err)
 	assert.Equal(t, made.Secret, secret)
 	own := signing.NewSecret()
-	second := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", fmt.Sprintf(`{"type":"pipe","stage":"first","url":"https://w2.example.com/x","secret":%q}`, own)))
+	second := read[api.Endpoint](b, 201,
+		b.call("POST", "/v1/endpoints",
+			fmt.Sprintf(`{"type":"pipe","stage":"first","url":"https://w2.example.com/x","secret":%q}`,
+				own)))
 	assert.Equal(t, own, second.Secret)
 	assert.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
 	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)

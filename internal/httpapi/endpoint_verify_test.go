@@ -86,7 +86,8 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	w := newEchoing(t, ownSecret)
 	later := b.createEndpoint(`"url":%q`, w.URL)
 	assert.Equal(t, api.Unverified, later.Verification)
-	assert.Contains(t, later.VerificationError, "the challenge was answered with 401; it must be 200 and the challenge")
+	assert.Contains(t, later.VerificationError,
+		"the challenge was answered with 401; it must be 200 and the challenge")
 	assert.Contains(t, later.VerificationError, "by another secret than theirs")
 	assert.Zero(t, later.VerifiedAt)
 	require.False(t, b.serves())
@@ -101,13 +102,15 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	assert.Equal(t, api.Verified, proven.Verification)
 	assert.Empty(t, proven.VerificationError)
 	assert.WithinDuration(t, time.Now(), proven.VerifiedAt, time.Minute)
-	assert.Equal(t, proven.VerifiedAt, read[api.Endpoint](b, 200, b.call("GET", "/v1/endpoints/"+later.ID, "")).VerifiedAt)
+	assert.Equal(t, proven.VerifiedAt,
+		read[api.Endpoint](b, 200, b.call("GET", "/v1/endpoints/"+later.ID, "")).VerifiedAt)
 	require.True(t, b.serves())
 	read[any](b, 200, b.call("PATCH", "/v1/endpoints/"+later.ID, `{"weight":0}`))
 	require.False(t, b.serves())
 
 	w.learn(ownSecret)
-	atOnce := b.createEndpoint(`"allow_duplicate":true,"url":%q,"secret":%q,"headers":{"x-key":"k"},"auth":{"kind":"bearer","token":"t"}`, w.URL, ownSecret)
+	atOnce := b.createEndpoint(`"allow_duplicate":true,"url":%q,"secret":%q,"headers":{"x-key":"k"},`+
+		`"auth":{"kind":"bearer","token":"t"}`, w.URL, ownSecret)
 	assert.Equal(t, api.Verified, atOnce.Verification, atOnce.VerificationError)
 	require.True(t, b.serves())
 	last := w.requests()[len(w.requests())-1]
@@ -117,7 +120,8 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	assert.NotEmpty(t, again.VerificationError)
 	assert.Equal(t, api.Verified, again.Verification, "a failure takes nothing away")
 	require.True(t, b.serves())
-	assert.Equal(t, 404, b.call("POST", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000009/verify", "").status)
+	assert.Equal(t, 404, b.call("POST", "/v1/endpoints/0190a6f0-0000-7000-8000-000000000009/verify",
+		"").status)
 	assert.Equal(t, 404, b.call("POST", "/v1/endpoints/x/verify", "").status)
 }
 
@@ -129,7 +133,8 @@ func TestMovedEndpointsAreChallenged(t *testing.T) {
 	require.Equal(t, api.Verified, e.Verification)
 	n := len(w.requests())
 	same := b.patchEndpoint(e.ID, `{"url":%q,"weight":3,"headers":{"X":"y"}}`, w.URL+"/a")
-	assert.Equal(t, []any{api.Verified, 3, e.VerifiedAt}, []any{same.Verification, same.Weight, same.VerifiedAt})
+	assert.Equal(t, []any{api.Verified, 3, e.VerifiedAt},
+		[]any{same.Verification, same.Weight, same.VerifiedAt})
 	assert.Len(t, w.requests(), n)
 
 	moved := b.patchEndpoint(e.ID, `{"url":%q}`, w.URL+"/b")
@@ -155,10 +160,12 @@ func TestUnchallengedEndpoints(t *testing.T) {
 	e = b.patchEndpoint(e.ID, `{"url":"https://w2.example.com/x"}`)
 	assert.Equal(t, api.Unneeded, e.Verification)
 	require.True(t, b.serves())
-	_, err := b.store.ChangeEndpoint(t.Context(), "acme", e.ID, func(e *asyncflow.Endpoint) error { e.Challenged = true; return nil })
+	_, err := b.store.ChangeEndpoint(t.Context(), "acme", e.ID,
+		func(e *asyncflow.Endpoint) error { e.Challenged = true; return nil })
 	require.NoError(t, err)
 	require.False(t, b.serves())
-	_, err = b.store.ChangeEndpoint(t.Context(), "acme", e.ID, func(e *asyncflow.Endpoint) error { e.URL = "https://127.0.0.1:1/"; return nil })
+	_, err = b.store.ChangeEndpoint(t.Context(), "acme", e.ID,
+		func(e *asyncflow.Endpoint) error { e.URL = "https://127.0.0.1:1/"; return nil })
 	require.NoError(t, err)
 	e = read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+e.ID+"/verify", ""))
 	assert.Contains(t, e.VerificationError, "the endpoint's URL must name its host")
@@ -178,7 +185,8 @@ func TestAlertsAreChallenged(t *testing.T) {
 	assert.Equal(t, api.Unverified, e.Verification)
 	good := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", body(w.URL)))
 	assert.Empty(t, good.VerificationError)
-	assert.Equal(t, api.Verified, read[api.Endpoint](b, 200, b.call("GET", "/v1/endpoints/"+failed.Endpoint, "")).Verification)
+	assert.Equal(t, api.Verified, read[api.Endpoint](b, 200,
+		b.call("GET", "/v1/endpoints/"+failed.Endpoint, "")).Verification)
 	n := len(w.requests())
 	read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", body(w.URL)))
 	assert.Len(t, w.requests(), n, "once is enough")

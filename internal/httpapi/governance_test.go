@@ -19,10 +19,14 @@ func TestGovernance(t *testing.T) {
 	g := read[api.Governance](b, 200, b.callAs(admin, "GET", "/v1/governance", ""))
 	assert.Empty(t, g.Nodes)
 	require.Greater(t, len(g.Jobs), 6)
-	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeNever}, g.Jobs[0])
+	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeNever},
+		g.Jobs[0])
 	now := b.store.Clock.Now()
-	require.NoError(t, b.store.RecordJob(t.Context(), store.JobRun{Name: "rescue", Spec: "@every 1s", Started: now, Duration: 20 * time.Millisecond, Rows: 7, Error: "no"}, 2))
-	_, err := b.db.Exec(t.Context(), `INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now(), now())`)
+	require.NoError(t, b.store.RecordJob(t.Context(),
+		store.JobRun{Name: "rescue", Spec: "@every 1s", Started: now, Duration: 20 * time.Millisecond,
+			Rows: 7, Error: "no"}, 2))
+	_, err := b.db.Exec(t.Context(),
+		`INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now(), now())`)
 	require.NoError(t, err)
 	c, err := client.New(b.url, admin)
 	require.NoError(t, err)
@@ -31,7 +35,8 @@ func TestGovernance(t *testing.T) {
 	job := g.Jobs[0]
 	assert.WithinDuration(t, time.Now(), job.NextAt, 4*time.Second)
 	job.NextAt, job.StartedAt = time.Time{}, job.StartedAt.UTC()
-	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeFailed, Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
+	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeFailed,
+		Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
 	require.Len(t, g.Nodes, 1)
 	assert.Equal(t, []string{"api", "governance"}, g.Nodes[0].Roles)
 	assert.Equal(t, api.StateAlive, g.Nodes[0].State)

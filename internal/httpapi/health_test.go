@@ -21,7 +21,8 @@ func TestReadyWaitsForKeys(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	foreign := auth.DefaultConfig()
-	foreign.Issuer, foreign.JWKSURL, foreign.AllowHTTP, foreign.Algorithm = "https://login.example", "http://"+l.Addr().String()+"/jwks", true, "EdDSA"
+	foreign.Issuer, foreign.JWKSURL, foreign.AllowHTTP, foreign.Algorithm = "https://login.example",
+		"http://"+l.Addr().String()+"/jwks", true, "EdDSA"
 	private, public, err := auth.GenerateKey("EdDSA", "k")
 	require.NoError(t, err)
 	b := setupWith(t, func(c *httpapi.Config) {
@@ -52,9 +53,13 @@ func TestReadyWaitsForKeys(t *testing.T) {
 	require.NoError(t, err)
 	again, err := net.Listen("tcp", l.Addr().String())
 	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(set) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(set)
+	})}
 	go func() { _ = server.Serve(again) }()
 	t.Cleanup(func() { _ = server.Close() })
-	require.Eventually(t, func() bool { return b.callAs(token, http.MethodGet, "/v1/task-types", "").status == 200 }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.callAs(token, http.MethodGet, "/v1/task-types", "").status == 200
+	}, patience, 100*time.Millisecond)
 	assert.Equal(t, 200, b.callAs("", http.MethodGet, "/readyz", "").status)
 }

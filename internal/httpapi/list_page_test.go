@@ -22,7 +22,8 @@ func (b *bundle) rows(path string, limit int) (rows []map[string]any, pages int)
 		page := read[struct {
 			Data       []map[string]any `json:"data"`
 			NextCursor string           `json:"next_cursor"`
-		}](b, 200, b.call("GET", path+"?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor), ""))
+		}](b, 200, b.call("GET", path+"?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor),
+			""))
 		require.LessOrEqual(b.t, len(page.Data), limit)
 		rows, pages, cursor = append(rows, page.Data...), pages+1, page.NextCursor
 		if cursor == "" {
@@ -65,7 +66,8 @@ func TestListsArePaged(t *testing.T) {
 		key  string
 		want int
 	}{
-		"/v1/task-types": {"name", n + 1}, "/v1/schedules": {"name", n}, "/v1/endpoints": {"id", n}, "/v1/operations": {"id", n},
+		"/v1/task-types": {"name", n + 1}, "/v1/schedules": {"name", n}, "/v1/endpoints": {"id", n},
+		"/v1/operations": {"id", n},
 	} {
 		rows, pages := b.rows(path, 2)
 		seen := map[any]bool{}
@@ -78,7 +80,8 @@ func TestListsArePaged(t *testing.T) {
 		all, pages := b.rows(path, 500)
 		assert.Len(t, all, c.want, path)
 		assert.Equal(t, 1, pages, path)
-		for _, bad := range []string{"?limit=0", "?limit=501", "?cursor=%21", "?cursor=" + others, "?cursor=" + base64Of("a b"), "?cursor=" + base64Of("a b c d"),
+		for _, bad := range []string{"?limit=0", "?limit=501", "?cursor=%21", "?cursor=" + others,
+			"?cursor=" + base64Of("a b"), "?cursor=" + base64Of("a b c d"),
 			"?cursor=" + strings.Repeat("a", 301)} {
 			a := b.call("GET", path+bad, "")
 			assert.Equal(t, 400, a.status, "%s%s: %s", path, bad, a.body)

@@ -17,7 +17,8 @@ func TestMetrics(t *testing.T) {
 		})
 	})
 	a := b.callAs("", "GET", "/metrics", "")
-	assert.Equal(t, []any{200, "text/plain; version=0.0.4", "up 1\n"}, []any{a.status, a.header.Get("Content-Type"), string(a.body)})
+	assert.Equal(t, []any{200, "text/plain; version=0.0.4", "up 1\n"},
+		[]any{a.status, a.header.Get("Content-Type"), string(a.body)})
 	assert.Equal(t, 400, b.callAs("", "GET", "/metrics?x=1", "").status)
 }
 

@@ -17,7 +17,8 @@ import (
 func (b *bundle) carryOn(o api.Operation) api.Operation {
 	b.t.Helper()
 	for {
-		step, err := b.store.StepOperation(b.t.Context(), store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.ID})
+		step, err := b.store.StepOperation(b.t.Context(),
+			store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.ID})
 		require.NoError(b.t, err)
 		if step.Next.IsZero() {
 			return read[api.Operation](b, 200, b.call("GET", "/v1/operations/"+o.ID, ""))
@@ -29,21 +30,30 @@ func TestBulkRedrive(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	first, second := b.failSecond(), b.failSecond()
-	assert.EqualValues(t, 2, read[api.Count](b, 200, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`)).Count)
-	assert.EqualValues(t, 0, read[api.Count](b, 200, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","status":"cancelled","dry_run":true}`)).Count)
-	assert.EqualValues(t, 2, read[api.Count](b, 200, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","stage":"second","error":"NO","dry_run":true}`)).Count)
-	o := read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","from_stage":"first","pace":0.1}`))
-	assert.Equal(t, []any{api.OperationKind("redrive"), "pipe", api.OperationState("running"), int64(2), int64(0), float32(0.1)},
+	assert.EqualValues(t, 2, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`)).Count)
+	assert.EqualValues(t, 0, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","status":"cancelled","dry_run":true}`)).Count)
+	assert.EqualValues(t, 2, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/redrive",
+			`{"type":"pipe","stage":"second","error":"NO","dry_run":true}`)).Count)
+	o := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","from_stage":"first","pace":0.1}`))
+	assert.Equal(t, []any{api.OperationKind("redrive"), "pipe", api.OperationState("running"),
+		int64(2), int64(0), float32(0.1)},
 		[]any{o.Kind, o.Type, o.State, o.Total, o.Done, o.Pace})
 	assert.Zero(t, o.FinishedAt)
-	_, err := b.store.StepOperation(t.Context(), store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.ID})
+	_, err := b.store.StepOperation(t.Context(),
+		store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.ID})
 	require.NoError(t, err)
 	o = read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", ""))
 	assert.Equal(t, []any{api.OperationState("stopped"), int64(1)}, []any{o.State, o.Done})
-	assert.Equal(t, o, read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", "")), "again changes nothing")
+	assert.Equal(t, o, read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", "")),
+		"again changes nothing")
 
 	o = b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe"}`)))
-	assert.Equal(t, []any{api.OperationState("done"), int64(1), int64(1), int64(0)}, []any{o.State, o.Total, o.Done, o.Skipped})
+	assert.Equal(t, []any{api.OperationState("done"), int64(1), int64(1), int64(0)},
+		[]any{o.State, o.Total, o.Done, o.Skipped})
 	stages := map[string]string{first: "first", second: "second"}
 	for id, stage := range stages {
 		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
@@ -58,19 +68,25 @@ func TestBulkCancel(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	for i := range 5 {
-		read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i, i%2)))
+		read[api.SubmittedTask](b, 201,
+			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i, i%2)))
 	}
-	assert.EqualValues(t, 5, read[api.Count](b, 200, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`)).Count)
-	o := read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","status":"waiting","reason":"too late"}`))
+	assert.EqualValues(t, 5, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`)).Count)
+	o := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","status":"waiting","reason":"too late"}`))
 	assert.EqualValues(t, 2, b.carryOn(o).Done)
 	b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe"}`)))
 	errors := map[string]int{}
-	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=cancelled", "")).Data {
+	for _, task := range read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=cancelled", "")).Data {
 		errors[task.Error]++
 	}
 	assert.Equal(t, map[string]int{"too late": 2, "cancelled by test": 3}, errors)
-	assert.Len(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&error=TOO&stage=first", "")).Data, 2)
-	assert.Empty(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&error=TOO&stage=second", "")).Data)
+	assert.Len(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&error=TOO&stage=first", "")).Data, 2)
+	assert.Empty(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&error=TOO&stage=second", "")).Data)
 	o = read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe"}`))
 	assert.Equal(t, api.OperationState("done"), o.State, "nothing is left to cancel")
 }
@@ -90,7 +106,8 @@ func TestOperationsRefused(t *testing.T) {
 		{"/v1/tasks/cancel", `{"type":"pipe","stage":"Not a name"}`, 400, "stage"},
 		{"/v1/tasks/cancel", `{"type":"pipe","error":"a\u0000b"}`, 400, "error"},
 		{"/v1/tasks/cancel", `{"type":"pipe","since":"yesterday"}`, 400, "since"},
-		{"/v1/tasks/cancel", `{"type":"pipe","since":"2026-11-21T00:00:00Z","until":"2026-11-20T00:00:00Z"}`, 400, "until"},
+		{"/v1/tasks/cancel", `{"type":"pipe","since":"2026-11-21T00:00:00Z",` +
+			`"until":"2026-11-20T00:00:00Z"}`, 400, "until"},
 		{"/v1/tasks/cancel", `{"type":"pipe","from_stage":"first"}`, 400, "from_stage"},
 		{"/v1/tasks/redrive", `{"type":"pipe","status":"running"}`, 400, "status"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third"}`, 400, "from_stage"},
@@ -110,7 +127,8 @@ func TestOperationsRefused(t *testing.T) {
 		assert.Equal(t, 404, b.call("GET", "/v1/operations/"+id, "").status)
 		assert.Equal(t, 404, b.call("POST", "/v1/operations/"+id+"/stop", "").status)
 	}
-	assert.Empty(t, read[api.OperationList](b, 200, b.call("GET", "/v1/operations", "")).Data, "none of them began")
+	assert.Empty(t, read[api.OperationList](b, 200, b.call("GET", "/v1/operations", "")).Data,
+		"none of them began")
 	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/operations", "").body))
 
 	reader := b.newToken("acme", auth.ScopeRead)

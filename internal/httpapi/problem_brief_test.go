@@ -21,12 +21,14 @@ func TestAnswersToManyFaultsAreShort(t *testing.T) {
 	}
 	long := strings.Repeat("a", 500_000)
 	for name, c := range map[string]struct{ method, path, body string }{
-		"entries":     {"PUT", "/v1/task-types/z", `{"stages":[` + strings.Repeat("1,", many) + `1]}`},
-		"fields":      {"PUT", "/v1/task-types/z", `{"stages":[{"name":"only"}]` + unknown.String() + `}`},
-		"of a task":   {"POST", "/v1/tasks", `{"type":"pipe","context":1` + unknown.String() + `}`},
-		"of its part": {"POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":{"a":1` + unknown.String() + `}}`},
-		"long name":   {"POST", "/v1/tasks", `{"type":"pipe","context":1,"` + long + `":1}`},
-		"long value":  {"POST", "/v1/endpoints", `{"type":"pipe","stage":"only","url":"` + long + `"}`},
+		"entries": {"PUT", "/v1/task-types/z", `{"stages":[` + strings.Repeat("1,", many) + `1]}`},
+		"fields": {"PUT", "/v1/task-types/z", `{"stages":[{"name":"only"}]` + unknown.String() +
+			`}`},
+		"of a task": {"POST", "/v1/tasks", `{"type":"pipe","context":1` + unknown.String() + `}`},
+		"of its part": {"POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":{"a":1` +
+			unknown.String() + `}}`},
+		"long name":  {"POST", "/v1/tasks", `{"type":"pipe","context":1,"` + long + `":1}`},
+		"long value": {"POST", "/v1/endpoints", `{"type":"pipe","stage":"only","url":"` + long + `"}`},
 	} {
 		a := b.call(c.method, c.path, c.body)
 		assert.Equal(t, 400, a.status, name)

@@ -21,7 +21,8 @@ import (
 // submits. cpu-ns/call is the processor time of this process, with the callers' part in it.
 func BenchmarkReport(b *testing.B) {
 	s := setupOn(b, func(*store.Config) {}, func(*httpapi.Config) {})
-	require.Equal(b, 201, s.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first","timeout":"1h"}]}`).status)
+	require.Equal(b, 201, s.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"first","timeout":"1h"}]}`).status)
 	for _, c := range []struct{ call, body string }{
 		{"complete", `{"output":{"thumbnails":["harbour.256.png"]}}`},
 		{"complete", ""},
@@ -31,8 +32,11 @@ func BenchmarkReport(b *testing.B) {
 			leases := s.leases(b, b.N)
 			requests := make([][]byte, b.N)
 			for i, l := range leases {
-				token := s.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour)})
-				requests[i] = fmt.Appendf(nil, "POST /v1/callbacks/%s/%s HTTP/1.1\r\nHost: x\r\nUser-Agent: bench\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				token := s.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+					Expiry: time.Now().Add(time.Hour)})
+				requests[i] = fmt.Appendf(nil,
+					"POST /v1/callbacks/%s/%s HTTP/1.1\r\nHost: x\r\nUser-Agent: bench\r\nAuthorization: Bearer "+
+						"%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 					l.ID, c.call, token, len(c.body), c.body)
 			}
 			var next atomic.Int64

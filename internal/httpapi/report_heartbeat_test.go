@@ -15,7 +15,8 @@ import (
 // rescue has the lease of the one running task run out, and rescues it.
 func (b *bundle) rescue() {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	_, err := b.db.Exec(b.t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(b.t, err)
@@ -37,13 +38,15 @@ func TestHeartbeat(t *testing.T) {
 	l, token := b.lease()
 	beat := read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", ""))
 	assert.Equal(t, asyncflow.StatusRunning, beat.Status)
-	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.DefaultProcessingTime), beat.Deadline, 5*time.Second)
+	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.DefaultProcessingTime), beat.Deadline,
+		5*time.Second)
 	assert.Greater(t, beat.Deadline, l.Until)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, beat.Deadline, task.Deadline)
 
 	// While the attempt goes on its token is good, though its time is over.
-	old := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(-time.Hour)})
+	old := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+		Expiry: time.Now().Add(-time.Hour)})
 	assert.Equal(t, 200, b.callAs(old, "POST", path+"/heartbeat", "").status)
 	b.rescue()
 	a := b.callAs(token, "POST", path+"/heartbeat", "")
@@ -58,10 +61,12 @@ func TestProgress(t *testing.T) {
 	b.pipe()
 	id, path := b.submitOne()
 	_, token := b.lease()
-	assert.Equal(t, 200, b.callAs(token, "POST", path+"/progress", `{"percent":40,"note":"page 12"}`).status)
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/progress",
+		`{"percent":40,"note":"page 12"}`).status)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, api.Progress{Percent: 40, Note: "page 12"}, task.Progress)
-	for body, field := range map[string]string{`{"percent":101}`: "percent", `{"note":"x"}`: "percent", `{"percent":1,"done":true}`: "done"} {
+	for body, field := range map[string]string{`{"percent":101}`: "percent", `{"note":"x"}`: "percent",
+		`{"percent":1,"done":true}`: "done"} {
 		a := b.callAs(token, "POST", path+"/progress", body)
 		assert.Equal(t, 400, a.status, body)
 		assert.Equal(t, field, a.problem.Errors[0].Field, body)
@@ -78,11 +83,13 @@ func TestLateResult(t *testing.T) {
 	for name, interval := range map[string]string{"in ready": "-1", "in wait": "-600"} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first","retry":{"interval":`+interval+`}},{"name":"second"}]}`)
+			b.call("PUT", "/v1/task-types/pipe",
+				`{"stages":[{"name":"first","retry":{"interval":`+interval+`}},{"name":"second"}]}`)
 			id, path := b.submitOne()
 			l, token := b.lease()
 			b.rescue()
-			assert.Equal(t, 409, b.callAs(token, "POST", path+"/fail", `{"error":"no"}`).status, "a failure changes nothing: it is tried again anyway")
+			assert.Equal(t, 409, b.callAs(token, "POST", path+"/fail", `{"error":"no"}`).status,
+				"a failure changes nothing: it is tried again anyway")
 			for range 2 { // the same report again is well
 				a := b.callAs(token, "POST", path+"/complete", `{"output":"late"}`)
 				assert.Equal(t, asyncflow.StatusPending, read[api.CallbackResult](b, 200, a).Status)
@@ -94,7 +101,8 @@ func TestLateResult(t *testing.T) {
 			assert.Equal(t, 409, a.status)
 			assert.Contains(t, a.problem.Detail, `ended as "done"`)
 			next, _ := b.lease()
-			assert.Equal(t, []any{"second", `"late"`, l.Seq + 2}, []any{next.Stage, string(next.Context), next.Seq})
+			assert.Equal(t, []any{"second", `"late"`, l.Seq + 2},
+				[]any{next.Stage, string(next.Context), next.Seq})
 			attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 			require.Len(t, attempts, 2)
 			assert.Equal(t, []any{api.AttemptOutcome("lost"), 1, api.AttemptOutcome("done"), 1},
@@ -113,7 +121,8 @@ func TestTooLateResult(t *testing.T) {
 	_, second := b.lease()
 	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", "").status)
 	assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", "").status)
-	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", "").status, "the second attempt's outcome is not the first one's")
+	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", "").status,
+		"the second attempt's outcome is not the first one's")
 }
 
 // Nor when the lost attempt was the last: final states never change.
@@ -126,7 +135,8 @@ func TestLateResultOfTheLastAttempt(t *testing.T) {
 	a := b.callAs(token, "POST", path+"/complete", "")
 	assert.Equal(t, 409, a.status)
 	assert.Contains(t, a.problem.Detail, "the task is failed")
-	assert.Equal(t, asyncflow.StatusFailed, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
+	assert.Equal(t, asyncflow.StatusFailed,
+		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
 }
 
 // Where a stage has less time for processing than for its delivery, a heartbeat answers when
@@ -134,7 +144,8 @@ func TestLateResultOfTheLastAttempt(t *testing.T) {
 // after a 202, whether that has been written down or not.
 func TestHeartbeatOfAShortStage(t *testing.T) {
 	b := setup(t)
-	b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only","timeout":"10m","max_processing_time":"1m"}]}`)
+	b.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"only","timeout":"10m","max_processing_time":"1m"}]}`)
 	id, path := b.submitOne()
 	l, token := b.lease()
 	deadline := func() time.Time {
@@ -149,6 +160,7 @@ func TestHeartbeatOfAShortStage(t *testing.T) {
 	written := make(chan error, 1)
 	b.store.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) { written <- err })
 	require.NoError(t, <-written)
-	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline, "what the worker was told stands")
+	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline,
+		"what the worker was told stands")
 	assert.Less(t, deadline(), l.Until.Add(-5*time.Minute))
 }

@@ -26,26 +26,32 @@ func (b *bundle) lease() (asyncflow.Lease, string) {
 		return err == nil && len(leases) == 1
 	}, patience, 5*time.Millisecond)
 	l := leases[0]
-	return l, b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour)})
+	return l, b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+		Expiry: time.Now().Add(time.Hour)})
 }
 
 func TestCompletion(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1}}`)).ID
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1}}`)).ID
 	path := "/v1/callbacks/" + id
 	l, first := b.lease()
 	assert.Equal(t, id, l.ID.String())
 
-	assert.Equal(t, asyncflow.StatusPending, read[api.CallbackResult](b, 200, b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
-	assert.Equal(t, 200, b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`).status, "the same outcome again")
+	assert.Equal(t, asyncflow.StatusPending,
+		read[api.CallbackResult](b, 200,
+			b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
+	assert.Equal(t, 200, b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`).status,
+		"the same outcome again")
 	a := b.callAs(first, "POST", path+"/complete", `{}`)
 	assert.Equal(t, 409, a.status, "another outcome")
 	assert.Contains(t, a.problem.Detail, `ended as "failed"`)
 
 	l, second := b.lease()
 	assert.Equal(t, 2, l.Attempt)
-	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", ``).status, "an attempt that is over can't end another")
+	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", ``).status,
+		"an attempt that is over can't end another")
 	for range 2 {
 		assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", `{"output":{"x":[1, 2]}}`).status)
 	}
@@ -57,14 +63,19 @@ func TestCompletion(t *testing.T) {
 
 	l, third := b.lease()
 	assert.Equal(t, []any{"second", `{"x":[1, 2]}`}, []any{l.Stage, string(l.Context)})
-	assert.Equal(t, asyncflow.StatusSucceeded, read[api.CallbackResult](b, 200, b.callAs(third, "POST", path+"/complete", ``)).Status, "without a body")
-	assert.Equal(t, 200, b.callAs(third, "POST", path+"/complete", `{}`).status, "without an output, again")
-	assert.Equal(t, 409, b.callAs(third, "POST", path+"/complete", `{"output":1}`).status, "there was none")
+	assert.Equal(t, asyncflow.StatusSucceeded,
+		read[api.CallbackResult](b, 200, b.callAs(third, "POST", path+"/complete", ``)).Status,
+		"without a body")
+	assert.Equal(t, 200, b.callAs(third, "POST", path+"/complete", `{}`).status,
+		"without an output, again")
+	assert.Equal(t, 409, b.callAs(third, "POST", path+"/complete", `{"output":1}`).status,
+		"there was none")
 	done := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.JSONEq(t, `{"x":[1,2]}`, string(done.Result), "what the last stage was sent")
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Len(t, attempts, 3)
-	assert.Equal(t, []api.AttemptOutcome{"failed", "done", "done"}, []api.AttemptOutcome{attempts[0].Outcome, attempts[1].Outcome, attempts[2].Outcome})
+	assert.Equal(t, []api.AttemptOutcome{"failed", "done", "done"},
+		[]api.AttemptOutcome{attempts[0].Outcome, attempts[1].Outcome, attempts[2].Outcome})
 	assert.Equal(t, "not now", attempts[0].Error)
 	assert.JSONEq(t, `{"x":[1,2]}`, string(attempts[1].Output))
 
@@ -101,32 +112,40 @@ func TestCompletionElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "not now"}
 	settled := make(chan store.Settled, 1)
-	b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
+	b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
 		func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
 	require.Equal(t, store.Settled{}, <-settled)
 	_, second := b.lease()
-	require.Equal(t, 200, b.callAs(second, "POST", path+"/fail", `{"error":"never","retryable":false}`).status)
+	require.Equal(t, 200, b.callAs(second, "POST", path+"/fail",
+		`{"error":"never","retryable":false}`).status)
 	_, known := b.store.Accepted("acme", l.ID, l.Seq)
 	require.True(t, known)
-	assert.Equal(t, asyncflow.StatusFailed, read[api.CallbackResult](b, 200, b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
+	assert.Equal(t, asyncflow.StatusFailed,
+		read[api.CallbackResult](b, 200,
+			b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
 }
 
 // Fifty completions at once: exactly one counts, and all of them hear that it does.
 func TestCompletionAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	_, token := b.lease()
 	var wg sync.WaitGroup
 	statuses := make([]int, 50)
 	for i := range statuses {
-		wg.Go(func() { statuses[i] = b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", `{"output":1}`).status })
+		wg.Go(func() {
+			statuses[i] = b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", `{"output":1}`).status
+		})
 	}
 	wg.Wait()
 	for _, s := range statuses {
 		assert.Equal(t, 200, s)
 	}
-	assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data, 1)
+	assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data,
+		1)
 }
 
 // Of two outcomes at once, from this node or from another one's worker that answered at
@@ -144,10 +163,13 @@ func TestOutcomesAtOnce(t *testing.T) {
 	statuses := make([]int, 20*len(bodies))
 	var wg sync.WaitGroup
 	for i := range statuses {
-		wg.Go(func() { statuses[i] = b.callAs(token, "POST", path+"/complete", bodies[i%len(bodies)]).status })
+		wg.Go(func() {
+			statuses[i] = b.callAs(token, "POST", path+"/complete", bodies[i%len(bodies)]).status
+		})
 	}
 	wg.Go(func() {
-		b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
+		b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
 			func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
 	})
 	wg.Wait()

@@ -21,7 +21,8 @@ func TestBodiesOfStrangers(t *testing.T) {
 	b.submitOne()
 	lease, completion := b.lease()
 	vouch := func(number int64, expiry time.Duration) string {
-		return b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: asyncflow.NewTaskID("pipe", 1, number), Seq: 1,
+		return b.keys.CompletionToken(callbacks.Completion{Tenant: "acme",
+			Task: asyncflow.NewTaskID("pipe", 1, number), Seq: 1,
 			Expiry: time.Now().Add(expiry)})
 	}
 	forged, expired := vouch(99, time.Hour), vouch(lease.ID.Number, -24*time.Hour)
@@ -32,11 +33,12 @@ func TestBodiesOfStrangers(t *testing.T) {
 		length              int
 		status              int // 0: the rest of the body is waited for
 	}{
-		"no token":                   {"POST", "/v1/tasks", "", 70_000, 401},
-		"a bad token":                {"POST", "/v1/tasks", "abc", 70_000, 401},
-		"a token of another kind":    {"POST", "/v1/tasks", completion, 70_000, 401},
-		"a token of another scope":   {"POST", "/v1/tasks", reader, 70_000, 403},
-		"a token of no such tenant":  {"POST", "/v1/tasks", b.newToken("nobody", auth.ScopeSubmit), 70_000, 403},
+		"no token":                 {"POST", "/v1/tasks", "", 70_000, 401},
+		"a bad token":              {"POST", "/v1/tasks", "abc", 70_000, 401},
+		"a token of another kind":  {"POST", "/v1/tasks", completion, 70_000, 401},
+		"a token of another scope": {"POST", "/v1/tasks", reader, 70_000, 403},
+		"a token of no such tenant": {"POST", "/v1/tasks", b.newToken("nobody", auth.ScopeSubmit),
+			70_000, 403},
 		"no path":                    {"POST", "/v1/nothing", b.token, 70_000, 404},
 		"an open path":               {"GET", "/healthz", b.token, 70_000, 400},
 		"a call that takes no body":  {"GET", "/v1/tasks?type=pipe", reader, 70_000, 400},
@@ -56,7 +58,8 @@ func TestBodiesOfStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := b.dial()
-			fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: h\r\nContent-Type: "+
+				"application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
 				c.method, c.path, c.token, c.length, strings.Repeat(" ", 8<<10))
 			within := patience
 			if c.status == 0 {
@@ -74,13 +77,17 @@ func TestBodiesOfStrangers(t *testing.T) {
 			}
 		})
 	}
-	a := b.callAs(completion, "POST", callback+"/complete", `{"output":"`+strings.Repeat("x", 100_000)+`"}`)
+	a := b.callAs(completion, "POST", callback+"/complete",
+		`{"output":"`+strings.Repeat("x", 100_000)+`"}`)
 	require.Equal(t, 413, a.status)
-	require.Equal(t, "output", a.problem.Errors[0].Field, "a worker's large body is read, and judged by its field")
-	a = b.callAs("", "POST", "/v1/tasks", `{"type":"pipe","context":"`+strings.Repeat("x", 100_000)+`"}`)
+	require.Equal(t, "output", a.problem.Errors[0].Field,
+		"a worker's large body is read, and judged by its field")
+	a = b.callAs("", "POST", "/v1/tasks",
+		`{"type":"pipe","context":"`+strings.Repeat("x", 100_000)+`"}`)
 	require.Equal(t, 401, a.status)
 	a = b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+strings.Repeat("x", 2<<20)+`"}`)
-	require.Equal(t, 413, a.status, "a body that isn't far over the limit is dropped, and its sender told")
+	require.Equal(t, 413, a.status,
+		"a body that isn't far over the limit is dropped, and its sender told")
 	require.Contains(t, a.problem.Errors[0].Message, "1048576")
 }
 

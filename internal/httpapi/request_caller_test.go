@@ -24,7 +24,8 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	b.pipe()
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(t, err)
-	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}", "pipe.1.1")
+	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
+		"pipe.1.1")
 	calls := 0
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -32,7 +33,8 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 				continue
 			}
 			p := fill.Replace(path)
-			for _, spelled := range []string{p, p + "/", strings.ToUpper(p), strings.Replace(p, "/v1/", "/V1/", 1), "/" + p, strings.Replace(p, "/v1/", "/v1/./", 1)} {
+			for _, spelled := range []string{p, p + "/", strings.ToUpper(p),
+				strings.Replace(p, "/v1/", "/V1/", 1), "/" + p, strings.Replace(p, "/v1/", "/v1/./", 1)} {
 				for _, m := range []string{method, http.MethodHead, http.MethodOptions} {
 					a := b.callAs("", m, spelled, "")
 					assert.Contains(t, []int{401, 404, 405}, a.status, "%s %s: %s", m, spelled, a.body)
@@ -50,15 +52,18 @@ func TestCompletionTokenComesFirst(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	for _, call := range []string{"complete", "fail", "heartbeat", "progress"} {
-		assert.Equal(t, 401, b.callAs("nothing", "POST", "/v1/callbacks/pipe.1.1/"+call, `{"wrong":1}`).status, call)
+		assert.Equal(t, 401, b.callAs("nothing", "POST", "/v1/callbacks/pipe.1.1/"+call,
+			`{"wrong":1}`).status, call)
 	}
 }
 
 func TestAuth(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
-	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Minute, time.Now().Add(-time.Hour))
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
+	expired, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Minute,
+		time.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	other := authConfig()
 	other.HMACSecret = []byte(strings.Repeat("x", 32))
@@ -68,8 +73,10 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, err)
 	encode := base64.RawURLEncoding.EncodeToString
 	none := encode([]byte(`{"alg":"none","typ":"at+jwt"}`)) + "." + encode(fmt.Appendf(nil,
-		`{"iss":"asyncflow","aud":"asyncflow","sub":"x","tenant":"acme","scope":"read","exp":%d}`, time.Now().Add(time.Hour).Unix())) + "."
-	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1, Expiry: time.Now().Add(time.Hour)})
+		`{"iss":"asyncflow","aud":"asyncflow","sub":"x","tenant":"acme","scope":"read","exp":%d}`,
+		time.Now().Add(time.Hour).Unix())) + "."
+	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme",
+		Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1, Expiry: time.Now().Add(time.Hour)})
 	for name, c := range map[string]struct {
 		token  string
 		status int

@@ -63,73 +63,83 @@ func (b *bundle) exchange(text string) ([]answer, bool) {
 func TestFraming(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: Bearer " + b.token + "\r\n"
+	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
+		"Bearer " + b.token + "\r\n"
 	task := `{"type":"pipe","context":"first"}`
 	smuggled := head + "Content-Length: 36\r\n\r\n" + `{"type":"pipe","context":"smuggled"}`
 	get := func(line string) string { return line + "\r\nHost: h\r\n\r\n" }
 	chunk := "Transfer-Encoding: chunked\r\n\r\n"
 	for name, request := range map[string]string{
-		"length and chunks":          head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunks and length":          head + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-		"length 0 and chunks":        head + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"two lengths":                head + "Content-Length: 0\r\nContent-Length: 36\r\n\r\n",
-		"two lengths, as a list":     head + "Content-Length: 0, 36\r\n\r\n",
-		"length with a plus":         head + "Content-Length: +0\r\n\r\n",
-		"length below zero":          head + "Content-Length: -1\r\n\r\n",
-		"length in hexadecimal":      head + "Content-Length: 0x0\r\n\r\n",
-		"length of two numbers":      head + "Content-Length: 0 0\r\n\r\n",
-		"length of words":            head + "Content-Length: none\r\n\r\n",
-		"length that overflows":      head + "Content-Length: 18446744073709551616\r\n\r\n",
-		"length, a space before":     head + "Content-Length : 0\r\n\r\n",
-		"length, after a fold":       head + "X: y\r\n Content-Length: 0\r\n\r\n",
-		"chunks, a space before":     head + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-		"chunks, after a fold":       head + "X: y\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunked, identity":          head + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-		"identity":                   head + "Transfer-Encoding: identity\r\n\r\n",
-		"gzip, chunked":              head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"another word":               head + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-		"chunked twice":              head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunked, then identity":     head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
-		"chunked in HTTP/1.0":        strings.Replace(head, "HTTP/1.1", "HTTP/1.0", 1) + chunk + "0\r\n\r\n",
-		"chunk of no size":           head + chunk + "\r\n\r\n",
-		"chunk of a bad size":        head + chunk + "zz\r\n\r\n",
-		"chunk below zero":           head + chunk + "-1\r\n\r\n",
-		"chunk with a plus":          head + chunk + "+0\r\n\r\n",
-		"chunk with 0x":              head + chunk + "0x0\r\n\r\n",
-		"chunk that overflows":       head + chunk + "ffffffffffffffff1\r\n\r\n",
-		"chunk larger than it says":  head + chunk + "1\r\nab\r\n0\r\n\r\n",
-		"chunk without an end":       head + chunk + "1\r\nab0\r\n\r\n",
-		"chunk ended by LF":          head + chunk + "1\na\n0\n\n",
-		"chunks' end by LF":          head + chunk + "0\r\n\n",
-		"trailer ended by LF":        head + chunk + "0\r\nX: y\n\r\n",
-		"trailer folded":             head + chunk + "0\r\nX: y\r\n z\r\n\r\n",
-		"trailer with a space":       head + chunk + "0\r\nX : y\r\n\r\n",
-		"trailer without a name":     head + chunk + "0\r\n: y\r\n\r\n",
-		"chunk extension with LF":    head + chunk + "0;a\nb\r\n\r\n",
-		"fold":                       head + "X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
-		"fold by a tab":              head + "X: a\r\n\tb\r\nContent-Length: 0\r\n\r\n",
-		"header without a colon":     head + "Nothing\r\nContent-Length: 0\r\n\r\n",
-		"header without a name":      head + ": x\r\nContent-Length: 0\r\n\r\n",
-		"header with a space":        head + "X Y: z\r\nContent-Length: 0\r\n\r\n",
-		"header with NUL":            head + "X: a\x00b\r\nContent-Length: 0\r\n\r\n",
-		"header with CR":             head + "X: a\rContent-Length: 36\r\n\r\n",
-		"header that begins blank":   strings.Replace(head, "Host", " Host", 1) + "Content-Length: 0\r\n\r\n",
-		"lines ended by LF":          strings.ReplaceAll(head, "\r\n", "\n") + "Content-Length: 0\n\n",
-		"one line ended by LF":       head + "X: y\nContent-Length: 0\r\n\r\n",
-		"two hosts":                  head + "Host: other\r\nContent-Length: 0\r\n\r\n",
-		"no host":                    strings.Replace(head, "Host: h\r\n", "", 1) + "Content-Length: 0\r\n\r\n",
-		"HTTP/0.9":                   "GET /healthz\r\n\r\n",
-		"HTTP/2.0":                   get("GET /healthz HTTP/2.0"),
-		"HTTP/1.2":                   get("GET /healthz HTTP/1.2"),
-		"HTTP/11":                    get("GET /healthz HTTP/11"),
-		"http/1.1":                   get("GET /healthz http/1.1"),
-		"HTTP/2's preface":           "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"a path with a space":        get("GET /heal thz HTTP/1.1"),
-		"two spaces":                 get("GET  /healthz HTTP/1.1"),
-		"a tab":                      get("GET\t/healthz\tHTTP/1.1"),
-		"no path":                    get("GET HTTP/1.1"),
-		"a method of odd bytes":      get("G\x00T /healthz HTTP/1.1"),
-		"TLS":                        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x7f", 100) + "\r\n\r\n",
+		"length and chunks": head +
+			"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunks and length": head +
+			"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+		"length 0 and chunks": head +
+			"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"two lengths":            head + "Content-Length: 0\r\nContent-Length: 36\r\n\r\n",
+		"two lengths, as a list": head + "Content-Length: 0, 36\r\n\r\n",
+		"length with a plus":     head + "Content-Length: +0\r\n\r\n",
+		"length below zero":      head + "Content-Length: -1\r\n\r\n",
+		"length in hexadecimal":  head + "Content-Length: 0x0\r\n\r\n",
+		"length of two numbers":  head + "Content-Length: 0 0\r\n\r\n",
+		"length of words":        head + "Content-Length: none\r\n\r\n",
+		"length that overflows":  head + "Content-Length: 18446744073709551616\r\n\r\n",
+		"length, a space before": head + "Content-Length : 0\r\n\r\n",
+		"length, after a fold":   head + "X: y\r\n Content-Length: 0\r\n\r\n",
+		"chunks, a space before": head + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+		"chunks, after a fold":   head + "X: y\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked, identity":      head + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+		"identity":               head + "Transfer-Encoding: identity\r\n\r\n",
+		"gzip, chunked":          head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"another word":           head + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"chunked twice": head +
+			"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked, then identity": head +
+			"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+		"chunked in HTTP/1.0": strings.Replace(head, "HTTP/1.1", "HTTP/1.0", 1) + chunk +
+			"0\r\n\r\n",
+		"chunk of no size":          head + chunk + "\r\n\r\n",
+		"chunk of a bad size":       head + chunk + "zz\r\n\r\n",
+		"chunk below zero":          head + chunk + "-1\r\n\r\n",
+		"chunk with a plus":         head + chunk + "+0\r\n\r\n",
+		"chunk with 0x":             head + chunk + "0x0\r\n\r\n",
+		"chunk that overflows":      head + chunk + "ffffffffffffffff1\r\n\r\n",
+		"chunk larger than it says": head + chunk + "1\r\nab\r\n0\r\n\r\n",
+		"chunk without an end":      head + chunk + "1\r\nab0\r\n\r\n",
+		"chunk ended by LF":         head + chunk + "1\na\n0\n\n",
+		"chunks' end by LF":         head + chunk + "0\r\n\n",
+		"trailer ended by LF":       head + chunk + "0\r\nX: y\n\r\n",
+		"trailer folded":            head + chunk + "0\r\nX: y\r\n z\r\n\r\n",
+		"trailer with a space":      head + chunk + "0\r\nX : y\r\n\r\n",
+		"trailer without a name":    head + chunk + "0\r\n: y\r\n\r\n",
+		"chunk extension with LF":   head + chunk + "0;a\nb\r\n\r\n",
+		"fold":                      head + "X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+		"fold by a tab":             head + "X: a\r\n\tb\r\nContent-Length: 0\r\n\r\n",
+		"header without a colon":    head + "Nothing\r\nContent-Length: 0\r\n\r\n",
+		"header without a name":     head + ": x\r\nContent-Length: 0\r\n\r\n",
+		"header with a space":       head + "X Y: z\r\nContent-Length: 0\r\n\r\n",
+		"header with NUL":           head + "X: a\x00b\r\nContent-Length: 0\r\n\r\n",
+		"header with CR":            head + "X: a\rContent-Length: 36\r\n\r\n",
+		"header that begins blank": strings.Replace(head, "Host", " Host", 1) +
+			"Content-Length: 0\r\n\r\n",
+		"lines ended by LF":    strings.ReplaceAll(head, "\r\n", "\n") + "Content-Length: 0\n\n",
+		"one line ended by LF": head + "X: y\nContent-Length: 0\r\n\r\n",
+		"two hosts":            head + "Host: other\r\nContent-Length: 0\r\n\r\n",
+		"no host": strings.Replace(head, "Host: h\r\n", "", 1) +
+			"Content-Length: 0\r\n\r\n",
+		"HTTP/0.9":              "GET /healthz\r\n\r\n",
+		"HTTP/2.0":              get("GET /healthz HTTP/2.0"),
+		"HTTP/1.2":              get("GET /healthz HTTP/1.2"),
+		"HTTP/11":               get("GET /healthz HTTP/11"),
+		"http/1.1":              get("GET /healthz http/1.1"),
+		"HTTP/2's preface":      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"a path with a space":   get("GET /heal thz HTTP/1.1"),
+		"two spaces":            get("GET  /healthz HTTP/1.1"),
+		"a tab":                 get("GET\t/healthz\tHTTP/1.1"),
+		"no path":               get("GET HTTP/1.1"),
+		"a method of odd bytes": get("G\x00T /healthz HTTP/1.1"),
+		"TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" +
+			strings.Repeat("\x7f", 100) + "\r\n\r\n",
 		"SSH":                        "SSH-2.0-OpenSSH_9.2\r\n\r\n",
 		"garbage":                    "\x00\xff\xfe\x01garbage\r\n\r\n",
 		"a header that is too large": head + "X: " + strings.Repeat("x", 20<<10) + "\r\n\r\n",
@@ -157,9 +167,10 @@ func TestFraming(t *testing.T) {
 		"several chunks":    head + chunk + "1\r\n{\r\n20\r\n" + task[1:] + "\r\n0\r\n\r\n",
 		"capital chunks":    head + "transfer-encoding: CHUNKED\r\n\r\n21\r\n" + task + "\r\n0\r\n\r\n",
 		"a chunk extension": head + chunk + "21;a=b\r\n" + task + "\r\n0\r\n\r\n",
-		"a huge one":        head + chunk + "21;" + strings.Repeat("x", 1<<20) + "\r\n" + task + "\r\n0\r\n\r\n",
-		"a chunk's space":   head + chunk + "21 \r\n" + task + "\r\n0\r\n\r\n",
-		"100-continue":      head + "Expect: 100-continue\r\nContent-Length: 33\r\n\r\n" + task,
+		"a huge one": head + chunk + "21;" + strings.Repeat("x", 1<<20) + "\r\n" + task +
+			"\r\n0\r\n\r\n",
+		"a chunk's space": head + chunk + "21 \r\n" + task + "\r\n0\r\n\r\n",
+		"100-continue":    head + "Expect: 100-continue\r\nContent-Length: 33\r\n\r\n" + task,
 	} {
 		t.Run(name, func(t *testing.T) {
 			last := strings.Replace(smuggled, "Host: h\r\n", "Host: h\r\nConnection: close\r\n", 1)
@@ -188,9 +199,11 @@ func TestPipelining(t *testing.T) {
 	answers, closed := b.exchange(get + get + "NONSENSE\r\n\r\n" + get + get)
 	require.True(t, closed)
 	require.Len(t, answers, 3)
-	require.Equal(t, []int{200, 200, 400}, []int{answers[0].status, answers[1].status, answers[2].status})
+	require.Equal(t, []int{200, 200, 400},
+		[]int{answers[0].status, answers[1].status, answers[2].status})
 
-	answers, closed = b.exchange(strings.Repeat(get, 500) + strings.Replace(get, "Host", "Connection: close\r\nHost", 1))
+	answers, closed = b.exchange(strings.Repeat(get, 500) +
+		strings.Replace(get, "Host", "Connection: close\r\nHost", 1))
 	require.True(t, closed)
 	require.Len(t, answers, 501)
 	for _, a := range answers {
@@ -209,10 +222,13 @@ func TestWireProblems(t *testing.T) {
 		code, field string
 		says        string
 	}{
-		"header": {"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n", 431, "too_large", "header", "16384"},
-		"body":   {post + "Content-Length: 99999999999\r\n\r\n" + some, 413, "too_large", "body", "1048576"},
-		"method": {"BREW /healthz HTTP/1.1\r\nHost: h\r\n\r\n", 400, "invalid_argument", "method", "is not known"},
-		"chunk":  {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body", ""},
+		"header": {"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n",
+			431, "too_large", "header", "16384"},
+		"body": {post + "Content-Length: 99999999999\r\n\r\n" + some, 413, "too_large", "body",
+			"1048576"},
+		"method": {"BREW /healthz HTTP/1.1\r\nHost: h\r\n\r\n", 400, "invalid_argument", "method",
+			"is not known"},
+		"chunk": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body", ""},
 	} {
 		answers, closed := b.exchange(c.request)
 		require.True(t, closed, name)

@@ -80,7 +80,8 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 		c.Keys = nil // what seals secrets panics
 	})
 	b.pipe()
-	a, entries := b.ask("panic-1", b.token, "POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com"}`)
+	a, entries := b.ask("panic-1", b.token, "POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com"}`)
 	assert.Equal(t, 500, a.status)
 	assert.Equal(t, "panic-1", a.problem.RequestID)
 	assert.NotContains(t, string(a.body), "nil pointer")
@@ -89,7 +90,8 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	assert.Contains(t, found[0], "request_id=panic-1")
 	assert.Contains(t, found[0], "callbacks/keys.go", "with its stack")
 	require.Len(t, entries, 1)
-	assert.Equal(t, []any{"endpoint.create", asyncflow.AuditFailed, 500, "internal"}, []any{entries[0].Action, entries[0].Outcome, entries[0].Status, entries[0].Code})
+	assert.Equal(t, []any{"endpoint.create", asyncflow.AuditFailed, 500, "internal"},
+		[]any{entries[0].Action, entries[0].Outcome, entries[0].Status, entries[0].Code})
 	assert.Equal(t, 200, b.get("/healthz").status)
 
 	_, err := b.db.Exec(context.Background(), `ALTER TABLE tenant_acme.task_types RENAME TO gone`)
@@ -102,7 +104,8 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 // X-Forwarded-For counts as far as trusted proxies wrote it.
 func TestAddressOfTheCaller(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) {
-		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
+			netip.MustParsePrefix("10.0.0.0/8")}
 	})
 	const header = "X-Forwarded-For"
 	for i, c := range []struct {

@@ -22,11 +22,15 @@ func (brokenLog) Handle(context.Context, slog.Record) error { panic("the log is 
 // A panic is a 500 for its caller and nothing for the others, also one outside of the
 // handlers: here in the log of the first one.
 func TestPanics(t *testing.T) {
-	for name, log := range map[string]*slog.Logger{"in a handler": slog.New(slog.DiscardHandler), "in the answer to it": slog.New(brokenLog{slog.DiscardHandler})} {
+	for name, log := range map[string]*slog.Logger{"in a handler": slog.New(slog.DiscardHandler),
+		"in the answer to it": slog.New(brokenLog{slog.DiscardHandler})} {
 		t.Run(name, func(t *testing.T) {
 			b := setupWith(t, func(c *httpapi.Config) {
 				c.Log = log
-				c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret reason") })
+				c.Metrics = http.HandlerFunc(func(http.ResponseWriter,
+					*http.Request) {
+					panic("secret reason")
+				})
 			})
 			for range 3 {
 				a := b.callAs("", "GET", "/metrics", "")
@@ -34,7 +38,8 @@ func TestPanics(t *testing.T) {
 				require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
 				require.Equal(t, "internal", a.problem.Code)
 				require.NotContains(t, string(a.body), "secret reason")
-				require.Equal(t, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/task-types", "").status)
+				require.Equal(t, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/task-types",
+					"").status)
 			}
 		})
 	}

@@ -31,7 +31,8 @@ const smuggled = "DELETE /v1/task-types/victim HTTP/1.1\r\nX-Swallowed: "
 // beginnings are what bodies of a content type begin with, where a reader of that type
 // might take it for all of the body.
 var beginnings = map[string]string{
-	"multipart/form-data; boundary=x":   "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n",
+	"multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; " +
+		"name=\"a\"\r\n\r\nb\r\n--x--\r\n",
 	"application/x-www-form-urlencoded": "a=b\r\n\r\n",
 	"application/json":                  "{}",
 	"application/octet-stream":          "",
@@ -46,9 +47,11 @@ func (b *bundle) everyCall() (calls []apiCall) {
 	b.t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(b.t, err)
-	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1,
+	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme",
+		Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1,
 		Expiry: time.Now().Add(time.Hour)})
-	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}", "pipe.1.1")
+	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
+		"pipe.1.1")
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			token := b.token
@@ -80,8 +83,10 @@ func (b *bundle) proxied(t *testing.T) string {
 	t.Helper()
 	to, err := url.Parse(b.url)
 	require.NoError(t, err)
-	transport := &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1, ExpectContinueTimeout: patience}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: transport}
+	transport := &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1,
+		ExpectContinueTimeout: patience}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Transport: transport}
 	s := httptest.NewServer(proxy)
 	t.Cleanup(func() {
 		s.Close()
@@ -125,7 +130,8 @@ func (c apiCall) attack(t *testing.T, proxy, contentType string, at int, chunked
 func TestSmugglingThroughAProxy(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim", `{"stages":[{"name":"only"}]}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim",
+		`{"stages":[{"name":"only"}]}`).status)
 	calls := b.everyCall()
 	manager := b.newToken("acme", auth.ScopeRead, auth.ScopeManage)
 	var wg sync.WaitGroup
@@ -138,10 +144,12 @@ func TestSmugglingThroughAProxy(t *testing.T) {
 					for _, v := range []struct {
 						at              int
 						chunked, expect bool
-					}{{at: 0}, {at: 8 << 10}, {at: 64<<10 + 1}, {at: 100, chunked: true}, {at: 64<<10 + 1, chunked: true}, {at: 0, expect: true}, {at: 9 << 10, expect: true}} {
+					}{{at: 0}, {at: 8 << 10}, {at: 64<<10 + 1}, {at: 100, chunked: true},
+						{at: 64<<10 + 1, chunked: true}, {at: 0, expect: true}, {at: 9 << 10, expect: true}} {
 						attack := apiCall{call.method, call.path, token}
 						status := attack.attack(t, proxy, contentType, v.at, v.chunked, v.expect)
-						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path, contentType, v, token != ""}
+						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path, contentType, v,
+							token != ""}
 						assert.Contains(t, []int{0, 400, 401, 403, 404, 405, 409, 413, 502}, status, what...)
 						next := apiCall{"GET", "/v1/task-types/victim", manager}
 						if !assert.Equal(t, 200, next.plain(t, proxy), what...) {
@@ -174,8 +182,10 @@ func (c apiCall) plain(t *testing.T, proxy string) int {
 func TestRefusedBodiesOnAConnection(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim", `{"stages":[{"name":"only"}]}`).status)
-	canary := "DELETE /v1/task-types/victim HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + b.token + "\r\n\r\n"
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim",
+		`{"stages":[{"name":"only"}]}`).status)
+	canary := "DELETE /v1/task-types/victim HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + b.token +
+		"\r\n\r\n"
 	last := "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	form := "Content-Type: multipart/form-data; boundary=x\r\n"
 	for _, call := range b.everyCall() {
@@ -185,10 +195,13 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 				"medium": strings.Repeat("\n", 60<<10) + canary,
 				"large":  strings.Repeat("\n", 8<<10) + canary + strings.Repeat("\n", 64<<10) + canary,
 			} {
-				head := call.method + " " + call.path + " HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + token + "\r\n" + form
+				head := call.method + " " + call.path + " HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " +
+					token + "\r\n" + form
 				length := "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-				chunks := "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(body)), 16) + "\r\n" + body + "\r\n0\r\n\r\n"
-				for _, request := range []string{head + length + body, head + chunks, head + "Expect: 100-continue\r\n" + length + body} {
+				chunks := "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(body)), 16) +
+					"\r\n" + body + "\r\n0\r\n\r\n"
+				for _, request := range []string{head + length + body, head + chunks, head +
+					"Expect: 100-continue\r\n" + length + body} {
 					answers, closed := b.exchange(request + last)
 					what := []any{"%s %s, %s, with a token: %t", call.method, call.path, name, token != ""}
 					require.True(t, closed, what...)
@@ -209,10 +222,14 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 func TestBodiesCutOff(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: Bearer " + b.token + "\r\n"
+	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
+		"Bearer " + b.token + "\r\n"
 	task := `{"type":"pipe","context":"cut off"}`
 	large := task + strings.Repeat(" ", 20_000)
-	chunk := func(s string) string { return strconv.FormatInt(int64(len(s)), 16) + "\r\n" + s + "\r\n" }
+	chunk := func(s string) string {
+		return strconv.FormatInt(int64(len(s)), 16) + "\r\n" + s +
+			"\r\n"
+	}
 	for name, request := range map[string]string{
 		"length":            head + "Content-Length: 5000\r\n\r\n" + task,
 		"large length":      head + "Content-Length: 50000\r\n\r\n" + large,
@@ -220,7 +237,8 @@ func TestBodiesCutOff(t *testing.T) {
 		"large chunks":      head + "Transfer-Encoding: chunked\r\n\r\n" + chunk(large),
 		"in the last chunk": head + "Transfer-Encoding: chunked\r\n\r\n" + chunk(task) + "0\r\n",
 		"in a chunk":        head + "Transfer-Encoding: chunked\r\n\r\n100\r\n" + task,
-		"in a trailer":      head + "Transfer-Encoding: chunked\r\n\r\n" + chunk(task) + "0\r\nX-A: b\r\n",
+		"in a trailer": head + "Transfer-Encoding: chunked\r\n\r\n" + chunk(task) +
+			"0\r\nX-A: b\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := b.dial()
@@ -241,15 +259,19 @@ func TestBodiesCutOff(t *testing.T) {
 func TestTrailersAreDropped(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: Bearer " + b.token + "\r\n"
-	task := "Transfer-Encoding: chunked\r\n\r\n1f\r\n" + `{"type":"pipe","context":"one"}` + "\r\n0\r\n"
+	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
+		"Bearer " + b.token + "\r\n"
+	task := "Transfer-Encoding: chunked\r\n\r\n1f\r\n" + `{"type":"pipe","context":"one"}` +
+		"\r\n0\r\n"
 	last := "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-	answers, closed := b.exchange(head + task + "Idempotency-Key: trailed\r\nX-Request-Id: trailed\r\n\r\n" + last)
+	answers, closed := b.exchange(head + task +
+		"Idempotency-Key: trailed\r\nX-Request-Id: trailed\r\n\r\n" + last)
 	require.True(t, closed)
 	require.Len(t, answers, 1)
 	id := read[api.Task](b, 201, answers[0]).ID
 	require.Empty(t, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Key)
-	for _, trailer := range []string{"Authorization: Bearer x\r\n\r\n", "Content-Length: 5\r\n\r\n", "Host: other\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n", " folded\r\n\r\n"} {
+	for _, trailer := range []string{"Authorization: Bearer x\r\n\r\n", "Content-Length: 5\r\n\r\n",
+		"Host: other\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n", " folded\r\n\r\n"} {
 		answers, closed = b.exchange(head + task + trailer + last)
 		require.True(t, closed)
 		require.Len(t, answers, 1, trailer)
@@ -261,7 +283,8 @@ func TestTrailersAreDropped(t *testing.T) {
 // answer for that to its next request.
 func TestExpectOfHTTP10(t *testing.T) {
 	b := setup(t)
-	answers, closed := b.exchange("POST /v1/tasks HTTP/1.0\r\nHost: h\r\nExpect: 100-continue\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}" +
+	answers, closed := b.exchange("POST /v1/tasks HTTP/1.0\r\nHost: h\r\nExpect: " +
+		"100-continue\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}" +
 		"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 	require.True(t, closed)
 	require.Len(t, answers, 2)

@@ -15,13 +15,17 @@ import (
 func TestSchedule(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	const doc = `{"type":"pipe","context":{"a": 1.0},"cron":"30 3 * * *","time_zone":"Europe/Berlin","priority":60,"retry":{"max_attempts":3},"overlap":"skip"}`
+	const doc = `{"type":"pipe","context":{"a": 1.0},"cron":"30 3 * * ` +
+		`*","time_zone":"Europe/Berlin","priority":60,"retry":{"max_attempts":3},"overlap":"skip"}`
 	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly?dry_run=true", doc))
 	assert.Equal(t, 404, b.call("GET", "/v1/schedules/nightly", "").status)
 	s := read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly", doc))
-	assert.Equal(t, []any{"nightly", 1, "pipe", `{"a":1.0}`, asyncflow.Priority{60}, 3, "30 3 * * *", "Europe/Berlin"},
-		[]any{s.Name, s.Version, s.Type, string(s.Context), s.Priority, s.Retry.MaxAttempts, s.Cron, s.TimeZone})
-	assert.Equal(t, []any{asyncflow.OverlapSkip, asyncflow.CatchUpLast, 100}, []any{s.Overlap, s.CatchUp, s.CatchUpLimit})
+	assert.Equal(t, []any{"nightly", 1, "pipe", `{"a":1.0}`, asyncflow.Priority{60}, 3, "30 3 * * *",
+		"Europe/Berlin"},
+		[]any{s.Name, s.Version, s.Type, string(s.Context), s.Priority, s.Retry.MaxAttempts, s.Cron,
+			s.TimeZone})
+	assert.Equal(t, []any{asyncflow.OverlapSkip, asyncflow.CatchUpLast, 100},
+		[]any{s.Overlap, s.CatchUp, s.CatchUpLimit})
 	require.Len(t, s.NextRuns, 5)
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
@@ -38,17 +42,20 @@ func TestSchedule(t *testing.T) {
 	assert.NotZero(t, paused.PausedAt)
 	assert.Equal(t, []time.Time{}, paused.NextRuns)
 	task := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/schedules/nightly/trigger", ""))
-	assert.Equal(t, `{"a":1.0}`, string(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+task.ID, "")).Context))
+	assert.Equal(t, `{"a":1.0}`, string(read[api.Task](b, 200,
+		b.call("GET", "/v1/tasks/"+task.ID, "")).Context))
 	assert.Equal(t, s, read[api.Schedule](b, 200, b.call("POST", "/v1/schedules/nightly/resume", "")))
 
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now())`)
+	_, err = b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now())`)
 	require.NoError(t, err)
 	_, err = b.store.TickSchedules(t.Context(), "acme", nil)
 	require.NoError(t, err)
 	s = read[api.Schedule](b, 200, b.call("GET", "/v1/schedules/nightly", ""))
 	assert.Empty(t, s.LastTaskID, "that was no tick of it")
 	b.call("PUT", "/v1/schedules/quick", `{"type":"pipe","context":1,"cron":"* * * * *"}`)
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now()) WHERE name = 'quick'`)
+	_, err = b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now()) WHERE name = 'quick'`)
 	require.NoError(t, err)
 	_, err = b.store.TickSchedules(t.Context(), "acme", nil)
 	require.NoError(t, err)
@@ -72,21 +79,30 @@ func TestSchedulesRefused(t *testing.T) {
 		{`{"type":"nope","context":1,"cron":"@daily"}`, 404, "type", "is not a task type"},
 		{`{"type":"pipe","context":1}`, 400, "cron", "is required, or every"},
 		{`{"type":"pipe","context":1,"cron":"@daily","every":"1h"}`, 400, "every", "exclude"},
-		{`{"type":"pipe","context":1,"every":"1h","time_zone":"UTC"}`, 400, "time_zone", "goes with cron only"},
+		{`{"type":"pipe","context":1,"every":"1h","time_zone":"UTC"}`, 400, "time_zone",
+			"goes with cron only"},
 		{`{"type":"pipe","context":1,"every":"999ms"}`, 400, "every", "must be 1s to 8760h0m0s"},
 		{`{"type":"pipe","context":1,"every":"8760h1s"}`, 400, "every", "must be 1s to 8760h0m0s"},
 		{`{"type":"pipe","context":1,"every":"1500ms"}`, 400, "every", "whole seconds"},
 		{`{"type":"pipe","context":1,"cron":"TZ=0"}`, 400, "cron", "time_zone"},
 		{`{"type":"pipe","context":1,"cron":"* * * *"}`, 400, "cron", "has 4 fields; it must have five"},
 		{`{"type":"pipe","context":1,"cron":"0 0 31 4 *"}`, 400, "cron", "never comes"},
-		{`{"type":"pipe","context":1,"cron":"@daily","time_zone":"Berlin"}`, 400, "time_zone", "Europe/Berlin"},
-		{`{"type":"pipe","context":1,"cron":"@daily","overlap":"wait"}`, 400, "overlap", "one of skip, queue, replace"},
-		{`{"type":"pipe","context":1,"cron":"@daily","catch_up":"some"}`, 400, "catch_up", "one of none, last, all"},
-		{`{"type":"pipe","context":1,"cron":"@daily","catch_up_limit":1001}`, 400, "catch_up_limit", "1 to 1000"},
-		{`{"type":"pipe","context":1,"cron":"@daily","starts_at":"2026-11-21T10:00:00Z","ends_at":"2026-11-21T10:00:00Z"}`, 400, "ends_at", "not after starts_at"},
-		{`{"type":"pipe","context":1,"cron":"@yearly","starts_at":"2026-11-21T10:00:00Z","ends_at":"2026-11-22T10:00:00Z"}`, 400, "ends_at", "before the first tick"},
-		{`{"type":"pipe","context":1,"cron":"@daily","starts_at":"9999-11-21T10:00:00Z"}`, 400, "starts_at", "1970 to 2999"},
-		{`{"type":"pipe","context":1,"cron":"@daily","retry":{"max_attempts":101}}`, 400, "retry.max_attempts", "1 to 100"},
+		{`{"type":"pipe","context":1,"cron":"@daily","time_zone":"Berlin"}`, 400, "time_zone",
+			"Europe/Berlin"},
+		{`{"type":"pipe","context":1,"cron":"@daily","overlap":"wait"}`, 400, "overlap",
+			"one of skip, queue, replace"},
+		{`{"type":"pipe","context":1,"cron":"@daily","catch_up":"some"}`, 400, "catch_up",
+			"one of none, last, all"},
+		{`{"type":"pipe","context":1,"cron":"@daily","catch_up_limit":1001}`, 400, "catch_up_limit",
+			"1 to 1000"},
+		{`{"type":"pipe","context":1,"cron":"@daily","starts_at":"2026-11-21T10:00:00Z",` +
+			`"ends_at":"2026-11-21T10:00:00Z"}`, 400, "ends_at", "not after starts_at"},
+		{`{"type":"pipe","context":1,"cron":"@yearly","starts_at":"2026-11-21T10:00:00Z",` +
+			`"ends_at":"2026-11-22T10:00:00Z"}`, 400, "ends_at", "before the first tick"},
+		{`{"type":"pipe","context":1,"cron":"@daily","starts_at":"9999-11-21T10:00:00Z"}`, 400,
+			"starts_at", "1970 to 2999"},
+		{`{"type":"pipe","context":1,"cron":"@daily","retry":{"max_attempts":101}}`, 400,
+			"retry.max_attempts", "1 to 100"},
 	} {
 		for _, query := range []string{"", "?dry_run=true"} {
 			a := b.call("PUT", "/v1/schedules/nightly"+query, c.body)
@@ -96,7 +112,8 @@ func TestSchedulesRefused(t *testing.T) {
 			assert.Contains(t, a.problem.Errors[0].Message, c.says, c.body)
 		}
 	}
-	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/schedules", "").body), "none of them is there")
+	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/schedules", "").body),
+		"none of them is there")
 
 	const good = `{"type":"pipe","context":1,"every":"1h"}`
 	reader, operator := b.newToken("acme", auth.ScopeRead), b.newToken("acme", auth.ScopeOperate)
@@ -106,5 +123,6 @@ func TestSchedulesRefused(t *testing.T) {
 	assert.Equal(t, 201, b.callAs(operator, "POST", "/v1/schedules/a/trigger", "").status)
 	assert.Equal(t, 403, b.callAs(operator, "PUT", "/v1/schedules/a", good).status)
 	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/schedules/a", "").status)
-	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/schedules/a", "").status)
+	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/schedules/a",
+		"").status)
 }

@@ -77,7 +77,9 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 }
 
 // setupOn is setupWith another configuration of the store too.
-func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config)) *bundle {
+func setupOn(
+	t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config),
+) *bundle {
 	t.Helper()
 	url := pgtest.Database(t, prepare)
 	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}
@@ -92,7 +94,8 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 	require.NoError(t, err)
 	issuer, err := auth.NewIssuer(authConfig())
 	require.NoError(t, err)
-	cfg := httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20}
+	cfg := httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Version: "test",
+		MaxContext: maxContext, MaxBody: 1 << 20}
 	configure(&cfg)
 	server, err := httpapi.New(cfg)
 	require.NoError(t, err)
@@ -109,7 +112,8 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier, server: server, stop: stop}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys,
+		issuer: issuer, verifier: verifier, server: server, stop: stop}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
 	return b
 }
@@ -136,7 +140,10 @@ type answer struct {
 }
 
 // call makes a call with the bundle's token.
-func (b *bundle) call(method, path, body string) answer { return b.callAs(b.token, method, path, body) }
+func (b *bundle) call(method, path,
+	body string) answer {
+	return b.callAs(b.token, method, path, body)
+}
 
 func (b *bundle) callAs(token, method, path, body string) answer {
 	b.t.Helper()
@@ -178,6 +185,7 @@ func read[T any](b *bundle, status int, a answer) T {
 // pipe makes the task type of the tests: two stages, quick retries.
 func (b *bundle) pipe() {
 	b.t.Helper()
-	a := b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first","retry":{"max_attempts":2,"interval":-1}},{"name":"second"}]}`)
+	a := b.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"first","retry":{"max_attempts":2,"interval":-1}},{"name":"second"}]}`)
 	require.Equal(b.t, http.StatusCreated, a.status, "%s", a.body)
 }

@@ -39,7 +39,8 @@ func TestAttemptsOfAnyLengthAreAnsweredInPages(t *testing.T) {
 		}
 	}
 	assert.Equal(t, n, seen)
-	for _, bad := range []string{"?cursor=x", "?cursor=" + base64Of("99999"), "?cursor=" + base64Of("-1"), "?limit=501", "?outputs=maybe"} {
+	for _, bad := range []string{"?cursor=x", "?cursor=" + base64Of("99999"), "?cursor=" +
+		base64Of("-1"), "?limit=501", "?outputs=maybe"} {
 		assert.Equal(t, 400, b.call("GET", path+bad, "").status, bad)
 	}
 }
@@ -54,7 +55,8 @@ func (b *bundle) journal(n, bytes int) string {
 	_, err = b.db.Exec(
 		b.t.Context(),
 		`INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('x', $3)) FROM generate_series(1, $2::int) n`,
+		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('x', $3))
+		FROM generate_series(1, $2::int) n`,
 		parsed.Number,
 		n,
 		bytes,

@@ -19,31 +19,38 @@ func TestCancel(t *testing.T) {
 
 	pending, _ := b.submitOne()
 	task := read[api.Task](b, 200, cancel(pending, `{"reason":"withdrawn"}`))
-	assert.Equal(t, []any{asyncflow.StatusCancelled, "withdrawn", "first"}, []any{task.Status, task.Error, task.Stage})
+	assert.Equal(t, []any{asyncflow.StatusCancelled, "withdrawn", "first"},
+		[]any{task.Status, task.Error, task.Stage})
 	assert.NotZero(t, task.FinishedAt)
 	assert.Equal(t, 200, cancel(pending, "").status, "again changes nothing")
 
-	waiting := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).ID
+	waiting := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).ID
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(waiting, "")).Status)
 
 	retried, path := b.submitOne()
 	_, token := b.lease()
-	assert.Equal(t, 200, b.callAs(token, "POST", path+"/fail", `{"error":"no","retry_after":"1s"}`).status)
-	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(retried, "")).Status, "while its retry is due")
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
+		`{"error":"no","retry_after":"1s"}`).status)
+	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(retried, "")).Status,
+		"while its retry is due")
 
 	running, path := b.submitOne()
 	l, token := b.lease()
 	assert.Equal(t, running, l.ID.String(), "nothing of the others is left to lease")
 	b.store.Accept("acme", l, l.Until, func(error) {}) // the node remembers the lease for a while
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(running, "")).Status)
-	assert.Equal(t, asyncflow.StatusCancelled, read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", "")).Status, "the worker learns of it")
+	assert.Equal(t, asyncflow.StatusCancelled,
+		read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", "")).Status,
+		"the worker learns of it")
 	a := b.callAs(token, "POST", path+"/complete", "")
 	assert.Equal(t, 409, a.status)
 	assert.Contains(t, a.problem.Detail, "cancelled")
 
 	done, path := b.submitOne()
 	_, token = b.lease()
-	assert.Equal(t, 200, b.callAs(token, "POST", path+"/fail", `{"error":"x","retryable":false}`).status)
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
+		`{"error":"x","retryable":false}`).status)
 	a = cancel(done, "")
 	assert.Equal(t, 409, a.status)
 	assert.Contains(t, a.problem.Detail, "it has failed")
@@ -52,10 +59,12 @@ func TestCancel(t *testing.T) {
 	assert.Equal(t, 400, cancel(done, `{"why":"x"}`).status)
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=cancelled", ""))
 	assert.Len(t, list.Data, 4)
-	assert.Len(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=failed", "")).Data, 1)
+	assert.Len(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=failed", "")).Data, 1)
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+running+"/attempts", "")).Data
 	require.Len(t, attempts, 1)
-	assert.Equal(t, []any{api.AttemptOutcome("cancelled"), api.AttemptFinal("cancelled")}, []any{attempts[0].Outcome, attempts[0].Final})
+	assert.Equal(t, []any{api.AttemptOutcome("cancelled"), api.AttemptFinal("cancelled")},
+		[]any{attempts[0].Outcome, attempts[0].Final})
 }
 
 // A cancel and a completion at once: exactly one of them counts.
@@ -77,6 +86,7 @@ func TestCancelRacesCompletion(t *testing.T) {
 			assert.Equal(t, asyncflow.StatusSucceeded, status)
 			assert.Equal(t, []int{409, 200}, []int{cancelled, completed})
 		}
-		assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data, 1)
+		assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data,
+			1)
 	}
 }

@@ -57,7 +57,8 @@ func (b *bundle) followQuery(ctx context.Context, token, id, last, query string)
 		require.NoError(b.t, json.Unmarshal(a.body, &a.problem))
 		return nil, a
 	}
-	return &events{b.t, resp.Body, bufio.NewReader(resp.Body)}, answer{status: 200, header: resp.Header}
+	return &events{b.t, resp.Body, bufio.NewReader(resp.Body)},
+		answer{status: 200, header: resp.Header}
 }
 
 // next returns the next event or comment; io.EOF at the end of the stream.
@@ -130,7 +131,8 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, 200, a.status)
 	assert.Equal(t, "text/event-stream", a.header.Get("Content-Type"))
 	task := e.task()
-	assert.Equal(t, []any{id, asyncflow.StatusPending, "first", 1}, []any{task.ID, task.Status, task.Stage, task.Attempt})
+	assert.Equal(t, []any{id, asyncflow.StatusPending, "first", 1},
+		[]any{task.ID, task.Status, task.Stage, task.Attempt})
 
 	l, token := b.lease()
 	task = e.task()
@@ -138,18 +140,21 @@ func TestEvents(t *testing.T) {
 	assert.WithinDuration(t, l.Until, task.Deadline, time.Millisecond)
 	b.callAs(token, "POST", path+"/progress", `{"percent":40,"note":"page 12"}`)
 	assert.Equal(t, api.Progress{Percent: 40, Note: "page 12"}, e.task().Progress)
-	b.callAs(token, "POST", path+"/progress", `{"percent":40,"note":"page 12"}`) // nothing that anybody sees
+	// nothing that anybody sees
+	b.callAs(token, "POST", path+"/progress", `{"percent":40,"note":"page 12"}`)
 	b.callAs(token, "POST", path+"/heartbeat", "")
 	assert.Greater(t, e.task().Deadline, task.Deadline)
 
 	b.callAs(token, "POST", path+"/fail", `{"error":"not\nnow"}`)
 	attempt, seq := e.attempt()
-	assert.Equal(t, []any{"1", 1, "first", api.AttemptOutcome("failed"), "not\nnow"}, []any{seq, attempt.Seq, attempt.Stage, attempt.Outcome, attempt.Error})
+	assert.Equal(t, []any{"1", 1, "first", api.AttemptOutcome("failed"), "not\nnow"},
+		[]any{seq, attempt.Seq, attempt.Stage, attempt.Outcome, attempt.Error})
 	task = e.task()
 	assert.Equal(t, []any{asyncflow.StatusPending, 2}, []any{task.Status, task.Attempt})
 
 	_, token = b.lease()
-	for task = e.task(); task.Status == asyncflow.StatusPending; task = e.task() { // what it waits for changes
+	// what it waits for changes
+	for task = e.task(); task.Status == asyncflow.StatusPending; task = e.task() {
 	}
 	assert.Equal(t, asyncflow.StatusRunning, task.Status)
 	b.callAs(token, "POST", path+"/complete", "{\"output\": {\"a\":\r\n\"<&>\\n\"}}")
@@ -190,7 +195,8 @@ func TestEventsFromAnotherNode(t *testing.T) {
 	id, _ := b.submitOne()
 	e, _ := b.follow(t.Context(), b.token, id, "")
 	e.task()
-	other, err := store.Open(t.Context(), store.Config{URL: b.dbURL, Node: "node-2", Log: slog.New(slog.DiscardHandler)})
+	other, err := store.Open(t.Context(),
+		store.Config{URL: b.dbURL, Node: "node-2", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer other.Close()
 	task, err := asyncflow.ParseTaskID(id)
@@ -256,7 +262,8 @@ func TestEventsOutliveTheWriteTimeout(t *testing.T) {
 // A stream has its end: the longest time, or that of the token.
 func TestEventsEnd(t *testing.T) {
 	short := func(b *bundle) string {
-		token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, 3*time.Second, time.Now())
+		token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, 3*time.Second,
+			time.Now())
 		require.NoError(t, err)
 		return token
 	}
@@ -297,9 +304,11 @@ func TestEventsAreBounded(t *testing.T) {
 	require.Eventually(t, opens, patience, time.Millisecond)
 	e.task()
 	_, a := b.follow(t.Context(), b.token, id, "")
-	assert.Equal(t, []any{503, "unavailable", "5"}, []any{a.status, a.problem.Code, a.header.Get("Retry-After")})
+	assert.Equal(t, []any{503, "unavailable", "5"},
+		[]any{a.status, a.problem.Code, a.header.Get("Retry-After")})
 	require.NoError(t, e.body.Close())
-	require.Eventually(t, opens, patience, 10*time.Millisecond, "the keep-alive finds out that it is gone")
+	require.Eventually(t, opens, patience, 10*time.Millisecond,
+		"the keep-alive finds out that it is gone")
 	e.task()
 }
 
@@ -325,11 +334,14 @@ func TestEventsAtShutdown(t *testing.T) {
 func TestReportsShowTheEndpoint(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	made := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
+	made := read[api.Endpoint](b, 201,
+		b.call("POST", "/v1/endpoints",
+			`{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`))
 	id, path := b.submitOne()
 	report := func(call, body string) {
 		l, _ := b.lease()
-		token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq, Expiry: time.Now().Add(time.Hour), Endpoint: made.ID})
+		token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+			Expiry: time.Now().Add(time.Hour), Endpoint: made.ID})
 		require.Equal(t, 200, b.callAs(token, "POST", path+call, body).status)
 	}
 	report("/fail", `{"error":"no"}`)

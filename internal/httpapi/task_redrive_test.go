@@ -17,9 +17,11 @@ func (b *bundle) failSecond() string {
 	b.t.Helper()
 	id, path := b.submitOne()
 	_, token := b.lease()
-	require.Equal(b.t, 200, b.callAs(token, "POST", path+"/complete", `{"output":"from first"}`).status)
+	require.Equal(b.t, 200, b.callAs(token, "POST", path+"/complete",
+		`{"output":"from first"}`).status)
 	_, token = b.lease()
-	require.Equal(b.t, 200, b.callAs(token, "POST", path+"/fail", `{"error":"no","retryable":false}`).status)
+	require.Equal(b.t, 200, b.callAs(token, "POST", path+"/fail",
+		`{"error":"no","retryable":false}`).status)
 	return id
 }
 
@@ -34,9 +36,11 @@ func TestRedrive(t *testing.T) {
 	} {
 		id := b.failSecond()
 		task := read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/redrive", c.body))
-		assert.Equal(t, []any{asyncflow.StatusPending, c.stage, 1}, []any{task.Status, task.Stage, task.Attempt}, name)
+		assert.Equal(t, []any{asyncflow.StatusPending, c.stage, 1},
+			[]any{task.Status, task.Stage, task.Attempt}, name)
 		l, token := b.lease()
-		assert.Equal(t, []any{id, c.stage, 1, c.context}, []any{l.ID.String(), l.Stage, l.Attempt, string(l.Context)}, name)
+		assert.Equal(t, []any{id, c.stage, 1, c.context},
+			[]any{l.ID.String(), l.Stage, l.Attempt, string(l.Context)}, name)
 		assert.Equal(t, 4, l.Seq, "%s: the fence goes on growing", name)
 		require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", "").status)
 		if c.stage == "first" { // nothing new came out of it: the context passes on unchanged
@@ -44,10 +48,13 @@ func TestRedrive(t *testing.T) {
 			assert.Equal(t, []any{"second", c.context}, []any{l.Stage, string(l.Context)}, name)
 			require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", "").status)
 		}
-		assert.Equal(t, asyncflow.StatusSucceeded, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status, name)
-		assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+id+"/redrive", "").status, "%s: it has succeeded", name)
+		assert.Equal(t, asyncflow.StatusSucceeded,
+			read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status, name)
+		assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+id+"/redrive", "").status,
+			"%s: it has succeeded", name)
 	}
-	assert.Empty(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=failed", "")).Data)
+	assert.Empty(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=failed", "")).Data)
 }
 
 func TestRedriveRefused(t *testing.T) {
@@ -58,13 +65,16 @@ func TestRedriveRefused(t *testing.T) {
 	b.lease()
 	assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+id+"/redrive", "").status, "it is running")
 	assert.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status)
-	for body, field := range map[string]string{`{"stage":"nope"}`: "stage", `{"stage":"second"}`: "stage", `{"from":"first"}`: "from"} {
+	for body, field := range map[string]string{`{"stage":"nope"}`: "stage",
+		`{"stage":"second"}`: "stage", `{"from":"first"}`: "from"} {
 		a := b.call("POST", "/v1/tasks/"+id+"/redrive", body)
 		require.Equal(t, 400, a.status, "%s: %s", body, a.body)
 		assert.Equal(t, field, a.problem.Errors[0].Field, body)
 	}
 	assert.Equal(t, 404, b.call("POST", "/v1/tasks/pipe.1.999/redrive", "").status)
-	assert.Equal(t, asyncflow.StatusPending, read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/redrive", "")).Status, "a cancelled one goes on")
+	assert.Equal(t, asyncflow.StatusPending,
+		read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/redrive", "")).Status,
+		"a cancelled one goes on")
 }
 
 // Of several redrives at once one counts: the task has one token row.
@@ -87,6 +97,7 @@ func TestRedriveAtOnce(t *testing.T) {
 	}
 	assert.Equal(t, 1, ok)
 	var rows int
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.ready_pipe_1`).Scan(&rows))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.ready_pipe_1`).Scan(&rows))
 	assert.Equal(t, 1, rows)
 }

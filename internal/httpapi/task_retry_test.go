@@ -21,12 +21,16 @@ func TestRetryIntervals(t *testing.T) {
 		own         string  // the task's policy
 		least, most float64 // seconds from the failure to the next attempt
 	}{
-		"poly":       {`{"stages":[{"name":"only","retry":{"interval":"poly"}}]}`, `{}`, 15, 45},
-		"expression": {`{"stages":[{"name":"only","retry":{"interval":"error contains '<busy>' && attempt < 2 ? 40 + 2 * rand : 5"}}]}`, `{}`, 40, 42},
-		"type":       {`{"stages":[{"name":"only"}],"retry":{"interval":"status == 0 ? 100 : 7"}}`, `{}`, 100, 100},
-		"stage":      {`{"stages":[{"name":"only","retry":{"interval":"attempt + 69"}}],"retry":{"interval":"poly"}}`, `{}`, 70, 70},
-		"task":       {`{"stages":[{"name":"only","retry":{"interval":"poly"}}]}`, `{"interval":"min(90, 10 ** 6)"}`, 90, 90},
-		"no number":  {`{"stages":[{"name":"only","retry":{"interval":"-1"}}]}`, `{}`, 1, 1},
+		"poly": {`{"stages":[{"name":"only","retry":{"interval":"poly"}}]}`, `{}`, 15, 45},
+		"expression": {`{"stages":[{"name":"only","retry":{"interval":"error contains '<busy>' && ` +
+			`attempt < 2 ? 40 + 2 * rand : 5"}}]}`, `{}`, 40, 42},
+		"type": {`{"stages":[{"name":"only"}],"retry":{"interval":"status == 0 ? 100 : 7"}}`, `{}`,
+			100, 100},
+		"stage": {`{"stages":[{"name":"only","retry":{"interval":"attempt + ` +
+			`69"}}],"retry":{"interval":"poly"}}`, `{}`, 70, 70},
+		"task": {`{"stages":[{"name":"only","retry":{"interval":"poly"}}]}`,
+			`{"interval":"min(90, 10 ** 6)"}`, 90, 90},
+		"no number": {`{"stages":[{"name":"only","retry":{"interval":"-1"}}]}`, `{}`, 1, 1},
 	} {
 		require.Contains(t, []int{200, 201}, b.call("PUT", "/v1/task-types/pipe", c.spec).status, name)
 		var asked api.TaskTypeSpec
@@ -36,21 +40,27 @@ func TestRetryIntervals(t *testing.T) {
 		assert.Equal(t, asked.Retry, got.Retry, name)
 		if interval := asked.Stages[0].Retry.Interval; !interval.IsZero() {
 			assert.Equal(t, interval, got.Stages[0].Retry.Interval, name)
-			assert.Contains(t, string(shown.body), fmt.Sprintf(`"interval":"%s"`, interval), "%s: character by character", name)
+			assert.Contains(t, string(shown.body), fmt.Sprintf(`"interval":"%s"`, interval),
+				"%s: character by character", name)
 		}
 		again := read[api.TaskType](b, 200, b.call("PUT", "/v1/task-types/pipe", c.spec))
 		assert.Equal(t, got.Version, again.Version, "%s: the same document changes nothing", name)
 
-		id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":`+c.own+`}`)).ID
+		id := read[api.SubmittedTask](b, 201,
+			b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":`+c.own+`}`)).ID
 		_, token := b.lease()
 		before := b.store.Clock.Now()
-		require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/fail", `{"error":"they are <busy>"}`).status, name)
+		require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/fail",
+			`{"error":"they are <busy>"}`).status, name)
 		after := b.store.Clock.Now()
 		attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 		require.Len(t, attempts, 1, name)
 		next := attempts[0].NextTime // in microseconds
-		assert.False(t, next.Before(before.Add(time.Duration(c.least*1e9)-time.Microsecond)), "%s: %v after %v", name, next, before)
-		assert.False(t, next.After(after.Add(time.Duration(c.most*1e9)+time.Microsecond)), "%s: %v after %v", name, next, after)
-		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status, name) // out of the way of the next lease
+		assert.False(t, next.Before(before.Add(time.Duration(c.least*1e9)-time.Microsecond)),
+			"%s: %v after %v", name, next, before)
+		assert.False(t, next.After(after.Add(time.Duration(c.most*1e9)+time.Microsecond)),
+			"%s: %v after %v", name, next, after)
+		// out of the way of the next lease
+		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status, name)
 	}
 }

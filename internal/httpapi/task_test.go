@@ -17,7 +17,8 @@ import (
 func TestWaitForTheEnd(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
 	start := time.Now()
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id+"?wait=50ms", ""))
 	assert.Equal(t, asyncflow.StatusPending, task.Status)
@@ -28,7 +29,8 @@ func TestWaitForTheEnd(t *testing.T) {
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
-	b.store.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
+	b.store.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
 	task = <-got
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
 	assert.Equal(t, "never", task.Error)
@@ -43,7 +45,8 @@ func TestListPages(t *testing.T) {
 	}
 	seen, cursor := map[string]bool{}, ""
 	for page := 1; ; page++ {
-		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&limit=3&cursor="+cursor, ""))
+		list := read[api.TaskList](b, 200,
+			b.call("GET", "/v1/tasks?type=pipe&limit=3&cursor="+cursor, ""))
 		for _, task := range list.Data {
 			seen[task.ID] = true
 			assert.Nil(t, task.Context)
@@ -61,7 +64,8 @@ func TestContextIsNotRead(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	context := `{"n":12345678901234567890.10,"s":"<&\u00e9>","z":1,"a":{}}`
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).ID
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+context+`}`)).ID
 	a := b.call("GET", "/v1/tasks/"+id, "")
 	var doc struct{ Context json.RawMessage }
 	require.NoError(t, json.Unmarshal(a.body, &doc))

@@ -31,13 +31,16 @@ func TestPauseTaskType(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	id, _ := b.submitOne()
-	paused := read[api.TaskType](b, 200, b.call("POST", "/v1/task-types/pipe/pause", `{"reason":"new worker"}`))
+	paused := read[api.TaskType](b, 200,
+		b.call("POST", "/v1/task-types/pipe/pause", `{"reason":"new worker"}`))
 	assert.Equal(t, "new worker", paused.PauseReason)
 	assert.WithinDuration(t, time.Now(), paused.PausedAt, time.Minute)
 	assert.Equal(t, paused, read[api.TaskType](b, 200, b.call("GET", "/v1/task-types/pipe", "")))
-	assert.Equal(t, api.TaskWaitsFor("paused"), read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).WaitsFor)
+	assert.Equal(t, api.TaskWaitsFor("paused"),
+		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).WaitsFor)
 
-	resumed := read[api.TaskType](b, 200, b.call("POST", "/v1/task-types/pipe/resume", `{"ramp":"10m"}`))
+	resumed := read[api.TaskType](b, 200,
+		b.call("POST", "/v1/task-types/pipe/resume", `{"ramp":"10m"}`))
 	assert.Zero(t, resumed.PausedAt)
 	assert.Empty(t, resumed.PauseReason)
 	assert.WithinDuration(t, time.Now().Add(10*time.Minute), resumed.RampUntil, time.Minute)
@@ -48,14 +51,16 @@ func TestPauseTaskType(t *testing.T) {
 	assert.Equal(t, "ramp is 25h0m0s; it must be 0s to 24h0m0s", a.problem.Detail)
 	for _, act := range []string{"pause", "resume"} {
 		assert.Equal(t, 404, b.call("POST", "/v1/task-types/nope/"+act, "").status)
-		assert.Equal(t, 403, b.callAs(b.newToken("acme", "read", "submit"), "POST", "/v1/task-types/pipe/"+act, "").status)
+		assert.Equal(t, 403, b.callAs(b.newToken("acme", "read", "submit"), "POST",
+			"/v1/task-types/pipe/"+act, "").status)
 	}
 }
 
 func TestPutTaskTypeForShow(t *testing.T) {
 	b := setup(t)
 	const path = "/v1/task-types/pipe"
-	would := read[api.TaskType](b, 201, b.call("PUT", path+"?dry_run=true", `{"stages":[{"name":"first"}]}`))
+	would := read[api.TaskType](b, 201,
+		b.call("PUT", path+"?dry_run=true", `{"stages":[{"name":"first"}]}`))
 	assert.Equal(t, 1, would.Version)
 	assert.Equal(t, 404, b.call("GET", path, "").status)
 
@@ -68,7 +73,8 @@ func TestPutTaskTypeForShow(t *testing.T) {
 	assert.Equal(t, 2, would.Version)
 	assert.Equal(t, map[string]string{"first": "second"}, would.StageMapping)
 	assert.Equal(t, 1, read[api.TaskType](b, 200, b.call("GET", path, "")).Version)
-	assert.Equal(t, would.StageMapping, read[api.TaskType](b, 200, b.call("PUT", path, mapped)).StageMapping)
+	assert.Equal(t, would.StageMapping,
+		read[api.TaskType](b, 200, b.call("PUT", path, mapped)).StageMapping)
 
 	a := b.call("PUT", path, `{"stages":[{"name":"second"}],"stage_mapping":{"first":"third"}}`)
 	assert.Equal(t, 400, a.status)

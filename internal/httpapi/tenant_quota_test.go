@@ -63,8 +63,13 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	assert.Equal(t, "quota_exceeded", a.problem.Code)
 	assert.Equal(t, "the tenant's quota task_types is 3, and 3 are in use", a.problem.Detail)
 	assert.Equal(t, api.ExceededQuota{Name: "task_types", Limit: 3, Used: 3}, a.problem.Quota)
-	assert.Equal(t, 200, b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first"},{"name":"second"},{"name":"third"}]}`).status, "those there are can be changed")
-	assert.Contains(t, []int{200, 201}, b.call("PUT", "/v1/alerts", `{"url":"https://alerts.example.com/x","rules":{"backlog_age":"5m"}}`).status, "alerts' own type doesn't count")
+	assert.Equal(t, 200, b.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"first"},{"name":"second"},{"name":"third"}]}`).status,
+		"those there are can be changed")
+	assert.Contains(t, []int{200, 201},
+		b.call("PUT", "/v1/alerts",
+			`{"url":"https://alerts.example.com/x","rules":{"backlog_age":"5m"}}`).status,
+		"alerts' own type doesn't count")
 	b.quota(`{"task_types":-1}`)
 	assert.Equal(t, 201, put("another", "").status)
 }
@@ -97,43 +102,60 @@ func TestQuotaOfContexts(t *testing.T) {
 		{"POST", "/v1/tasks/" + failed.ID + "/redrive", `{"context":` + big + `}`},
 	} {
 		a := b.call(c.method, c.path, c.body)
-		assert.Equal(t, []any{403, "quota_exceeded", "the tenant's quota context_bytes is 20, and the context is 32 bytes"}, []any{a.status, a.problem.Code, a.problem.Detail}, c.path)
-		assert.Equal(t, api.ExceededQuota{Name: "context_bytes", Limit: 20, Used: 32}, a.problem.Quota, c.path)
-		assert.Equal(t, []asyncflow.FieldError{{Field: "context", Message: "is 32 bytes; the tenant's quota is 20"}}, a.problem.Errors, c.path)
+		assert.Equal(t, []any{403, "quota_exceeded",
+			"the tenant's quota context_bytes is 20, and the context is 32 bytes"},
+			[]any{a.status, a.problem.Code, a.problem.Detail}, c.path)
+		assert.Equal(t, api.ExceededQuota{Name: "context_bytes", Limit: 20, Used: 32}, a.problem.Quota,
+			c.path)
+		assert.Equal(t, []asyncflow.FieldError{{Field: "context",
+			Message: "is 32 bytes; the tenant's quota is 20"}}, a.problem.Errors, c.path)
 		assert.Empty(t, a.header.Get("Retry-After"), "to wait doesn't help")
 	}
-	batch := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,{"type":"pipe","context":`+big+`}]}`))
-	assert.Equal(t, []any{0, 403, asyncflow.QuotaName("context_bytes")}, []any{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status, batch.Tasks[1].Error.Quota.Name})
+	batch := read[api.SubmittedBatch](b, 201,
+		b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,{"type":"pipe","context":`+big+`}]}`))
+	assert.Equal(t, []any{0, 403, asyncflow.QuotaName("context_bytes")},
+		[]any{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status, batch.Tasks[1].Error.Quota.Name})
 	b.quota(`{"context_bytes":60000000}`)
 	a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+strings.Repeat("x", maxContext)+`"}`)
-	assert.Equal(t, []any{413, "too_large"}, []any{a.status, a.problem.Code}, "the node's own limit stays")
+	assert.Equal(t, []any{413, "too_large"}, []any{a.status, a.problem.Code},
+		"the node's own limit stays")
 }
 
 func TestQuotaOfPendingTasks(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	b.quota(`{"pending_tasks":5}`)
-	first := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
-	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`))
+	first := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
+	read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`))
 	batch := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch",
-		`{"tasks":[`+oneTask+`,{"type":"pipe"},`+oneTask+`,`+oneTask+`,`+oneTask+`,{"type":"pipe","context":1,"key":"a"}]}`))
+		`{"tasks":[`+oneTask+`,{"type":"pipe"},`+oneTask+`,`+oneTask+`,`+oneTask+`,{"type":"pipe","cont`+
+			`ext":1,"key":"a"}]}`))
 	var statuses []int
 	for _, r := range batch.Tasks {
 		statuses = append(statuses, r.Error.Status)
 	}
-	assert.Equal(t, []int{0, 400, 0, 0, 403, 0}, statuses, "the first ones that there is room for, and the one that is there already")
+	assert.Equal(t, []int{0, 400, 0, 0, 403, 0}, statuses,
+		"the first ones that there is room for, and the one that is there already")
 	assert.Equal(t, "quota_exceeded", batch.Tasks[4].Error.Code)
 	assert.Equal(t, first.ID, batch.Tasks[5].Task.ID)
 	a := b.call("POST", "/v1/tasks", oneTask)
-	assert.Equal(t, []any{403, "quota_exceeded", "the tenant's quota pending_tasks is 5, and 5 are in use"}, []any{a.status, a.problem.Code, a.problem.Detail})
+	assert.Equal(t, []any{403, "quota_exceeded",
+		"the tenant's quota pending_tasks is 5, and 5 are in use"},
+		[]any{a.status, a.problem.Code, a.problem.Detail})
 	assert.Equal(t, api.ExceededQuota{Name: "pending_tasks", Limit: 5, Used: 5}, a.problem.Quota)
-	again := read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
-	assert.Equal(t, []any{first.ID, true}, []any{again.ID, again.Existing}, "a submit whose answer was lost can be repeated")
+	again := read[api.SubmittedTask](b, 200,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
+	assert.Equal(t, []any{first.ID, true}, []any{again.ID, again.Existing},
+		"a submit whose answer was lost can be repeated")
 	assert.Equal(t, 403, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"b"}`).status)
-	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data { // what becomes final makes room
+	// what becomes final makes room
+	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data {
 		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+task.ID+"/cancel", "").status)
 	}
-	require.Eventually(t, func() bool { return b.call("POST", "/v1/tasks", oneTask).status == 201 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.call("POST", "/v1/tasks", oneTask).status == 201 },
+		patience, 10*time.Millisecond)
 }
 
 // Of many submits at the quota, exactly as many are taken as there is room for.
@@ -143,7 +165,8 @@ func TestPendingTasksAtOnce(t *testing.T) {
 	b.quota(`{"pending_tasks":20}`)
 	assert.Equal(t, map[int]int{201: 20, 403: 44}, submitAtOnce(b, 64))
 	var live int
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.ready_pipe_1`).Scan(&live))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.ready_pipe_1`).Scan(&live))
 	assert.Equal(t, 20, live)
 }
 
@@ -172,12 +195,14 @@ func submitAtOnce(b *bundle, n int, nodes ...string) map[int]int {
 // node serves the API of the bundle's database on another node and returns its URL.
 func (b *bundle) node(name string) string {
 	b.t.Helper()
-	s, err := store.Open(b.t.Context(), store.Config{URL: b.dbURL, Node: name, Roles: "api", Log: slog.New(slog.DiscardHandler)})
+	s, err := store.Open(b.t.Context(),
+		store.Config{URL: b.dbURL, Node: name, Roles: "api", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	stored := make(chan error, 1)
 	go func() { stored <- s.Run(ctx) }()
-	server, err := httpapi.New(httpapi.Config{Store: s, Verifier: b.verifier, Keys: b.keys, Version: "test", MaxContext: maxContext})
+	server, err := httpapi.New(httpapi.Config{Store: s, Verifier: b.verifier, Keys: b.keys,
+		Version: "test", MaxContext: maxContext})
 	require.NoError(b.t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b.t, err)
@@ -192,7 +217,8 @@ func (b *bundle) node(name string) string {
 		s.Close()
 	})
 	url := "http://" + l.Addr().String()
-	require.Eventually(b.t, func() bool { return b.at(url).call("GET", "/readyz", "").status == 200 }, patience, 5*time.Millisecond)
+	require.Eventually(b.t, func() bool { return b.at(url).call("GET", "/readyz", "").status == 200 },
+		patience, 5*time.Millisecond)
 	return url
 }
 
@@ -214,7 +240,8 @@ func TestPendingTasksOnTwoNodes(t *testing.T) {
 	statuses := submitAtOnce(b, 128, nodes...)
 	t.Log(statuses)
 	assert.Equal(t, 128, statuses[201]+statuses[403])
-	assert.GreaterOrEqual(t, statuses[201], 30, "each node's share; its own may count twice for a moment")
+	assert.GreaterOrEqual(t, statuses[201], 30,
+		"each node's share; its own may count twice for a moment")
 	assert.LessOrEqual(t, statuses[201], 60)
 	require.Eventually(t, func() bool {
 		for _, url := range nodes { // what is left is for whoever comes
@@ -240,7 +267,8 @@ func (b *bundle) twoNodes(urls []string) {
 	b.quota(`{"submits_per_second":0}`)
 	for _, url := range urls {
 		require.Eventually(b.t, func() bool {
-			return b.at(url).call("POST", "/v1/tasks", `{"type":"nothing","context":1}`).header.Get("RateLimit") == ""
+			return b.at(url).call("POST", "/v1/tasks",
+				`{"type":"nothing","context":1}`).header.Get("RateLimit") == ""
 		}, patience, 50*time.Millisecond)
 	}
 }
@@ -290,26 +318,31 @@ func TestQuotaOfSubmits(t *testing.T) {
 func TestQuotasOfTriggeredSchedules(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/schedules/nightly", `{"type":"pipe","context":1,"cron":"@yearly"}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/schedules/nightly",
+		`{"type":"pipe","context":1,"cron":"@yearly"}`).status)
 	b.quota(`{"submits_per_second":0.01,"pending_tasks":1}`)
 	a := b.call("POST", "/v1/schedules/nightly/trigger", "")
-	assert.Equal(t, []any{201, `"submits";q=1;w=100`}, []any{a.status, a.header.Get("RateLimit-Policy")})
+	assert.Equal(t, []any{201, `"submits";q=1;w=100`},
+		[]any{a.status, a.header.Get("RateLimit-Policy")})
 	a = b.call("POST", "/v1/schedules/nightly/trigger", "")
-	assert.Equal(t, []any{429, "rate_limited", `"submits";q=1;w=100`}, []any{a.status, a.problem.Code, a.header.Get("RateLimit-Policy")})
+	assert.Equal(t, []any{429, "rate_limited", `"submits";q=1;w=100`},
+		[]any{a.status, a.problem.Code, a.header.Get("RateLimit-Policy")})
 	assert.Contains(t, a.header.Get("RateLimit"), `"submits";r=0;t=`)
 	wait, err := strconv.Atoi(a.header.Get("Retry-After"))
 	require.NoError(t, err)
 	assert.InDelta(t, 90, wait, 10)
 	b.quota(`{"submits_per_second":0}`)
 	a = b.call("POST", "/v1/schedules/nightly/trigger", "")
-	assert.Equal(t, []any{403, "quota_exceeded", asyncflow.QuotaName("pending_tasks")}, []any{a.status, a.problem.Code, a.problem.Quota.Name})
+	assert.Equal(t, []any{403, "quota_exceeded", asyncflow.QuotaName("pending_tasks")},
+		[]any{a.status, a.problem.Code, a.problem.Quota.Name})
 }
 
 // What is over a quota of deliveries is accepted, and says what it waits for.
 func TestQuotasOfDeliveries(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`).status)
+	require.Equal(t, 201, b.call("POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com/x"}`).status)
 	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
 	b.lease()
 	for quotas, reason := range map[string]string{
@@ -319,7 +352,8 @@ func TestQuotasOfDeliveries(t *testing.T) {
 	} {
 		b.quota(quotas)
 		task := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
-		assert.Equal(t, reason, string(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+task.ID, "")).WaitsFor), quotas)
+		assert.Equal(t, reason, string(read[api.Task](b, 200,
+			b.call("GET", "/v1/tasks/"+task.ID, "")).WaitsFor), quotas)
 	}
 }
 
@@ -332,7 +366,8 @@ func TestSubmitsOnTwoNodes(t *testing.T) {
 	b.quota(`{"submits_per_second":20}`)
 	for _, url := range nodes {
 		require.Eventually(t, func() bool {
-			return b.at(url).call("POST", "/v1/tasks", oneTask).header.Get("RateLimit-Policy") == `"submits";q=20;w=2`
+			return b.at(url).call("POST", "/v1/tasks",
+				oneTask).header.Get("RateLimit-Policy") == `"submits";q=20;w=2`
 		}, patience, 20*time.Millisecond)
 	}
 	start, accepted, offered := time.Now(), 0, 0

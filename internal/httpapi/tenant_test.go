@@ -29,23 +29,33 @@ func (b *bundle) admin(method, path, body string) answer {
 // A tenant is made, seen, suspended, resumed, deleted, restored and deleted again.
 func TestTenants(t *testing.T) {
 	b := setup(t)
-	made := read[api.Tenant](b, 201, b.admin("POST", "/v1/tenants", `{"slug":"globex","quotas":{"pending_tasks":7,"context_bytes":-1}}`))
-	assert.Equal(t, api.Tenant{Slug: "globex", State: asyncflow.TenantActive, Quotas: asyncflow.Quotas{PendingTasks: 7, ContextBytes: -1}, CreatedAt: made.CreatedAt}, made)
+	made := read[api.Tenant](b, 201,
+		b.admin("POST", "/v1/tenants",
+			`{"slug":"globex","quotas":{"pending_tasks":7,"context_bytes":-1}}`))
+	assert.Equal(t, api.Tenant{Slug: "globex", State: asyncflow.TenantActive,
+		Quotas: asyncflow.Quotas{PendingTasks: 7, ContextBytes: -1}, CreatedAt: made.CreatedAt}, made)
 	assert.Equal(t, 409, b.admin("POST", "/v1/tenants", `{"slug":"globex"}`).status)
-	token := b.newToken("globex", auth.ScopeManage, auth.ScopeRead, auth.ScopeOperate, auth.ScopeSubmit)
-	read[api.TaskType](b, 201, b.callAs(token, "PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`))
-	read[api.SubmittedTask](b, 201, b.callAs(token, "POST", "/v1/tasks", `{"type":"pipe","context":1}`))
+	token := b.newToken("globex", auth.ScopeManage, auth.ScopeRead, auth.ScopeOperate,
+		auth.ScopeSubmit)
+	read[api.TaskType](b, 201, b.callAs(token, "PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"only"}]}`))
+	read[api.SubmittedTask](b, 201,
+		b.callAs(token, "POST", "/v1/tasks", `{"type":"pipe","context":1}`))
 
 	got := read[api.Tenant](b, 200, b.admin("GET", "/v1/tenants/globex", ""))
 	one, none := 1.0, 0.0
-	assert.Equal(t, []api.QuotaUsage{{Name: "task_types", Limit: 1000, Used: &one}, {Name: "pending_tasks", Limit: 7, Used: &one, Own: true}}, got.Usage[:2])
+	assert.Equal(t, []api.QuotaUsage{{Name: "task_types", Limit: 1000, Used: &one},
+		{Name: "pending_tasks", Limit: 7, Used: &one, Own: true}}, got.Usage[:2])
 	assert.Equal(t, api.QuotaUsage{Name: "context_bytes", Own: true}, got.Usage[3])
 	assert.Equal(t, api.QuotaUsage{Name: "concurrency", Used: &none}, got.Usage[5])
-	assert.Equal(t, got.Usage, read[api.QuotaList](b, 200, b.callAs(token, "GET", "/v1/quota", "")).Data, "what it is told itself")
+	assert.Equal(t, got.Usage, read[api.QuotaList](b, 200,
+		b.callAs(token, "GET", "/v1/quota", "")).Data, "what it is told itself")
 
-	patched := read[api.Tenant](b, 200, b.admin("PATCH", "/v1/tenants/globex", `{"quotas":{"pending_tasks":0,"concurrency":3}}`))
+	patched := read[api.Tenant](b, 200,
+		b.admin("PATCH", "/v1/tenants/globex", `{"quotas":{"pending_tasks":0,"concurrency":3}}`))
 	assert.Equal(t, asyncflow.Quotas{ContextBytes: -1, Concurrency: 3}, patched.Quotas)
-	suspended := read[api.Tenant](b, 200, b.admin("PATCH", "/v1/tenants/globex", `{"suspended":true,"reason":"the invoice is open"}`))
+	suspended := read[api.Tenant](b, 200,
+		b.admin("PATCH", "/v1/tenants/globex", `{"suspended":true,"reason":"the invoice is open"}`))
 	assert.Equal(t, asyncflow.TenantSuspended, suspended.State)
 	for _, path := range []string{"/v1/task-types", "/v1/quota", "/v1/tasks/pipe.1.1"} {
 		a := b.callAs(token, "GET", path, "")
@@ -62,26 +72,33 @@ func TestTenants(t *testing.T) {
 	assert.Equal(t, asyncflow.TenantDeleted, deleted.State)
 	assert.Equal(t, 7*24*time.Hour, deleted.DropAt.Sub(deleted.DeletedAt))
 	a := b.callAs(token, "GET", "/v1/task-types", "")
-	assert.Equal(t, []any{403, "tenant_suspended", "the tenant globex was deleted"}, []any{a.status, a.problem.Code, a.problem.Detail})
+	assert.Equal(t, []any{403, "tenant_suspended", "the tenant globex was deleted"},
+		[]any{a.status, a.problem.Code, a.problem.Detail})
 	assert.Equal(t, 409, b.admin("POST", "/v1/tenants", `{"slug":"globex"}`).status)
 	assert.Equal(t, 409, b.admin("PATCH", "/v1/tenants/globex", `{"suspended":true}`).status)
 	later := read[api.Tenant](b, 202, b.admin("DELETE", "/v1/tenants/globex?grace=48h", ""))
 	assert.Equal(t, deleted.DeletedAt, later.DeletedAt)
 	assert.WithinDuration(t, b.store.Clock.Now().Add(48*time.Hour), later.DropAt, time.Minute)
-	assert.Equal(t, later, read[api.Tenant](b, 202, b.admin("DELETE", "/v1/tenants/globex", "")), "without a time nothing changes")
+	assert.Equal(t, later, read[api.Tenant](b, 202, b.admin("DELETE", "/v1/tenants/globex", "")),
+		"without a time nothing changes")
 	restored := read[api.Tenant](b, 200, b.admin("POST", "/v1/tenants/globex/restore", ""))
 	assert.Equal(t, asyncflow.TenantActive, restored.State)
-	assert.Equal(t, asyncflow.StatusPending, read[api.Task](b, 200, b.callAs(token, "GET", "/v1/tasks/pipe.1.1", "")).Status, "nothing is lost")
+	assert.Equal(t, asyncflow.StatusPending,
+		read[api.Task](b, 200, b.callAs(token, "GET", "/v1/tasks/pipe.1.1", "")).Status,
+		"nothing is lost")
 
 	read[api.Tenant](b, 200, b.admin("PATCH", "/v1/tenants/globex", `{"suspended":true}`))
 	read[api.Tenant](b, 202, b.admin("DELETE", "/v1/tenants/globex?grace=1h", ""))
-	assert.Equal(t, asyncflow.TenantSuspended, read[api.Tenant](b, 200, b.admin("POST", "/v1/tenants/globex/restore", "")).State, "as it was before")
+	assert.Equal(t, asyncflow.TenantSuspended,
+		read[api.Tenant](b, 200, b.admin("POST", "/v1/tenants/globex/restore", "")).State,
+		"as it was before")
 }
 
 func TestTenantsInPages(t *testing.T) {
 	b := setup(t)
 	for i := range 5 {
-		_, err := b.db.Exec(t.Context(), `INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ($1, 1)`, fmt.Sprint("t", i))
+		_, err := b.db.Exec(t.Context(),
+			`INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ($1, 1)`, fmt.Sprint("t", i))
 		require.NoError(t, err)
 	}
 	var slugs []string
@@ -116,9 +133,12 @@ func TestTenantsRefused(t *testing.T) {
 		{"DELETE", "/v1/tenants/nobody", "", 404, ""},
 		{"POST", "/v1/tenants/nobody/restore", "", 404, ""},
 		{"POST", "/v1/tenants", `{"slug":"Bad"}`, 400, "slug"},
-		{"POST", "/v1/tenants", `{"slug":"x","quotas":{"pending_tasks":-2}}`, 400, "quotas.pending_tasks"},
-		{"POST", "/v1/tenants", `{"slug":"x","quotas":{"submits_per_second":-0.5}}`, 400, "quotas.submits_per_second"},
-		{"PATCH", "/v1/tenants/acme", `{"quotas":{"submits_per_second":0.001}}`, 400, "quotas.submits_per_second"},
+		{"POST", "/v1/tenants", `{"slug":"x","quotas":{"pending_tasks":-2}}`, 400,
+			"quotas.pending_tasks"},
+		{"POST", "/v1/tenants", `{"slug":"x","quotas":{"submits_per_second":-0.5}}`, 400,
+			"quotas.submits_per_second"},
+		{"PATCH", "/v1/tenants/acme", `{"quotas":{"submits_per_second":0.001}}`, 400,
+			"quotas.submits_per_second"},
 		{"PATCH", "/v1/tenants/acme", `{"reason":"none"}`, 400, "reason"},
 		{"PATCH", "/v1/tenants/acme", `{}`, 400, "body"},
 		{"DELETE", "/v1/tenants/acme?grace=8761h", "", 400, "grace"},
@@ -135,7 +155,8 @@ func TestTenantsRefused(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 403, b.call("GET", "/v1/tenants", "").status, "an operator's token is needed")
-	assert.Equal(t, asyncflow.TenantActive, read[api.Tenant](b, 200, b.admin("GET", "/v1/tenants/acme", "")).State)
+	assert.Equal(t, asyncflow.TenantActive,
+		read[api.Tenant](b, 200, b.admin("GET", "/v1/tenants/acme", "")).State)
 }
 
 // While a tenant is suspended what its workers report counts.
@@ -182,7 +203,8 @@ func TestNameUsedAgain(t *testing.T) {
 	b.pipe()
 	id, path := b.submitOne()
 	_, completion := b.lease()
-	oldToken, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead}, time.Hour, time.Now().Add(-5*time.Minute))
+	oldToken, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead},
+		time.Hour, time.Now().Add(-5*time.Minute))
 	require.NoError(t, err)
 	require.Equal(t, 200, b.callAs(oldToken, "GET", "/v1/tasks/"+id, "").status)
 
@@ -192,7 +214,8 @@ func TestNameUsedAgain(t *testing.T) {
 	require.Len(t, look, 1)
 	n, err := drop.Run(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, look[0].Rows-2, n, "all tables but the two that say how far ids went, which went with the schema")
+	assert.Equal(t, look[0].Rows-2, n,
+		"all tables but the two that say how far ids went, which went with the schema")
 	assert.Equal(t, 404, b.admin("GET", "/v1/tenants/acme", "").status)
 	a := b.callAs(b.token, "GET", "/v1/task-types", "")
 	assert.Equal(t, 403, a.status)
@@ -211,7 +234,8 @@ func TestNameUsedAgain(t *testing.T) {
 	assert.Equal(t, "pipe.2.1", again, "the ids go on after those of the tenant before")
 	b.lease()
 	assert.Equal(t, 404, b.callAs(completion, "POST", path+"/complete", "").status)
-	assert.Equal(t, asyncflow.StatusRunning, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+again, "")).Status)
+	assert.Equal(t, asyncflow.StatusRunning,
+		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+again, "")).Status)
 }
 
 // With an address of its own for administration, neither has the other's calls.
@@ -247,7 +271,8 @@ func TestSurfaces(t *testing.T) {
 			if strings.HasPrefix(path, "/v1/tenants") || path == "/v1/governance" {
 				token = b.adminToken()
 			}
-			assert.Equal(t, at[i], b.callAs(token, http.MethodGet, path, "").status, "%s of %s", path, []string{"public", "admin"}[i])
+			assert.Equal(t, at[i], b.callAs(token, http.MethodGet, path, "").status, "%s of %s", path,
+				[]string{"public", "admin"}[i])
 		}
 	}
 	b.url = own

@@ -39,7 +39,10 @@ func TestReadAccess(t *testing.T) {
 	for lines, want := range map[string]map[auth.Kind]auth.Scope{
 		"x-scope: read":                {auth.KindTenant: auth.ScopeRead},
 		"security: [{adminToken: []}]": {auth.KindOperator: auth.ScopeAdmin},
-		"x-scope: manage\n      security: [{adminToken: []}, {bearerAuth: []}]": {auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage},
+
+		"x-scope: manage\n      security: [{adminToken: []}, {bearerAuth: []}]": {
+			auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage,
+		},
 	} {
 		o, err := accessOf(lines)
 		require.NoError(t, err, lines)
@@ -52,14 +55,18 @@ func TestReadAccess(t *testing.T) {
 	o, err = accessOf("security: [{completionToken: []}]")
 	require.NoError(t, err)
 	assert.Equal(t, AccessCompletion, o.Access)
+	const beside = "takes a completion token beside another"
 	for lines, want := range map[string]string{
 		"tags: []":       `x-scope is ""`,
 		"x-scope: fly":   `x-scope is "fly"`,
 		"x-scope: admin": `x-scope is "admin"`,
-		"x-scope: read\n      security: [{adminToken: []}]":                        "takes no token of a tenant",
-		"security: [{apiKey: []}]":                                                 `the security scheme "apiKey" is not known`,
-		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}]": "takes a completion token beside another",
-		"security: [{completionToken: []}, {adminToken: []}]":                      "takes a completion token beside another",
+
+		"security: [{apiKey: []}]": `the security scheme "apiKey" is not known`,
+
+		"x-scope: read\n      security: [{adminToken: []}]":   "takes no token of a tenant",
+		"security: [{completionToken: []}, {adminToken: []}]": beside,
+
+		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}]": beside,
 	} {
 		_, err := accessOf(lines)
 		require.ErrorContains(t, err, want, lines)
@@ -73,7 +80,8 @@ func TestAllow(t *testing.T) {
 	reads := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeRead}}
 	manages := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindTenant: auth.ScopeManage}}
 	operates := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}}
-	both := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage}}
+	both := &Operation{Scopes: map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin,
+		auth.KindTenant: auth.ScopeManage}}
 	for _, c := range []struct {
 		o    *Operation
 		p    auth.Principal
@@ -82,9 +90,11 @@ func TestAllow(t *testing.T) {
 		{reads, tenant, ""}, {reads, operator, "needs the token of a tenant"},
 		{manages, tenant, `needs the scope "manage"`}, {manages, operator, "needs the token of a tenant"},
 		{operates, operator, ""}, {operates, tenant, "needs an admin token"},
-		{operates, auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeAdmin)}, "needs an admin token"},
+		{operates, auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeAdmin)},
+			"needs an admin token"},
 		{both, operator, ""}, {both, tenant, `needs the scope "manage"`},
-		{reads, auth.Principal{}, "needs the token of a tenant"}, {&Operation{}, operator, "open to nobody"},
+		{reads, auth.Principal{}, "needs the token of a tenant"},
+		{&Operation{}, operator, "open to nobody"},
 	} {
 		err := c.o.Allow(c.p)
 		if c.want == "" {

@@ -62,7 +62,8 @@ func TestMinute(t *testing.T) {
 	c.flush(false)
 	require.Len(t, b.acts, 2)
 	rest := b.acts[1]
-	assert.Equal(t, []any{int64(99), "x", start.Add(100 * time.Millisecond), start.Add(9900 * time.Millisecond)}, []any{rest.Calls, rest.Address, rest.At, rest.LastAt})
+	assert.Equal(t, []any{int64(99), "x", start.Add(100 * time.Millisecond),
+		start.Add(9900 * time.Millisecond)}, []any{rest.Calls, rest.Address, rest.At, rest.LastAt})
 	c.Count(Key{Address: "x"}, described("x"))
 	c.flush(false)
 	require.Len(t, b.acts, 3, "a new minute")
@@ -89,10 +90,12 @@ func TestFlood(t *testing.T) {
 	assert.LessOrEqual(t, len(b.acts), 2*maxKinds+60)
 	assert.EqualValues(t, 60*perMinute, b.calls())
 	last := b.acts[len(b.acts)-1]
-	assert.Equal(t, []any{asyncflow.AuditAny, int64(perMinute), ""}, []any{last.Action, last.Calls, last.Address})
+	assert.Equal(t, []any{asyncflow.AuditAny, int64(perMinute), ""},
+		[]any{last.Action, last.Calls, last.Address})
 	c.Count(Key{Address: "later"}, described("later"))
 	c.flush(false)
-	assert.Equal(t, "later", b.acts[len(b.acts)-1].Address, "in the next hour kinds are told apart again")
+	assert.Equal(t, "later", b.acts[len(b.acts)-1].Address,
+		"in the next hour kinds are told apart again")
 }
 
 // A database that is away for a while loses nothing, and takes no memory without end.

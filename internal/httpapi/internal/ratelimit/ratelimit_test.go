@@ -14,7 +14,8 @@ func TestTakeSubmits(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	a, wait := ts.Take("acme", 10, 15, now)
 	assert.Zero(t, wait)
-	assert.Equal(t, Allowance{Burst: 20, Left: 5, Window: 2 * time.Second, Reset: 1500 * time.Millisecond}, a)
+	assert.Equal(t, Allowance{Burst: 20, Left: 5, Window: 2 * time.Second,
+		Reset: 1500 * time.Millisecond}, a)
 	a, wait = ts.Take("acme", 10, 6, now)
 	assert.Equal(t, 100*time.Millisecond, wait, "one is missing")
 	assert.Equal(t, 5, a.Left, "nothing was taken")
