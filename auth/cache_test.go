@@ -35,7 +35,8 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, v.trust.Load().cache.size())
 	ring := &v.trust.Load().issuers[0].ring
-	ring.Store(&keyring{method: jwt.SigningMethodHS256, print: ring.Load().print}) // a hit doesn't need the secret any more
+	// a hit doesn't need the secret any more
+	ring.Store(&keyring{method: jwt.SigningMethodHS256, print: ring.Load().print})
 	second, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
@@ -78,7 +79,8 @@ func TestTokenInTheLeewayIsNotCached(t *testing.T) {
 // secretEntry is an entry of an issuer with a secret, good for an hour.
 func secretEntry(t *testing.T) entry {
 	issuer := newVerifier(t, secretConfig()).trust.Load().issuers[0]
-	return entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}, issuer: issuer, key: keyMark{thumbprint: issuer.ring.Load().print}}
+	return entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)},
+		issuer: issuer, key: keyMark{thumbprint: issuer.ring.Load().print}}
 }
 
 func TestCacheIsBounded(t *testing.T) {
@@ -100,7 +102,8 @@ func TestCacheEvictsTheExpiredFirst(t *testing.T) {
 	for range 50 { // the sample starts at random
 		s := &shard{max: sampleSize, entries: map[tokenSum]entry{}}
 		for n := range sampleSize {
-			s.entries[sumOf(n)] = entry{principal: Principal{ExpiresAt: testNow.Add(time.Duration(n) * time.Hour)}}
+			expires := testNow.Add(time.Duration(n) * time.Hour)
+			s.entries[sumOf(n)] = entry{principal: Principal{ExpiresAt: expires}}
 		}
 		s.evict()
 		require.NotContains(t, s.entries, sumOf(0))
@@ -185,7 +188,8 @@ func BenchmarkVerifyAnew(b *testing.B) {
 
 func BenchmarkCachePutFull(b *testing.B) {
 	c := newCache(maxCached)
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(b, secretConfig()).trust.Load().issuers[0]}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)},
+		issuer: newVerifier(b, secretConfig()).trust.Load().issuers[0]}
 	for n := range 2 * maxCached {
 		c.put(sumOf(n), e, testNow)
 	}

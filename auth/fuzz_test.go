@@ -34,7 +34,8 @@ func FuzzJWT(f *testing.F) {
 		} else {
 			requireRules(t, p, header, claims)
 		}
-		if signature, err := base64.RawURLEncoding.DecodeString(other); err != nil || !hmac.Equal(signature, mac.Sum(nil)) {
+		if signature, err := base64.RawURLEncoding.DecodeString(other); err != nil ||
+			!hmac.Equal(signature, mac.Sum(nil)) {
 			for _, token := range []string{signed + "." + other, other, signed} {
 				_, err = v.Verify(t.Context(), token, testNow)
 				require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err), "%q", token)

@@ -135,7 +135,9 @@ func newECDSA(t testing.TB, curve elliptic.Curve) pair {
 	return newPair(t, key, nil)
 }
 
-var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) {
+	return rsa.GenerateKey(rand.Reader, 2048)
+})
 
 // newRSA returns the same key each time, since making one is slow.
 func newRSA(t testing.TB) pair {

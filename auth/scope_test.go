@@ -13,7 +13,8 @@ func TestScopesRoundTrip(t *testing.T) {
 	for _, text := range []string{"", "read", "submit read", "submit read work operate manage admin"} {
 		require.Equal(t, text, scopesOfToken(strings.Fields(text)).String())
 	}
-	require.Equal(t, NewScopes(ScopeRead, ScopeSubmit), scopesOfToken(strings.Fields("  read\tsubmit read nonsense ")))
+	require.Equal(t, NewScopes(ScopeRead, ScopeSubmit),
+		scopesOfToken(strings.Fields("  read\tsubmit read nonsense ")))
 }
 
 // Each scope stands for itself only; admin is not all of them.

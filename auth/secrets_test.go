@@ -24,7 +24,8 @@ func secretFile(t testing.TB, secrets ...[]byte) (cfg Config, write func(secrets
 	cfg = DefaultConfig()
 	cfg.HMACSecretFile = filepath.Join(t.TempDir(), "secrets")
 	write = func(secrets ...[]byte) {
-		require.NoError(t, os.WriteFile(cfg.HMACSecretFile, append(bytes.Join(secrets, []byte("\n")), '\n'), 0o600))
+		require.NoError(t, os.WriteFile(cfg.HMACSecretFile,
+			append(bytes.Join(secrets, []byte("\n")), '\n'), 0o600))
 	}
 	write(secrets...)
 	return cfg, write
@@ -54,7 +55,8 @@ func TestSecretRotation(t *testing.T) {
 	require.NoError(t, verify(v, ofNext))
 	require.NoError(t, verify(v, before))
 	require.NoError(t, verify(v, issue()), "the first one signs, still the old one")
-	require.Equal(t, []string{"secrets: 2"}, v.trust.Load().issuers[0].keyNames(), "no more is told of them")
+	require.Equal(t, []string{"secrets: 2"}, v.trust.Load().issuers[0].keyNames(),
+		"no more is told of them")
 
 	write(next, old)
 	reload()
@@ -79,15 +81,16 @@ func TestSecretFile(t *testing.T) {
 		many[i] = secretNamed(strconv.Itoa(i))
 	}
 	for name, tc := range map[string]struct{ text, want string }{
-		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" + string(secretNamed("b")), ""},
-		"as many as may be":              {string(bytes.Join(many[1:], []byte("\n"))), ""},
-		"too many":                       {string(bytes.Join(many, []byte("\n"))), "holds 11 secrets; the limit is 10"},
-		"empty":                          {"", "holds no secret"},
-		"blank":                          {" \n\n", "holds no secret"},
-		"a short one":                    {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
-		"one twice":                      {string(good) + "\n" + string(good), "line 2 is there already"},
-		"public keys":                    {string(newEd25519(t, nil).public), "holds a PEM block"},
-		"huge":                           {strings.Repeat("x", maxKeysBytes+1), "has more than 262144 bytes"},
+		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" + string(secretNamed("b")),
+			""},
+		"as many as may be": {string(bytes.Join(many[1:], []byte("\n"))), ""},
+		"too many":          {string(bytes.Join(many, []byte("\n"))), "holds 11 secrets; the limit is 10"},
+		"empty":             {"", "holds no secret"},
+		"blank":             {" \n\n", "holds no secret"},
+		"a short one":       {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
+		"one twice":         {string(good) + "\n" + string(good), "line 2 is there already"},
+		"public keys":       {string(newEd25519(t, nil).public), "holds a PEM block"},
+		"huge":              {strings.Repeat("x", maxKeysBytes+1), "has more than 262144 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +112,8 @@ func TestSecretFile(t *testing.T) {
 			write([]byte(tc.text))
 			require.ErrorContains(t, v.trust.Load().issuers[0].source.load(t.Context()), tc.want)
 			require.Equal(t, map[string]bool{"asyncflow": true}, v.Stale())
-			require.NoError(t, verify(v, sign(t, jwt.SigningMethodHS256, good, headerWith(nil), claimsWith(nil))))
+			require.NoError(t, verify(v, sign(t, jwt.SigningMethodHS256, good, headerWith(nil),
+				claimsWith(nil))))
 			write(good)
 			require.NoError(t, v.trust.Load().issuers[0].source.load(t.Context()))
 			require.Equal(t, map[string]bool{"asyncflow": false}, v.Stale())

@@ -47,10 +47,12 @@ func TestChangeOfIssuers(t *testing.T) {
 	change(true, foreign, other)
 	requireRefused(t, verify(v, ofForeign), "tenant")
 	requireRefused(t, verify(v, hs256(t, nil, nil)), "is not trusted here")
-	require.NoError(t, verify(v, tokenOf(t, key, "a", fields{"iss": foreign.Issuer, "tenant": "beta"})), "its keys are those of before")
+	require.NoError(t, verify(v, tokenOf(t, key, "a",
+		fields{"iss": foreign.Issuer, "tenant": "beta"})), "its keys are those of before")
 	foreign.RootCAs = x509.NewCertPool()
 	change(true, foreign, other)
-	requireCode(t, verify(v, tokenOf(t, key, "a", fields{"iss": foreign.Issuer, "tenant": "beta"})), asyncflow.CodeUnavailable, "not been loaded yet")
+	requireCode(t, verify(v, tokenOf(t, key, "a", fields{"iss": foreign.Issuer, "tenant": "beta"})),
+		asyncflow.CodeUnavailable, "not been loaded yet")
 	change(true, other)
 	requireRefused(t, verify(v, hs256(t, nil, nil)), "algorithm is not EdDSA")
 	require.NoError(t, verify(v, ofOther))
