@@ -39,9 +39,13 @@ func TestConfigRefused(t *testing.T) {
 		"empty typ":      {func(c *Config) { c.TokenType = "" }, "TokenType must not be empty"},
 		"typ of a prefix": {func(c *Config) { c.TokenType = "application/" },
 			"TokenType must not be empty"},
-		"long leeway":       {func(c *Config) { c.Leeway = 30*time.Second + 1 }, "Leeway must be between"},
-		"negative leeway":   {func(c *Config) { c.Leeway = -1 }, "Leeway must be between"},
-		"short secret":      {func(c *Config) { c.HMACSecret = testSecret[:31] }, "at least 32 bytes, not 31"},
+
+		"long leeway": {func(c *Config) { c.Leeway = 30*time.Second + 1 }, "Leeway must be between"},
+
+		"negative leeway": {func(c *Config) { c.Leeway = -1 }, "Leeway must be between"},
+
+		"short secret": {func(c *Config) { c.HMACSecret = testSecret[:31] }, "at least 32 bytes, not 31"},
+
 		"key as secret":     {func(c *Config) { c.HMACSecret = ed.public }, "holds a PEM block"},
 		"two families":      {func(c *Config) { c.PublicKeys = ed.public }, "keys are of one family"},
 		"secret and signer": {func(c *Config) { c.PrivateKey = ed.private }, "keys are of one family"},

@@ -152,7 +152,9 @@ func TestKindsDontMix(t *testing.T) {
 	}{
 		"tenant":            {nil, nil, "", KindTenant, "submit read"},
 		"tenant with admin": {nil, fields{"scope": "read admin"}, "", KindTenant, "read"},
-		"operator":          {operator, fields{"tenant": absent, "scope": "admin"}, "", KindOperator, "admin"},
+
+		"operator": {operator, fields{"tenant": absent, "scope": "admin"}, "", KindOperator, "admin"},
+
 		"operator with more": {operator,
 			fields{"tenant": absent, "scope": "manage admin read"}, "", KindOperator, "admin"},
 		"operator as a media type": {fields{"typ": "application/ASYNCFLOW-admin+jwt"},

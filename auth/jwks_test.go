@@ -45,7 +45,9 @@ func TestParseJWKS(t *testing.T) {
 		"told by the key":        {setOf(edNamed), "", []string{"a"}},
 		"no alg, no use":         {setOf(jwkOf(t, ed, fields{"kid": "a"})), "EdDSA", []string{"a"}},
 		"no kid: the thumbprint": {setOf(jwkOf(t, ed, nil)), "EdDSA", []string{edPrint}},
-		"two keys":               {setOf(edNamed, jwkOf(t, other, fields{"kid": "b"})), "EdDSA", []string{"a", "b"}},
+
+		"two keys": {setOf(edNamed, jwkOf(t, other, fields{"kid": "b"})), "EdDSA", []string{"a", "b"}},
+
 		"of another family": {setOf(edNamed, jwkOf(t, rs, fields{"kid": "a"}),
 			jwkOf(t, ec, fields{"kid": "c"})), "EdDSA", []string{"a"}},
 		"for encryption": {setOf(jwkOf(t, rs, fields{"kid": "e", "use": "enc"}),
@@ -106,8 +108,10 @@ func TestParseJWKSRefuses(t *testing.T) {
 		"a symmetric key":       {setOf(good, oct), "key 2 of 2: is a symmetric key"},
 		"a symmetric key alone": {setOf(oct), "is a symmetric key"},
 		"hidden symmetric key":  {setOf(jwkOf(t, ed, fields{"k": "AAAA"})), "is a symmetric key"},
-		"a private key":         {setOf(jwkOf(t, ed, fields{"kid": "a", "d": "AAAA"})), "is a private key"},
-		"a private RSA key":     {setOf(good, jwkOf(t, rs, fields{"p": "AAAA"})), "is a private key"},
+
+		"a private key": {setOf(jwkOf(t, ed, fields{"kid": "a", "d": "AAAA"})), "is a private key"},
+
+		"a private RSA key": {setOf(good, jwkOf(t, rs, fields{"p": "AAAA"})), "is a private key"},
 		"a secret for others": {setOf(good, json.RawMessage(`{"kty":"oct","use":"enc","k":"AAAA"}`)),
 			"is a symmetric key"},
 		"the same id twice": {setOf(good, jwkOf(t, newEd25519(t, nil), fields{"kid": "a"})),

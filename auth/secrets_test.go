@@ -84,13 +84,17 @@ func TestSecretFile(t *testing.T) {
 		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" + string(secretNamed("b")),
 			""},
 		"as many as may be": {string(bytes.Join(many[1:], []byte("\n"))), ""},
-		"too many":          {string(bytes.Join(many, []byte("\n"))), "holds 11 secrets; the limit is 10"},
-		"empty":             {"", "holds no secret"},
-		"blank":             {" \n\n", "holds no secret"},
-		"a short one":       {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
-		"one twice":         {string(good) + "\n" + string(good), "line 2 is there already"},
-		"public keys":       {string(newEd25519(t, nil).public), "holds a PEM block"},
-		"huge":              {strings.Repeat("x", maxKeysBytes+1), "has more than 262144 bytes"},
+
+		"too many": {string(bytes.Join(many, []byte("\n"))), "holds 11 secrets; the limit is 10"},
+
+		"empty": {"", "holds no secret"},
+		"blank": {" \n\n", "holds no secret"},
+
+		"a short one": {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
+
+		"one twice":   {string(good) + "\n" + string(good), "line 2 is there already"},
+		"public keys": {string(newEd25519(t, nil).public), "holds a PEM block"},
+		"huge":        {strings.Repeat("x", maxKeysBytes+1), "has more than 262144 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

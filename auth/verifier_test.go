@@ -24,9 +24,11 @@ func TestVerifyAccepts(t *testing.T) {
 		"embedded key is ignored": {header: fields{"jwk": fields{"kty": "oct", "k": "AAAA"},
 			"jku": "https://evil.example/keys"}},
 		"kid means nothing to HS256": {header: fields{"kid": "../../dev/null"}},
-		"unknown claims":             {claims: fields{"Tenant": "evil", "TENANT": "evil", "groups": []int{1}}},
-		"scopes in a list":           {claims: fields{"scope": []string{"submit", "read", "billing"}}},
-		"longest tenant":             {claims: fields{"tenant": "acme", "sub": strings.Repeat("s", 255)}},
+
+		"unknown claims": {claims: fields{"Tenant": "evil", "TENANT": "evil", "groups": []int{1}}},
+
+		"scopes in a list": {claims: fields{"scope": []string{"submit", "read", "billing"}}},
+		"longest tenant":   {claims: fields{"tenant": "acme", "sub": strings.Repeat("s", 255)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
