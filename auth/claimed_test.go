@@ -26,7 +26,7 @@ func TestClaimed(t *testing.T) {
 	}
 }
 
-// The audit can tell tokens of one subject apart.
+// The audit distinguishes the tokens of one subject.
 func TestTokenID(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()

@@ -96,7 +96,7 @@ func TestPublicKeysRefused(t *testing.T) {
 	}
 }
 
-// The caller may wipe what it passed in.
+// The caller may overwrite the keys that it passed in.
 func TestSecretIsCopied(t *testing.T) {
 	t.Parallel()
 	cfg := secretConfig()

@@ -14,15 +14,15 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// issuerNamed returns a config of an issuer by a public key.
+// issuerNamed returns the config of an issuer with a public key.
 func issuerNamed(name string, key pair) Config {
 	cfg := publicConfig(key.public)
 	cfg.Issuer = name
 	return cfg
 }
 
-// Each issuer is held against its own rules, keys, algorithm and audience, and nothing
-// of another's counts.
+// The tokens of each issuer are checked against its own rules, keys, algorithm and audience, and
+// against those of no other issuer.
 func TestIssuersDontMix(t *testing.T) {
 	t.Parallel()
 	a, b, rs := newEd25519(t, map[string]string{"kid": "k"}),
@@ -97,7 +97,7 @@ func TestIssuersDontMix(t *testing.T) {
 	}
 }
 
-// with returns a header with some members changed.
+// with returns a header with some changed members.
 func (f fields) with(changes fields) []byte { return changes.over(f) }
 
 func TestIssuersRefused(t *testing.T) {
@@ -139,8 +139,8 @@ func TestIssuersRefused(t *testing.T) {
 	}
 }
 
-// An operator's token and a tenant's are told apart by the typ alone, and each must
-// look like what it is.
+// Only the typ distinguishes an operator's token from a tenant's, and each must have the claims of
+// its kind.
 func TestKindsDontMix(t *testing.T) {
 	t.Parallel()
 	operator := fields{"typ": DefaultAdminType}
@@ -300,7 +300,7 @@ func TestForeignClaims(t *testing.T) {
 	}
 }
 
-// The rules of a key's algorithm hold for keys that were fetched, too.
+// The rules for a key's algorithm apply to fetched keys too.
 func TestConfusionOverAKeySet(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)

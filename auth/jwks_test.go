@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jwkOf returns the JWK of a pair with some members changed.
+// jwkOf returns the JWK of a pair with some changed members.
 func jwkOf(t testing.TB, key pair, f fields) json.RawMessage {
 	t.Helper()
 	text, err := canonicalJWK(key.signer.Public())
@@ -136,7 +136,7 @@ func TestParseJWKSRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "several algorithms", "nothing says which is meant")
 }
 
-// A set that is written here is read here, and gives away no private half.
+// A set that this package writes can be read again, and contains no private half.
 func TestJWKSRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{"EdDSA", "ES256", "RS256"} {

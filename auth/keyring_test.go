@@ -40,8 +40,8 @@ func TestFamiliesRoundTrip(t *testing.T) {
 	}
 }
 
-// A public key is public: whoever takes it for a secret can sign with it, in
-// each of the spellings that an HMAC library could have been given.
+// A public key is public, so anybody can sign with it as a secret. Such tokens are refused, in each
+// encoding that an HMAC library could have been given.
 func TestPublicKeyIsNoSecret(t *testing.T) {
 	t.Parallel()
 	for alg, key := range map[string]pair{"RS256": newRSA(t), "EdDSA": newEd25519(t, nil)} {
@@ -61,7 +61,7 @@ func TestPublicKeyIsNoSecret(t *testing.T) {
 	}
 }
 
-// Other algorithms that the same key can serve are refused too.
+// Other algorithms that work with the same key are refused too.
 func TestOneAlgorithmPerKey(t *testing.T) {
 	t.Parallel()
 	key := newRSA(t)
@@ -119,7 +119,7 @@ func TestKeyID(t *testing.T) {
 	}
 }
 
-// A token that brings its own key along is verified with ours.
+// A token that contains its own key is verified with ours.
 func TestEmbeddedKeyIsIgnored(t *testing.T) {
 	t.Parallel()
 	ours, evil := newEd25519(t, nil), newEd25519(t, nil)

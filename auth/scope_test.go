@@ -17,7 +17,7 @@ func TestScopesRoundTrip(t *testing.T) {
 		scopesOfToken(strings.Fields("  read\tsubmit read nonsense ")))
 }
 
-// Each scope stands for itself only; admin is not all of them.
+// Each scope allows only itself; admin doesn't include the others.
 func TestHasAndRequire(t *testing.T) {
 	t.Parallel()
 	for _, held := range allScopes {

@@ -15,10 +15,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// secretNamed makes a secret of its own for each name.
+// secretNamed returns a different secret for each name.
 func secretNamed(name string) []byte { return bytes.Repeat([]byte(name+"."), MinSecretBytes) }
 
-// secretFile makes a file of secrets and a config that reads it.
+// secretFile writes a file of secrets, and returns a config that reads it.
 func secretFile(t testing.TB, secrets ...[]byte) (cfg Config, write func(secrets ...[]byte)) {
 	t.Helper()
 	cfg = DefaultConfig()
@@ -31,8 +31,8 @@ func secretFile(t testing.TB, secrets ...[]byte) (cfg Config, write func(secrets
 	return cfg, write
 }
 
-// A secret is replaced with an overlap: no token is refused on the way, and those of
-// the old one are once it is gone, verified before or not.
+// A secret is replaced with an overlap: meanwhile no token is refused. When the old secret is gone
+// its tokens are refused, even those that were verified before.
 func TestSecretRotation(t *testing.T) {
 	t.Parallel()
 	old, next := secretNamed("old"), secretNamed("next")
@@ -71,8 +71,7 @@ func TestSecretRotation(t *testing.T) {
 	requireRefused(t, verify(v, before), "signature doesn't verify")
 }
 
-// What a file of secrets may hold. A bad one is refused at the start and passed over
-// later.
+// The contents of a file of secrets. A bad file is refused at the start and ignored later.
 func TestSecretFile(t *testing.T) {
 	t.Parallel()
 	good := secretNamed("good")

@@ -23,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// keyServer is an issuer's server of its key set; what it answers can be changed.
+// keyServer serves the key set of an issuer; tests can change its answer.
 type keyServer struct {
 	*httptest.Server
 	answer  atomic.Pointer[http.HandlerFunc]
@@ -52,7 +52,7 @@ func (s *keyServer) publish(status int, body []byte) {
 
 func (s *keyServer) do(f http.HandlerFunc) { s.answer.Store(&f) }
 
-// config trusts the issuer by its key set, and fetches it when it is told to.
+// config returns a config that trusts the issuer by its key set, and fetches it only when told to.
 func (s *keyServer) config() Config {
 	cfg := DefaultConfig()
 	cfg.JWKSURL, cfg.Algorithm, cfg.Interval = s.URL+"/jwks", "EdDSA", maxInterval
@@ -63,7 +63,7 @@ func (s *keyServer) config() Config {
 	return cfg
 }
 
-// tokenOf makes a token with a key, under an id.
+// tokenOf creates a token with a key of an id.
 func tokenOf(t testing.TB, key pair, kid any, claims fields) string {
 	t.Helper()
 	return sign(t, jwt.SigningMethodEdDSA, key.signer, headerWith(fields{"alg": "EdDSA", "kid": kid}),
@@ -80,7 +80,8 @@ func verify(v *Verifier, token string) error {
 	return err
 }
 
-// Keys come and go at the issuer; tokens follow, verified before or not.
+// When keys come and go at the issuer, their tokens are accepted and refused accordingly, even
+// those that were verified before.
 func TestRotationAtTheIssuer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -113,7 +114,7 @@ func TestRotationAtTheIssuer(t *testing.T) {
 	requireRefused(t, verify(v, tokenOf(t, other, "", nil)), "not known here")
 }
 
-// Whatever becomes of the issuer's server, the keys of before stay.
+// Whatever the issuer's server answers, the last good keys stay in use.
 func TestOutageOfTheIssuer(t *testing.T) {
 	t.Parallel()
 	key := newEd25519(t, nil)
@@ -196,7 +197,7 @@ func TestOutageOfTheIssuer(t *testing.T) {
 	}
 }
 
-// A body that doesn't end is not read to its end.
+// An endless body is not read forever.
 func TestHugeKeySet(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewServer)
@@ -232,7 +233,7 @@ func TestPackedKeySet(t *testing.T) {
 		s.config()).trust.Load().issuers[0].source.load(t.Context()), "is not a JWK Set")
 }
 
-// Who the server is, is proven.
+// The server must prove its identity.
 func TestUntrustedServer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -285,7 +286,7 @@ func TestJWKSConfigRefused(t *testing.T) {
 	}
 }
 
-// An issuer that can't be reached keeps its own callers waiting, nobody else.
+// An issuer that can't be reached delays only its own callers.
 func TestReadyNamesTheIssuer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -313,7 +314,7 @@ func TestReadyNamesTheIssuer(t *testing.T) {
 	require.NoError(t, <-ran)
 }
 
-// Made-up key ids don't become requests to the issuer.
+// Invented key ids cause no requests to the issuer.
 func TestUnknownKeysAreAskedForSeldom(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -327,7 +328,7 @@ func TestUnknownKeysAreAskedForSeldom(t *testing.T) {
 	require.NoError(t, verify(v, tokenOf(t, key, "a", nil)))
 }
 
-// All who wait for a new key share one fetch; who has no time doesn't wait.
+// All callers who wait for a new key share one fetch; a caller without time doesn't wait.
 func TestWaitingForAKey(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -363,7 +364,7 @@ func TestWaitingForAKey(t *testing.T) {
 	require.LessOrEqual(t, s.fetches.Load(), int32(3))
 }
 
-// A file of keys is read again; a bad one is passed over.
+// A file of keys is read again; a bad one is ignored.
 func TestKeyFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.pem")
@@ -407,7 +408,7 @@ func TestKeyFile(t *testing.T) {
 	requireRefused(t, verify(v, ofA), "not known here")
 }
 
-// What may never end is not read: a start must not hang.
+// A file that may never end is not read: the start must not hang.
 func TestKeyPipe(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
@@ -417,7 +418,7 @@ func TestKeyPipe(t *testing.T) {
 	requireCode(t, err, asyncflow.CodeInvalid, "not a regular file")
 }
 
-// A failure is told once, not at each try; keys are told when they change.
+// A failure is logged once, not at each try; keys are logged when they change.
 func TestFollowSaysWhatMatters(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)

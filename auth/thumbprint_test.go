@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The examples of RFC 7638, section 3.1, and RFC 8037, appendix A.3; for EC,
-// the coordinates keep their leading zeros.
+// The examples of RFC 7638, section 3.1, and RFC 8037, appendix A.3. For EC, the coordinates keep
+// their leading zeros.
 func TestThumbprint(t *testing.T) {
 	t.Parallel()
 	const n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSo" +

@@ -168,15 +168,15 @@ func TestVerifyRefusesGarbage(t *testing.T) {
 	}
 }
 
-// respell changes the bits of the last character that carry nothing, so that a
-// lenient decoder reads the same signature.
+// respell changes the unused bits of the last character, so that a lenient decoder reads the same
+// signature.
 func respell(token string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := len(token) - 1
 	return token[:last] + string(alphabet[strings.IndexByte(alphabet, token[last])^1])
 }
 
-// A message goes to whoever sent the token, and into logs.
+// A message goes to the sender of the token, and into logs.
 func TestRefusalQuotesNothingOfTheToken(t *testing.T) {
 	t.Parallel()
 	const mark = "sn00p"

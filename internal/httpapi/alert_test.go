@@ -68,7 +68,7 @@ func TestAlerts(t *testing.T) {
 	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status, "nor without the type")
 }
 
-// Two callers at once leave one whole set-up behind, not half of each.
+// Two concurrent callers leave one complete set-up behind, not half of each.
 func TestAlertsAtOnce(t *testing.T) {
 	b := setup(t)
 	var wg sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// Answers that a tenant asks for and doesn't read take its share of a node's memory and no
-// more, and those of another tenant go on. What was lent comes back with the connections.
+// Answers that a tenant requests and doesn't read use at most its share of a node's memory, and
+// other tenants are not affected. The memory is given back when the connections close.
 func TestSharesOfAnswerMemory(t *testing.T) {
 	const share, context, pipelined = 8 << 20, 1 << 20, 20
 	b := setupWith(t, func(c *httpapi.Config) {

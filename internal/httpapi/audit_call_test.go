@@ -17,8 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// entries returns all of the audit, of a tenant or ("") of what belongs to none, oldest
-// first.
+// entries returns the whole audit of a tenant or (tenant "") of the operator, oldest first.
 func (b *bundle) entries(tenant string) []asyncflow.AuditEntry {
 	b.t.Helper()
 	all, err := b.store.Audit(b.t.Context(), store.AuditFilter{Tenant: tenant, Limit: 100_000})
@@ -44,8 +43,8 @@ func (b *bundle) ask(id, token, method, path, body string) (answer, []asyncflow.
 	return a, slices.DeleteFunc(all, func(e asyncflow.AuditEntry) bool { return e.RequestID != id })
 }
 
-// managing are calls that do something, in an order in which each can. The first of an
-// operation is what is called when the path of the contract is.
+// managing are calls that manage something, in an order in which each can succeed. The audit's word
+// for each operation comes from its first call.
 type managing struct {
 	id, method, path, body string
 	status                 int
@@ -130,15 +129,15 @@ func (b *bundle) managing() []managing {
 	}
 }
 
-// What must be in no entry.
+// Texts that no entry may have.
 const (
 	secretContext = "the-patient-has-a-cold"
 	secretURL     = "a-key-in-a-query"
 	secretOwn     = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-// managed returns the operations of the contract that manage or change something. A new
-// one has to be called by managing.
+// managed returns the operations of the contract that manage or change something. managing must
+// call each of them.
 func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(t, err)
@@ -163,8 +162,8 @@ func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 	return ids, scopes
 }
 
-// Every call that manages something has exactly one entry: of what was done, of what was
-// refused, and of what was denied. No entry has a secret.
+// Every call that manages something has exactly one entry, whether it was done, refused or denied.
+// No entry has a secret.
 func TestEveryManagingCallIsAudited(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -213,7 +212,7 @@ func TestEveryManagingCallIsAudited(t *testing.T) {
 	}
 }
 
-// A change that comes too late is told as refused, and not as done.
+// A change that comes too late is recorded as refused, not as done.
 func TestRefusedByItsState(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -237,7 +236,7 @@ func TestRefusedByItsState(t *testing.T) {
 	}
 }
 
-// Reading and submitting cost no entry.
+// Reads and submits have no entry.
 func TestOtherCallsAreNotAudited(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -253,7 +252,7 @@ func TestOtherCallsAreNotAudited(t *testing.T) {
 	assert.Empty(t, b.entries(""))
 }
 
-// A tenant sees its own entries only, and none of the operator's.
+// A tenant sees only its own entries, and none of the operator's.
 func TestAuditOfTwoTenants(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -33,15 +33,15 @@ func (b *bundle) denied(tenant string, n int) []asyncflow.AuditEntry {
 	return all
 }
 
-// forged returns a token that nobody has signed.
+// forged returns a token without a valid signature.
 func forged(subject string) string {
 	return "eyJhbGciOiJIUzI1NiIsInR5cCI6ImF0K2p3dCJ9." +
 		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"evil","sub":"`+subject+`","tenant":"acme",`+
 			`"jti":"j1","password":"hunter2"}`)) + ".c2lnbmF0dXJlLW9mLW5vYm9keQ"
 }
 
-// Who isn't proven is in the operator's audit, with what it claims; who is proven, in its
-// tenant's.
+// The operator's audit has the denied calls of unproven callers, with their claims. A tenant's
+// audit has the denied calls of its proven callers.
 func TestDeniedCalls(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -75,7 +75,7 @@ func TestDeniedCalls(t *testing.T) {
 	assert.Equal(t, []any{"governance.get", "acme"}, []any{all[2].Action, all[2].Tenant})
 }
 
-// A worker's token that doesn't verify, or has expired, is a denied call too.
+// A call with a worker's token that doesn't verify, or has expired, is a denied call too.
 func TestDeniedWorkers(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -93,7 +93,7 @@ func TestDeniedWorkers(t *testing.T) {
 	assert.Contains(t, e.Detail["reason"], "expired")
 }
 
-// Ten thousand bad tokens make a few entries, which count them all.
+// Ten thousand bad tokens make only a few entries, which together count them all.
 func TestFloodOfBadTokens(t *testing.T) {
 	b := setup(t)
 	const calls, callers = 10_000, 20

@@ -34,7 +34,7 @@ type badCall struct {
 	field, says  string // "": anything
 }
 
-// subject is one operation of the contract, with a way to call it well.
+// subject is one operation of the contract, with a good request for it.
 type subject struct {
 	*openapi3.Operation
 	method, path string // filled in
@@ -46,8 +46,8 @@ type subject struct {
 	schema       *openapi3.Schema // of its body
 }
 
-// Every operation refuses whatever its contract doesn't allow: with the right status,
-// a problem document that names the field and its limit, and no other effect.
+// Every operation refuses what its contract doesn't allow: with the right status and a problem
+// document that names the field and its limit, and without any effect.
 func TestContractRefuses(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -74,7 +74,7 @@ func TestContractRefuses(t *testing.T) {
 		"the attempt went on")
 }
 
-// In a batch, each task is refused for what it would be refused for alone.
+// In a batch, each task is refused for the same faults as alone.
 func TestContractRefusesInBatches(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -129,8 +129,7 @@ func orElse(text, other string) string {
 	return text
 }
 
-// subjects returns the operations that need a credential. Their examples are of the
-// task type pipe.
+// subjects returns the operations that need a credential. Their examples use the task type pipe.
 func (b *bundle) subjects(id, completion string) (all []subject) {
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(b.t, err)
@@ -172,7 +171,7 @@ func copyOf(doc map[string]any) (out map[string]any) {
 	return out
 }
 
-// contents returns a digest of every table of the tenant but its audit.
+// contents returns a digest of every table of the tenant except its audit.
 func (b *bundle) contents() map[string]string {
 	rows, err := b.db.Query(b.t.Context(), `
 		SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -196,7 +195,7 @@ func (b *bundle) contents() map[string]string {
 	return all
 }
 
-// badCredentials are calls by those who may not make them.
+// badCredentials are calls by callers who may not make them.
 func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 	body := s.good()
 	all := []badCall{
@@ -248,8 +247,8 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 				Expiry: time.Now().Add(time.Hour)}), status: 401})
 }
 
-// tenantAdmin is a tenant's token that carries all scopes, as a foreign issuer may
-// well make one; ours doesn't.
+// tenantAdmin is a tenant's token that has all scopes. A foreign issuer may issue one; ours
+// doesn't.
 func (b *bundle) tenantAdmin() string {
 	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"iss": "asyncflow", "aud": "asyncflow", "sub": "test", "tenant": "acme", "scope": "admin",
@@ -272,7 +271,7 @@ func text(doc any) string {
 	return string(raw)
 }
 
-// badRoutes are calls of what isn't there.
+// badRoutes are calls of paths that don't exist.
 func (s subject) badRoutes() []badCall {
 	return []badCall{
 		{what: "a method it doesn't take", method: "TRACE", status: 405},
@@ -284,7 +283,7 @@ func (s subject) badRoutes() []badCall {
 	}
 }
 
-// badParameters has values beyond what each parameter may be.
+// badParameters are calls with values that a parameter doesn't allow.
 func (s subject) badParameters() (all []badCall) {
 	for _, ref := range s.params {
 		p := ref.Value
@@ -316,7 +315,7 @@ func (s subject) badParameters() (all []badCall) {
 	return all
 }
 
-// query returns the path with one parameter, and those that are required besides.
+// query returns the path with one parameter, and the other required ones.
 func (s subject) query(name, value string) string {
 	q := name + "=" + url.QueryEscape(value)
 	for _, ref := range s.params {
@@ -362,7 +361,7 @@ func (s subject) badPath(p *openapi3.Parameter) (all []badCall) {
 // badValue is a JSON value that a schema doesn't allow.
 type badValue struct{ what, raw, says string }
 
-// beyond returns values of another type, and just beyond each limit.
+// beyond returns values of another type, and values just beyond each limit.
 func beyond(s *openapi3.Schema) (all []badValue) {
 	add := func(what string, v any, says string) { all = append(all, badValue{what, text(v), says}) }
 	switch {
@@ -435,7 +434,7 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 	return all
 }
 
-// badBodies has all that can be wrong with a body.
+// badBodies are calls with every kind of bad body.
 func (s subject) badBodies() (all []badCall) {
 	if s.method == http.MethodGet {
 		return nil
@@ -487,8 +486,8 @@ type badField struct {
 	field string
 }
 
-// badFields goes through the fields of a schema, and of the objects in it. in is a
-// good value of that place.
+// badFields returns bodies with one bad field of a schema, or of an object in it. in is a good
+// value of the schema.
 func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any) (all []badField) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		p := schema.Properties[name].Value
@@ -535,7 +534,7 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 	return all
 }
 
-// anyText tells of the texts that are taken whatever their bytes: a worker's.
+// anyText reports whether a field accepts text of any bytes: some fields of workers do.
 func anyText(s subject, name string) bool { return s.worker && (name == "error" || name == "note") }
 
 // bulk returns the field whose entries have results of their own.

@@ -23,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// walk calls each for every call of the contract.
+// walk calls each for every operation of the contract.
 func walk(each func(method, path string, op *openapi3.Operation)) {
 	for path, item := range contracttest.Document().Paths.Map() {
 		for method, op := range item.Operations() {
@@ -32,7 +32,7 @@ func walk(each func(method, path string, op *openapi3.Operation)) {
 	}
 }
 
-// What the server has a route for is in the contract, and the other way round.
+// The routes of the server are the operations of the contract.
 func TestRoutesOfTheContract(t *testing.T) {
 	var cfg httpapi.Config
 	setupWith(t, func(c *httpapi.Config) { cfg = *c })
@@ -51,7 +51,7 @@ func TestRoutesOfTheContract(t *testing.T) {
 	assert.ElementsMatch(t, written, served)
 }
 
-// The examples are valid, and nothing that has a body lacks one.
+// The examples are valid, and every body has one.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	doc := contracttest.Document()
@@ -81,7 +81,7 @@ func TestExamples(t *testing.T) {
 	walk(func(_, _ string, op *openapi3.Operation) { checkCall(op) })
 }
 
-// exemplary tells whether a schema has an example, or is a list of what has one.
+// exemplary reports whether a schema has an example, or is a list of values that have one.
 func exemplary(s *openapi3.Schema) bool {
 	for _, name := range []string{"data", "deliveries"} {
 		if list := s.Properties[name]; list != nil && exemplary(list.Value.Items.Value) {
@@ -91,7 +91,7 @@ func exemplary(s *openapi3.Schema) bool {
 	return s.Example != nil
 }
 
-// While the keys of a token's issuer aren't there, no call can be judged.
+// While the keys of a token's issuer are not loaded, every call is answered with 503.
 func TestEveryCallWaitsForKeys(t *testing.T) {
 	foreign := auth.DefaultConfig()
 	private, _, err := auth.GenerateKey("EdDSA", "k")
@@ -119,7 +119,7 @@ func TestEveryCallWaitsForKeys(t *testing.T) {
 var fillPath = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
 	"pipe.9.1")
 
-// A report that can't be looked into, as the database is away, can be made again.
+// A report that fails because the database is down can be repeated.
 func TestReportsWithoutADatabase(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -138,7 +138,7 @@ func TestReportsWithoutADatabase(t *testing.T) {
 	assert.Equal(t, 200, b.callAs("", "GET", "/healthz", "").status)
 }
 
-// closeDatabase ends the server's connections to its database and has it take no others.
+// closeDatabase closes the server's connections to its database, which then accepts no others.
 func (b *bundle) closeDatabase() {
 	ctx := context.Background()
 	cfg, err := pgx.ParseConfig(b.dbURL)
@@ -155,7 +155,7 @@ func (b *bundle) closeDatabase() {
 	require.NoError(b.t, err)
 }
 
-// What isn't there is 404, in each call that may say so.
+// Calls about things that don't exist are answered with 404, if the contract has that status.
 func TestUnknownThings(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -184,7 +184,7 @@ func TestUnknownThings(t *testing.T) {
 	}
 }
 
-// Every call has the errors that any of its kind can have.
+// Every operation has the error statuses that all operations of its kind can have.
 func TestErrorsOfTheContract(t *testing.T) {
 	t.Parallel()
 	walk(func(_, _ string, op *openapi3.Operation) {
@@ -202,7 +202,7 @@ func TestErrorsOfTheContract(t *testing.T) {
 	})
 }
 
-// A path that takes no body says so before it looks at how large it is.
+// A path that takes no body says so whatever the size of the body.
 func TestUnwantedBodyOfAnySize(t *testing.T) {
 	b := setup(t)
 	a := b.call("GET", "/v1/task-types", `{"a":"`+strings.Repeat("x", 2<<20)+`"}`)
@@ -210,7 +210,7 @@ func TestUnwantedBodyOfAnySize(t *testing.T) {
 	assert.Equal(t, "must be empty: this call takes none", a.problem.Errors[0].Message)
 }
 
-// States in which a thing can't be deleted or restored.
+// Things that can't be deleted or restored in their present state.
 func TestConflicts(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -224,7 +224,7 @@ func TestConflicts(t *testing.T) {
 	assert.Equal(t, 409, b.callAs(b.adminToken(), "POST", "/v1/tenants/other/restore", "").status)
 }
 
-// docs/security.md has each call under the scope that it needs, and no other.
+// docs/security.md lists each call under the scope that it needs, and under no other.
 func TestScopesAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/security.md")

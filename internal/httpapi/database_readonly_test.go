@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readOnly has new connections to the test's database take no writes, and ends those that
-// are open: what they see is another server, a standby. Connections stay read-only for as
-// long as they are open, as they do when the one that they lead to is no longer the primary.
+// readOnly makes new connections to the test's database read-only, and closes the open ones: the
+// server is now like a standby. A connection stays read-only while it is open, like one to a server
+// that is no longer the primary.
 func (b *bundle) readOnly() {
 	b.t.Helper()
 	name := pgx.Identifier{b.db.Config().Database}.Sanitize()
@@ -26,7 +26,7 @@ func (b *bundle) readOnly() {
 	}
 }
 
-// writable has new connections take writes again.
+// writable makes new connections accept writes again.
 func (b *bundle) writable() {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(),
@@ -35,9 +35,8 @@ func (b *bundle) writable() {
 	require.NoError(b.t, err)
 }
 
-// A node that is connected to a database that takes no writes says that it isn't ready, tries
-// what is to be written again, and asks callers to come again. It leaves the connections that
-// it had as soon as there is another one to be had.
+// A node whose database accepts no writes reports that it isn't ready, retries its writes, and asks
+// callers to retry. It replaces its connections as soon as it can get better ones.
 func TestReadOnlyDatabase(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Callers of a node whose database has gone silent get an answer in time, and a good one once
-// the network is well.
+// Callers of a node whose database has gone silent get an answer in time, and a success once the
+// network works again.
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	var network *pgtest.Network

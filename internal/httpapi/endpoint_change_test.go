@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Headers and credentials are shown with a mask, and never sent to another place than
-// the one that they were given for.
+// Headers and credentials are shown with a mask, and never sent to another place than the one that
+// they were given for.
 func TestEndpointSettings(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -63,7 +63,7 @@ func TestEndpointSettings(t *testing.T) {
 		`{"weight":1}`).status)
 }
 
-// An endpoint's limits are given, changed, shown and taken away.
+// An endpoint's limits can be set, changed, shown and removed.
 func TestEndpointLimits(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -102,7 +102,7 @@ func TestEndpointLimits(t *testing.T) {
 	assert.NotContains(t, string(got.body), `"rate"`)
 }
 
-// An endpoint's batch is given, changed, shown and taken away.
+// An endpoint's batch can be set, changed, shown and removed.
 func TestEndpointBatch(t *testing.T) {
 	b := setup(t)
 	b.pipe()

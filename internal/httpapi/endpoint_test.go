@@ -27,7 +27,7 @@ func (b *bundle) patchEndpoint(id, body string, args ...any) api.Endpoint {
 	return read[api.Endpoint](b, 200, b.call("PATCH", "/v1/endpoints/"+id, fmt.Sprintf(body, args...)))
 }
 
-// An endpoint shows how it is doing; whoever manages it may take it for well.
+// An endpoint shows its health, and a caller with the scope manage can reset it.
 func TestEndpointHealth(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -121,7 +121,7 @@ func TestEndpoints(t *testing.T) {
 	assert.Equal(t, 404, b.call("DELETE", "/v1/endpoints/"+made.ID, "").status)
 }
 
-// A URL is registered once for a stage, unless it is asked for.
+// A URL is registered once for a stage, unless allow_duplicate is true.
 func TestEndpointsWithTheSameURL(t *testing.T) {
 	b := setup(t)
 	b.pipe()

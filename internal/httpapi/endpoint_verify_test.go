@@ -21,7 +21,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// echoing is a worker that echoes challenges that are signed with its secret.
+// echoing is a worker that echoes the challenges that its secret signs.
 type echoing struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -62,7 +62,7 @@ func (w *echoing) requests() []http.Header {
 	return w.seen
 }
 
-// challenging is an API that challenges endpoints, also those on the loopback.
+// challenging returns an API that challenges endpoints, including those on the loopback.
 func challenging(t *testing.T) *bundle {
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.VerifyEndpoints, c.Egress = true, asyncflow.Anywhere
@@ -125,7 +125,7 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	assert.Equal(t, 404, b.call("POST", "/v1/endpoints/x/verify", "").status)
 }
 
-// Another URL has to be proven again; what else is changed doesn't matter.
+// A new URL must be proven again; other changes need no proof.
 func TestMovedEndpointsAreChallenged(t *testing.T) {
 	b := challenging(t)
 	w, stranger := newEchoing(t, ownSecret), newEchoing(t, signing.NewSecret())
@@ -149,7 +149,7 @@ func TestMovedEndpointsAreChallenged(t *testing.T) {
 	assert.Empty(t, stranger.requests()[0].Get("X"))
 }
 
-// Without challenges endpoints are used as they are.
+// Without challenges, endpoints get deliveries at once.
 func TestUnchallengedEndpoints(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -172,7 +172,7 @@ func TestUnchallengedEndpoints(t *testing.T) {
 	require.True(t, b.serves(), "challenges have been turned off since")
 }
 
-// Where alerts go is a tenant's choice: it is challenged, too.
+// The endpoint of alerts is challenged too: its URL is a tenant's choice.
 func TestAlertsAreChallenged(t *testing.T) {
 	b := challenging(t)
 	w := newEchoing(t, ownSecret)

@@ -6,11 +6,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Routes returns what the framework has registered.
+// Routes returns the routes of the fiber app.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
 
-// SubmittedDocument returns what the API answers of a task that was accepted, as it is written
-// and as package json would write it.
+// SubmittedDocument returns the document of an accepted task as the API writes it, and as package
+// json writes it.
 func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
 	encoded, _ = encode(submittedOut(r))
 	return submittedLine(&r), encoded

@@ -32,8 +32,8 @@ func (b *bundle) rows(path string, limit int) (rows []map[string]any, pages int)
 	}
 }
 
-// Each list of what a tenant configures goes on where its page ended, and takes no
-// cursor that is none of its own.
+// Each list of what a tenant configures continues where its page ended, and refuses the cursors of
+// other lists.
 func TestListsArePaged(t *testing.T) {
 	b := setup(t)
 	const n = 5

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An answer names some of a body's faults, however many there are and however long their names
-// and values are: it takes no more memory than the body.
+// An answer names a bounded number of a body's faults, each with a bounded length, and takes no
+// more memory than the body.
 func TestAnswersToManyFaultsAreShort(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -17,8 +17,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// BenchmarkReport reports how deliveries that were answered with 202 ended, as BenchmarkSubmit
-// submits. cpu-ns/call is the processor time of this process, with the callers' part in it.
+// BenchmarkReport reports on deliveries that were answered with 202, like BenchmarkSubmit submits.
+// cpu-ns/call is the processor time of this process, including the callers.
 func BenchmarkReport(b *testing.B) {
 	s := setupOn(b, func(*store.Config) {}, func(*httpapi.Config) {})
 	require.Equal(b, 201, s.call("PUT", "/v1/task-types/pipe",
@@ -83,7 +83,7 @@ func (b *bundle) leases(t testing.TB, n int) (all []asyncflow.Lease) {
 	return all
 }
 
-// processorTime returns what this process has used of the processors, in nanoseconds.
+// processorTime returns the processor time that this process has used, in nanoseconds.
 func processorTime(t testing.TB) int64 {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// rescue has the lease of the one running task run out, and rescues it.
+// rescue makes the lease of the one running task run out, and rescues the task.
 func (b *bundle) rescue() {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(),
@@ -44,7 +44,7 @@ func TestHeartbeat(t *testing.T) {
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, beat.Deadline, task.Deadline)
 
-	// While the attempt goes on its token is good, though its time is over.
+	// While the attempt goes on, its token stays valid after its expiry.
 	old := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
 		Expiry: time.Now().Add(-time.Hour)})
 	assert.Equal(t, 200, b.callAs(old, "POST", path+"/heartbeat", "").status)
@@ -77,8 +77,8 @@ func TestProgress(t *testing.T) {
 	assert.Zero(t, task.Progress, "the next attempt has its own")
 }
 
-// A result that comes after its lease was lost counts if nobody has started the
-// task again, whether that waits in ready or in wait.
+// A result that comes after its lease was lost counts if the task was not started again, whether
+// the task is in ready or in wait.
 func TestLateResult(t *testing.T) {
 	for name, interval := range map[string]string{"in ready": "-1", "in wait": "-600"} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestLateResult(t *testing.T) {
 	}
 }
 
-// Once somebody has started the task again, a late result counts no more.
+// A late result doesn't count if the task was started again.
 func TestTooLateResult(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -125,7 +125,7 @@ func TestTooLateResult(t *testing.T) {
 		"the second attempt's outcome is not the first one's")
 }
 
-// Nor when the lost attempt was the last: final states never change.
+// A late result doesn't count if the lost attempt was the last: final states never change.
 func TestLateResultOfTheLastAttempt(t *testing.T) {
 	b := setup(t)
 	b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only","retry":{"max_attempts":1}}]}`)
@@ -139,9 +139,9 @@ func TestLateResultOfTheLastAttempt(t *testing.T) {
 		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
 }
 
-// Where a stage has less time for processing than for its delivery, a heartbeat answers when
-// the attempt ends: with the delivery, while that is open, and max_processing_time from now
-// after a 202, whether that has been written down or not.
+// If a stage has less time for processing than for its delivery, a heartbeat's deadline is the end
+// of the delivery while that is open, and max_processing_time from now after a 202, whether the 202
+// has been written or not.
 func TestHeartbeatOfAShortStage(t *testing.T) {
 	b := setup(t)
 	b.call("PUT", "/v1/task-types/pipe",

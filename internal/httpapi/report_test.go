@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// lease takes the one task that is due, as a dispatcher does.
+// lease leases the one due task, like a dispatcher.
 func (b *bundle) lease() (asyncflow.Lease, string) {
 	b.t.Helper()
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
@@ -99,8 +99,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A report that another node has had already is answered by where the task stands by now,
-// though this one remembers the lease.
+// A report that another node has already accepted is answered with the task's present status,
+// although this node remembers the lease.
 func TestCompletionElsewhere(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -126,7 +126,7 @@ func TestCompletionElsewhere(t *testing.T) {
 			b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
 }
 
-// Fifty completions at once: exactly one counts, and all of them hear that it does.
+// Of fifty completions at once, exactly one counts, and all of them are answered with success.
 func TestCompletionAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -148,8 +148,8 @@ func TestCompletionAtOnce(t *testing.T) {
 		1)
 }
 
-// Of two outcomes at once, from this node or from another one's worker that answered at
-// once, exactly one counts, and whoever reported the other hears that it doesn't.
+// Of two outcomes at once, from this node or from a worker of another node that answered at once,
+// exactly one counts; the other report is answered with a conflict.
 func TestOutcomesAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()

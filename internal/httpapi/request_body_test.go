@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 )
 
-// A large body is waited for only when its caller may make the call, and when the call may have
-// such a body: its header and its beginning are all that the others can have memory for.
+// The server waits for a large body only if its caller may make the call, and the call may have
+// such a body. Otherwise it keeps only the header and the beginning of the body in memory.
 func TestBodiesOfStrangers(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -91,7 +91,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 	require.Contains(t, a.problem.Errors[0].Message, "1048576")
 }
 
-// Nesting has a limit for whole bodies, whatever they are for.
+// The nesting of a whole body has a limit, whatever the call.
 func TestDeepBodies(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -129,7 +129,7 @@ func TestDeepBodies(t *testing.T) {
 	}
 }
 
-// Bodies that are no text are refused, and name the field where there is one.
+// Bodies that are not UTF-8 text are refused, and the error names the field if there is one.
 func TestBodiesOfOddBytes(t *testing.T) {
 	b := setup(t)
 	b.pipe()

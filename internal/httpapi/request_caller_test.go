@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Without a credential no call gets past the door, however its path is spelled.
+// Without a credential every call is refused, however its path is spelled.
 func TestEveryRouteIsGuarded(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -47,7 +47,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	assert.Greater(t, calls, 200)
 }
 
-// A worker's credential is looked at before what it says.
+// A worker's credential is checked before its body.
 func TestCompletionTokenComesFirst(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -27,8 +27,8 @@ func (b *bundle) dial() net.Conn {
 	return c
 }
 
-// answersOn reads answers until the server closes the connection. closed is false when
-// it leaves it open for a while instead.
+// answersOn reads answers until the server closes the connection. closed is false if the server
+// leaves it open for a while.
 func answersOn(t testing.TB, c net.Conn, within time.Duration) (all []answer, closed bool) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(within)))
@@ -49,7 +49,7 @@ func answersOn(t testing.TB, c net.Conn, within time.Duration) (all []answer, cl
 	}
 }
 
-// exchange sends bytes on a connection of their own.
+// exchange sends bytes on a new connection, and returns the answers.
 func (b *bundle) exchange(text string) ([]answer, bool) {
 	b.t.Helper()
 	c := b.dial()
@@ -57,9 +57,9 @@ func (b *bundle) exchange(text string) ([]answer, bool) {
 	return answersOn(b.t, c, patience)
 }
 
-// What can be read in two ways is refused with one answer, and nothing after it on the
-// connection is taken for a request: two servers in a row that read it differently would
-// let one caller write another's request. Afterwards the server serves as before.
+// A request that can be read in two ways is refused with one answer, and nothing after it on the
+// connection is read as a request. Otherwise two servers in a row that read it differently would
+// let one caller write another caller's request. Afterwards the server works as before.
 func TestFraming(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -159,8 +159,8 @@ func TestFraming(t *testing.T) {
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", ""))
 	require.Empty(t, list.Data, "nothing was smuggled in")
 
-	// What is written as HTTP has it passes: each of these is one request. The one after it is
-	// the next, but the connection ends after chunks.
+	// Requests that are correct HTTP pass: each of these is one request. The next request follows it,
+	// but after a chunked body the connection ends.
 	for name, request := range map[string]string{
 		"length":            head + "Content-Length: 33\r\n\r\n" + task,
 		"chunks":            head + chunk + "21\r\n" + task + "\r\n0\r\n\r\n",
@@ -192,7 +192,7 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// Requests in one go are answered in their order, up to the first that can't be read.
+// Pipelined requests are answered in their order, up to the first that can't be parsed.
 func TestPipelining(t *testing.T) {
 	b := setup(t)
 	get := "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -211,7 +211,7 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// What can't be read is answered with a problem that names the limit, where there is one.
+// A request that can't be parsed is answered with a problem that names the limit, if there is one.
 func TestWireProblems(t *testing.T) {
 	b := setup(t)
 	post := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + b.token + "\r\n"

@@ -29,7 +29,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// with returns the lines that have a text.
+// with returns the lines that contain a text.
 func (l *lines) with(text string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (b *bundle) get(path string, header ...string) answer {
 	return b.do(req)
 }
 
-// Each answer has an id: the caller's own, if it is well formed.
+// Each answer has an id: the request's own if it is well formed, else a new one.
 func TestRequestID(t *testing.T) {
 	b := setup(t)
 	const header = "X-Request-Id"
@@ -72,7 +72,7 @@ func TestRequestID(t *testing.T) {
 	assert.NotEmpty(t, a.problem.RequestID)
 }
 
-// A 5xx is in the log once, with the id that the caller has.
+// A 5xx is logged once, with the id in the answer.
 func TestFailuresAreLoggedOnce(t *testing.T) {
 	var log lines
 	b := setupWith(t, func(c *httpapi.Config) {
@@ -101,7 +101,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	assert.NotContains(t, log.with("request_id=fault-1")[0], "stack=")
 }
 
-// X-Forwarded-For counts as far as trusted proxies wrote it.
+// X-Forwarded-For counts as far back as trusted proxies wrote it.
 func TestAddressOfTheCaller(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
@@ -132,7 +132,7 @@ func TestAddressOfTheCaller(t *testing.T) {
 	}
 }
 
-// Without trusted proxies nobody is believed.
+// Without trusted proxies, X-Forwarded-For doesn't count.
 func TestForwardedByStrangers(t *testing.T) {
 	b := setup(t)
 	require.Equal(t, 200, b.get("/v1/audit", "X-Forwarded-For", "203.0.113.7").status)

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Each bad input gets the right status and code, and its field is named.
+// Each bad input is answered with the right status and code, and the error names its field.
 func TestBadInput(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -230,8 +230,8 @@ func TestBadInput(t *testing.T) {
 	assert.Empty(t, list.Data, "nothing of all that became a task")
 }
 
-// What a worker reports is held against the limits of documents, and a report that is
-// refused doesn't end the attempt.
+// A worker's report is checked against the limits of documents. A refused report doesn't end the
+// attempt.
 func TestBadReports(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -297,7 +297,7 @@ func TestContentType(t *testing.T) {
 	assert.Equal(t, "Content-Type", a.problem.Errors[0].Field)
 }
 
-// In a batch, one bad task does not spoil the others.
+// In a batch, one bad task doesn't affect the others.
 func TestBatchWithBadTasks(t *testing.T) {
 	b := setup(t)
 	b.pipe()

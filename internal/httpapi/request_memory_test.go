@@ -28,7 +28,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// begin sends the header of a request with a body of a length, and the beginning of that.
+// begin sends the header of a request that announces a body of a length, and the beginning of the
+// body.
 func (b *bundle) begin(call apiCall, length, sent int) net.Conn {
 	b.t.Helper()
 	c := b.dial()
@@ -40,8 +41,8 @@ func (b *bundle) begin(call apiCall, length, sent int) net.Conn {
 	return c
 }
 
-// A body costs the memory of what has come of it, not of what its header announces; and
-// nothing for a call, a scope or a token that may have no such body.
+// A body uses memory only for the bytes that have arrived, not for what its header announces. It
+// uses none if the call, the scope or the token doesn't allow such a body.
 func TestMemoryOfAnnouncedBodies(t *testing.T) {
 	const announced, sent, each = 16 << 20, 100 << 10, 60
 	b := setupOn(t, func(*store.Config) {}, func(c *httpapi.Config) { c.MaxBody = announced })
@@ -79,8 +80,8 @@ type spaces struct{}
 
 func (spaces) Read(p []byte) (int, error) { return copy(p, strings.Repeat(" ", len(p))), nil }
 
-// A tenant has its share of the memory for bodies, and all have what the node has. What is over
-// it is told so, and small requests and those of others go on.
+// Each tenant has a share of the memory for bodies, and all tenants together have the node's.
+// Requests over a share are refused; small requests and those of other tenants are not.
 func TestSharesOfBodyMemory(t *testing.T) {
 	const share, body = 4 << 20, 1 << 20
 	b := setupWith(t, func(c *httpapi.Config) {
@@ -126,7 +127,8 @@ func TestSharesOfBodyMemory(t *testing.T) {
 		"what was held is given back")
 }
 
-// Memory that has no room for one body is refused, as no such body could ever be taken.
+// A limit of the memory below the size of one body is refused, because no such body could ever be
+// read.
 func TestBodyMemoryRefused(t *testing.T) {
 	b := setup(t)
 	_, err := httpapi.New(httpapi.Config{Store: b.store, Verifier: b.verifier, Keys: b.keys,
@@ -135,7 +137,8 @@ func TestBodyMemoryRefused(t *testing.T) {
 	require.ErrorContains(t, err, "1000")
 }
 
-// Streams and waiting calls of a tenant have one bound, so that another one still has both.
+// The streams and waiting calls of one tenant are bounded together, so that other tenants can still
+// have both.
 func TestSharesOfStreams(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.Streams.Max, c.Streams.MaxPerTenant = 5, 3 })
 	b.pipe()

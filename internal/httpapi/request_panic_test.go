@@ -19,8 +19,8 @@ func (brokenLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (brokenLog) Handle(context.Context, slog.Record) error { panic("the log is full") }
 
-// A panic is a 500 for its caller and nothing for the others, also one outside of the
-// handlers: here in the log of the first one.
+// A panic is a 500 for its caller and doesn't affect others, even outside of the handlers: here, in
+// the log of the first panic.
 func TestPanics(t *testing.T) {
 	for name, log := range map[string]*slog.Logger{"in a handler": slog.New(slog.DiscardHandler),
 		"in the answer to it": slog.New(brokenLog{slog.DiscardHandler})} {

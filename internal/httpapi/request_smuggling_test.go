@@ -24,12 +24,12 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// smuggled is a request that would be made with the credential of whoever comes next on the
+// smuggled is a request that would be made with the credential of the next caller on the
 // connection: its last header swallows the first line of the next request.
 const smuggled = "DELETE /v1/task-types/victim HTTP/1.1\r\nX-Swallowed: "
 
-// beginnings are what bodies of a content type begin with, where a reader of that type
-// might take it for all of the body.
+// beginnings are how bodies of a content type begin, where a parser of that type might take the
+// beginning for the whole body.
 var beginnings = map[string]string{
 	"multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; " +
 		"name=\"a\"\r\n\r\nb\r\n--x--\r\n",
@@ -39,7 +39,7 @@ var beginnings = map[string]string{
 	"":                                  "",
 }
 
-// apiCall is a call of the contract, with a credential that is good for it.
+// apiCall is a call of the contract with a good credential.
 type apiCall struct{ method, path, token string }
 
 // everyCall returns all calls of the contract.
@@ -77,8 +77,8 @@ func security(doc *openapi3.T, op *openapi3.Operation) *openapi3.SecurityRequire
 	return &doc.Security
 }
 
-// proxied returns a proxy before the server of a bundle that has one connection to it, and
-// keeps it: each request follows the one before on that.
+// proxied returns a proxy in front of a bundle's server. The proxy has one connection to the
+// server, and sends all requests over it.
 func (b *bundle) proxied(t *testing.T) string {
 	t.Helper()
 	to, err := url.Parse(b.url)
@@ -95,7 +95,7 @@ func (b *bundle) proxied(t *testing.T) string {
 	return s.URL
 }
 
-// attack makes a call whose body is a beginning and then, at an offset, what is smuggled.
+// attack makes a call whose body is a beginning and then, at an offset, the smuggled request.
 func (c apiCall) attack(t *testing.T, proxy, contentType string, at int, chunked, expect bool) int {
 	t.Helper()
 	body := beginnings[contentType]
@@ -124,9 +124,9 @@ func (c apiCall) attack(t *testing.T, proxy, contentType string, at int, chunked
 	return resp.StatusCode
 }
 
-// Behind a proxy that keeps its connections, no byte of a body is ever executed with the
-// credential of the next caller, whatever the call, its content type, its length and its
-// credential: a request is as long as its framing says.
+// Behind a proxy that keeps its connections, no byte of a body is ever executed with the credential
+// of the next caller, whatever the call and its content type, length and credential: a request is
+// as long as its framing says.
 func TestSmugglingThroughAProxy(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -177,8 +177,8 @@ func (c apiCall) plain(t *testing.T, proxy string) int {
 	return resp.StatusCode
 }
 
-// On a raw connection, too: a refused body is followed by the next request or by the end of
-// the connection, and what is in it is never answered.
+// The same on a raw connection: a refused body is followed by the next request or by the end of the
+// connection, and nothing in it is answered.
 func TestRefusedBodiesOnAConnection(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -218,7 +218,7 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 	require.Equal(t, 200, b.call("GET", "/v1/task-types/victim", "").status)
 }
 
-// A body that ends before its framing says so is no body, however much of it makes sense.
+// A body that ends before its framing says is refused, even if what arrived is a valid document.
 func TestBodiesCutOff(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -255,7 +255,7 @@ func TestBodiesCutOff(t *testing.T) {
 	require.Empty(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data)
 }
 
-// What comes after the chunks isn't taken for a part of the header, which was judged before.
+// The trailer after the chunks is not added to the header, which was checked before.
 func TestTrailersAreDropped(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -279,8 +279,8 @@ func TestTrailersAreDropped(t *testing.T) {
 	}
 }
 
-// A client of HTTP/1.0 knows no interim answer: it would take that for the answer, and the
-// answer for that to its next request.
+// An HTTP/1.0 client doesn't know interim answers: it would take one for the answer, and the answer
+// for that of its next request.
 func TestExpectOfHTTP10(t *testing.T) {
 	b := setup(t)
 	answers, closed := b.exchange("POST /v1/tasks HTTP/1.0\r\nHost: h\r\nExpect: " +

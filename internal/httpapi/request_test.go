@@ -19,7 +19,7 @@ func TestOtherMethods(t *testing.T) {
 	assert.Equal(t, 200, b.callAs("", "HEAD", "/healthz", "").status)
 }
 
-// A packed body is refused before it is unpacked: a small one could become huge.
+// A compressed body is refused before it is decompressed: a small one could become huge.
 func TestPackedBody(t *testing.T) {
 	b := setup(t)
 	b.pipe()

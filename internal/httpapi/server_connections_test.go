@@ -27,8 +27,8 @@ func dribble(c net.Conn, text string) {
 	}
 }
 
-// A request that comes a byte at a time is cut off once its time is over, however many
-// of them there are, and in the meantime others are served.
+// Requests that arrive a byte at a time are cut off when their time is over, however many there
+// are, and others are served meanwhile.
 func TestSlowRequests(t *testing.T) {
 	const limit = 3 * time.Second
 	b := setupWith(t, func(c *httpapi.Config) { c.Connections.ReadTimeout = limit })
@@ -110,7 +110,7 @@ func requireServed(t *testing.T, c net.Conn) {
 	require.Zero(t, r.Buffered())
 }
 
-// requireTurnedAway checks that a connection is told of the limit and closed.
+// requireTurnedAway checks that a connection is answered with the limit, and closed.
 func requireTurnedAway(t *testing.T, c net.Conn, says string) {
 	t.Helper()
 	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -123,8 +123,8 @@ func requireTurnedAway(t *testing.T, c net.Conn, says string) {
 	require.Contains(t, answers[0].problem.Detail, says)
 }
 
-// eventually dials until a connection is let in: the server hears of the end of another
-// one a moment later.
+// eventually dials until a connection is accepted: the server notices the end of another one a
+// moment later.
 func eventually(t *testing.T, dial func() net.Conn) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -136,7 +136,7 @@ func eventually(t *testing.T, dial func() net.Conn) {
 	}, patience, 10*time.Millisecond)
 }
 
-// More connections than the limit are told so; those that are open go on.
+// Connections over the limit are answered with the limit; the open ones continue.
 func TestMaxConnections(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.Connections.Max = 4 })
 	var open []net.Conn
@@ -152,7 +152,7 @@ func TestMaxConnections(t *testing.T) {
 	eventually(t, b.dial)
 }
 
-// The limit for one address leaves the others alone.
+// The limit for one address doesn't affect other addresses.
 func TestMaxConnectionsPerAddress(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.Connections.MaxPerAddress = 2 })
 	from := func(ip string) func() net.Conn {

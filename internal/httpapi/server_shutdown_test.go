@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// A server that is stopped before it began to listen doesn't begin.
+// A server that was stopped before it listened doesn't start to listen.
 func TestShutdownBeforeServe(t *testing.T) {
 	b := setup(t)
 	server, err := httpapi.New(httpapi.Config{Store: b.store, Verifier: b.verifier, Keys: b.keys})

@@ -23,8 +23,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds the wait for an event. It is long because a slow machine is no fault, and costs
+// nothing because the wait ends with the event.
 const patience = 2 * time.Minute
 
 // bundle is an API server on a port of its own, over a database of its own.
@@ -76,7 +76,7 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 	return setupOn(t, func(*store.Config) {}, configure)
 }
 
-// setupOn is setupWith another configuration of the store too.
+// setupOn is setupWith, with another configuration of the store too.
 func setupOn(
 	t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config),
 ) *bundle {
@@ -131,7 +131,7 @@ func (b *bundle) adminToken() string {
 	return token
 }
 
-// answer is what came back.
+// answer is the answer to a call.
 type answer struct {
 	status  int
 	header  http.Header
@@ -173,7 +173,7 @@ func (b *bundle) do(req *http.Request) answer {
 	return a
 }
 
-// read reads the body of an answer of a status.
+// read decodes the body of an answer, which must have a status.
 func read[T any](b *bundle, status int, a answer) T {
 	b.t.Helper()
 	var v T
@@ -182,7 +182,7 @@ func read[T any](b *bundle, status int, a answer) T {
 	return v
 }
 
-// pipe makes the task type of the tests: two stages, quick retries.
+// pipe creates the task type of the tests: two stages, quick retries.
 func (b *bundle) pipe() {
 	b.t.Helper()
 	a := b.call("PUT", "/v1/task-types/pipe",

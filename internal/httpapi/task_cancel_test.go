@@ -11,7 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// A task can be cancelled wherever it stands, once; what was under way counts no more.
+// A task can be cancelled in every state but a final one, once. After that the attempt under way
+// doesn't count.
 func TestCancel(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -67,7 +68,7 @@ func TestCancel(t *testing.T) {
 		[]any{attempts[0].Outcome, attempts[0].Final})
 }
 
-// A cancel and a completion at once: exactly one of them counts.
+// Of a cancel and a completion at once, exactly one counts.
 func TestCancelRacesCompletion(t *testing.T) {
 	b := setup(t)
 	b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`)

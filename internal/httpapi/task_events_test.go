@@ -22,14 +22,14 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// events is an open stream, as a client without a library reads it.
+// events is an open stream, read without a library.
 type events struct {
 	t     testing.TB
 	body  io.ReadCloser
 	lines *bufio.Reader
 }
 
-// event is one of them; a comment has no kind.
+// event is one event of a stream; a comment has no kind.
 type event struct{ kind, id, data string }
 
 // follow opens the stream of a task. It ends with the test unless ctx does before.
@@ -85,7 +85,7 @@ func (e *events) next() (event, error) {
 	}
 }
 
-// attempt expects an attempt next, but for comments.
+// attempt expects an attempt as the next event, and skips comments.
 func (e *events) attempt() (a api.Attempt, id string) {
 	e.t.Helper()
 	v := e.expect("attempt")
@@ -122,7 +122,7 @@ func (e *events) end() {
 	require.Empty(e.t, v)
 }
 
-// The story of a task, as it happens: each event comes before the next step is made.
+// The events of a task come as they happen, each before the next step is made.
 func TestEvents(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -140,7 +140,7 @@ func TestEvents(t *testing.T) {
 	assert.WithinDuration(t, l.Until, task.Deadline, time.Millisecond)
 	b.callAs(token, "POST", path+"/progress", `{"percent":40,"note":"page 12"}`)
 	assert.Equal(t, api.Progress{Percent: 40, Note: "page 12"}, e.task().Progress)
-	// nothing that anybody sees
+	// no visible change
 	b.callAs(token, "POST", path+"/progress", `{"percent":40,"note":"page 12"}`)
 	b.callAs(token, "POST", path+"/heartbeat", "")
 	assert.Greater(t, e.task().Deadline, task.Deadline)
@@ -153,7 +153,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, []any{asyncflow.StatusPending, 2}, []any{task.Status, task.Attempt})
 
 	_, token = b.lease()
-	// what it waits for changes
+	// waits_for changes
 	for task = e.task(); task.Status == asyncflow.StatusPending; task = e.task() {
 	}
 	assert.Equal(t, asyncflow.StatusRunning, task.Status)
@@ -170,7 +170,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"end"`}, []any{task.Status, string(task.Result)})
 	e.end()
 
-	// Afterwards it can be seen again, from the beginning or from where one was.
+	// Afterwards the events can be read again, from the beginning or after an id.
 	e, _ = b.follow(t.Context(), b.token, id, "")
 	for want := range 3 {
 		attempt, _ = e.attempt()
@@ -188,7 +188,7 @@ func TestEvents(t *testing.T) {
 	e.end()
 }
 
-// What another node does to a task is seen too, if not at once.
+// Changes by another node are streamed too, after a while.
 func TestEventsFromAnotherNode(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -209,7 +209,7 @@ func TestEventsFromAnotherNode(t *testing.T) {
 	e.end()
 }
 
-// What is wrong is said before a stream begins.
+// Errors are answered before a stream begins.
 func TestEventsRefused(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -237,7 +237,7 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
-// A stream lives for longer than the time of a write, with signs of life in between.
+// A stream outlives the timeout of a write, and sends signs of life.
 func TestEventsOutliveTheWriteTimeout(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.WriteTimeout, c.Streams.KeepAlive = 300*time.Millisecond, time.Millisecond
@@ -259,7 +259,7 @@ func TestEventsOutliveTheWriteTimeout(t *testing.T) {
 	e.end()
 }
 
-// A stream has its end: the longest time, or that of the token.
+// A stream ends after the longest time, or when its token expires.
 func TestEventsEnd(t *testing.T) {
 	short := func(b *bundle) string {
 		token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, 3*time.Second,
@@ -285,8 +285,8 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
-// A node follows so many tasks and no more. A client that went away, and one that
-// only asked for the header, leave their place to others.
+// A node follows a bounded number of tasks. Clients that went away, or only asked for the header,
+// give their place back.
 func TestEventsAreBounded(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.Streams.Max, c.Streams.MaxPerTenant, c.Streams.KeepAlive = 1, 2, time.Millisecond
@@ -312,7 +312,7 @@ func TestEventsAreBounded(t *testing.T) {
 	e.task()
 }
 
-// Streams don't keep a node from stopping, and end in order.
+// Open streams don't keep a node from stopping, and end properly.
 func TestEventsAtShutdown(t *testing.T) {
 	ended := make(chan error, 1)
 	t.Cleanup(func() { // after the bundle's, which stops the server
@@ -329,8 +329,8 @@ func TestEventsAtShutdown(t *testing.T) {
 	}()
 }
 
-// An attempt that its worker ended by a call shows where it was sent, whether the
-// call came before the answer or after it.
+// An attempt that ended by a report shows its endpoint, whether the report came before the answer
+// or after it.
 func TestReportsShowTheEndpoint(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -354,7 +354,7 @@ func TestReportsShowTheEndpoint(t *testing.T) {
 		[]string{attempts[0].Endpoint, attempts[1].Endpoint, attempts[2].Endpoint})
 }
 
-// A stream begins with the journal so far, of which it has a part at a time.
+// A stream begins with the journal so far, one page at a time.
 func TestEventsOfALongJournal(t *testing.T) {
 	b := setup(t)
 	const n, each = 250, 100 << 10

@@ -11,8 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// failSecond brings a task through the first stage and has it fail for good in the
-// second.
+// failSecond completes the first stage of a task, and lets the second fail for good.
 func (b *bundle) failSecond() string {
 	b.t.Helper()
 	id, path := b.submitOne()
@@ -77,7 +76,7 @@ func TestRedriveRefused(t *testing.T) {
 		"a cancelled one goes on")
 }
 
-// Of several redrives at once one counts: the task has one token row.
+// Of several redrives at once, one counts: the task has one token row.
 func TestRedriveAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()

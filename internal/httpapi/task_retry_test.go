@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// A retry interval that is written as a text is accepted, shown again as it was,
-// and used: for the attempt that failed, its status and its error.
+// A retry interval in the form of an expression is accepted, shown as it was given, and evaluated
+// with the attempt that failed, its status and its error.
 func TestRetryIntervals(t *testing.T) {
 	b := setup(t)
 	for name, c := range map[string]struct {
@@ -60,7 +60,7 @@ func TestRetryIntervals(t *testing.T) {
 			"%s: %v after %v", name, next, before)
 		assert.False(t, next.After(after.Add(time.Duration(c.most*1e9)+time.Microsecond)),
 			"%s: %v after %v", name, next, after)
-		// out of the way of the next lease
+		// so that the next lease doesn't get it
 		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status, name)
 	}
 }

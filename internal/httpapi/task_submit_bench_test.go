@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// BenchmarkSubmit submits tasks over connections of its own, which allocate nothing: what a
-// task costs in memory is the server's part.
+// BenchmarkSubmit submits tasks over connections that allocate nothing, so that the memory per task
+// is that of the server.
 func BenchmarkSubmit(b *testing.B) {
 	task := `{"type":"pipe","context":{"image":"` + strings.Repeat("x", 188) + `"}}`
 	s := setupOn(b, func(*store.Config) {}, func(*httpapi.Config) {})
@@ -56,8 +56,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// poster opens a connection and returns a function that sends a request over it and reads
-// the answer, which must have a status.
+// poster opens a connection and returns a function that sends a request over it and reads the
+// answer, which must have a status.
 func (b *bundle) poster(t testing.TB, status int) func(request []byte) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
 	require.NoError(t, err)

@@ -91,8 +91,8 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
 }
 
-// The answer to a repeated key has the order_time of a task that still stands in the order,
-// and none of one that is running or final.
+// The answer to a repeated key has the order_time of a task that is still in the order, and none
+// for a running or final task.
 func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -115,7 +115,7 @@ func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
 	check(asyncflow.StatusCancelled)
 }
 
-// Many submits with one key at once make one task, over batches and single calls.
+// Many submits with one key at once create one task, in batches and single calls.
 func TestIdempotencyKeyAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// setupSQL is setup with a store that is kept running: it writes down what tasks that are
-// submitted by SQL are held against.
+// setupSQL is setup with a running store, which writes the limits for submits by SQL into the
+// database.
 func setupSQL(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
@@ -31,7 +31,7 @@ func setupSQL(t *testing.T) *bundle {
 	return b
 }
 
-// limited waits until the limits of submits by SQL are so.
+// limited waits until the limits of submits by SQL have a value.
 func (b *bundle) limited(how string) {
 	b.t.Helper()
 	require.Eventually(b.t, func() (so bool) {
@@ -47,7 +47,7 @@ func (b *bundle) bySQL(args string) (id string, err error) {
 	return id, err
 }
 
-// What the API refuses, SQL refuses, in the same words.
+// Submits by SQL are refused for the same reasons as by the API, with the same words.
 func TestSQLSaysWhatTheAPISays(t *testing.T) {
 	b := setupSQL(t)
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/pipe",
@@ -127,7 +127,7 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 	assert.Equal(t, 7, n, "only those three, in both ways")
 }
 
-// Quotas and a suspension hold for SQL too, once a node has told the database of them.
+// Quotas and a suspension apply to SQL too, once a node has written them into the database.
 func TestSQLHasTheTenantsLimits(t *testing.T) {
 	b := setupSQL(t)
 	b.pipe()

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// What is written by hand is what the contract's type says.
+// The hand-written document equals the one that the contract's type gives.
 func TestSubmittedByHand(t *testing.T) {
 	t.Parallel()
 	name := rapid.StringMatching(`[a-z][a-z0-9_-]{0,39}`)
@@ -38,7 +38,8 @@ func TestSubmittedByHand(t *testing.T) {
 	})
 }
 
-// A list of priorities has one entry for each stage of the type, wherever one is given.
+// A list of priorities must have one entry for each stage of the type, in every call that accepts
+// one.
 func TestPriorityForEachStage(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -59,7 +59,7 @@ func TestListPages(t *testing.T) {
 	assert.Len(t, seen, 7)
 }
 
-// Numbers and strings in a context come out as they went in.
+// Numbers and strings in a context come out unchanged.
 func TestContextIsNotRead(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -74,7 +74,7 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	assert.Equal(t, 201, put("another", "").status)
 }
 
-// hold locks what a statement locks until release is called.
+// hold takes the locks of a statement until release is called.
 func (b *bundle) hold(sql string) (release func()) {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.dbURL)
@@ -150,7 +150,7 @@ func TestQuotaOfPendingTasks(t *testing.T) {
 	assert.Equal(t, []any{first.ID, true}, []any{again.ID, again.Existing},
 		"a submit whose answer was lost can be repeated")
 	assert.Equal(t, 403, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"b"}`).status)
-	// what becomes final makes room
+	// a final task frees its place in the quota
 	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data {
 		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+task.ID+"/cancel", "").status)
 	}
@@ -158,7 +158,7 @@ func TestQuotaOfPendingTasks(t *testing.T) {
 		patience, 10*time.Millisecond)
 }
 
-// Of many submits at the quota, exactly as many are taken as there is room for.
+// Of many submits at once near the quota, exactly as many are accepted as it allows.
 func TestPendingTasksAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -229,8 +229,8 @@ func (b *bundle) at(url string) *bundle {
 	return &other
 }
 
-// Two nodes may let in a little more than the quota together, while they can't know of
-// each other's; then neither lets in any.
+// Two nodes may accept slightly more than the quota together while they can't know of each other's
+// tasks; after that neither accepts any.
 func TestPendingTasksOnTwoNodes(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -273,7 +273,7 @@ func (b *bundle) twoNodes(urls []string) {
 	}
 }
 
-// Over its rate a tenant is told when to try again; another one isn't touched.
+// Over its rate, a tenant is told when to retry; other tenants are not affected.
 func TestQuotaOfSubmits(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -314,7 +314,7 @@ func TestQuotaOfSubmits(t *testing.T) {
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", oneTask).status, "as it was told")
 }
 
-// A schedule that is triggered is a submit, and is answered as one.
+// A triggered schedule counts as a submit, and is refused like one.
 func TestQuotasOfTriggeredSchedules(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -337,7 +337,7 @@ func TestQuotasOfTriggeredSchedules(t *testing.T) {
 		[]any{a.status, a.problem.Code, a.problem.Quota.Name})
 }
 
-// What is over a quota of deliveries is accepted, and says what it waits for.
+// Tasks over a quota of deliveries are accepted, and show that they wait for it.
 func TestQuotasOfDeliveries(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -357,7 +357,7 @@ func TestQuotasOfDeliveries(t *testing.T) {
 	}
 }
 
-// Two nodes together let through what the quota says.
+// Two nodes together accept as many submits as the quota allows.
 func TestSubmitsOnTwoNodes(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -383,7 +383,7 @@ func TestSubmitsOnTwoNodes(t *testing.T) {
 	assert.Greater(t, float64(accepted), 0.8*min(20*took, float64(offered)))
 }
 
-// Where a tenant has none of its own the operator's quotas apply.
+// The operator's quotas apply to a tenant without its own.
 func TestDefaultQuotas(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, func(c *store.Config) {

@@ -26,7 +26,7 @@ func (b *bundle) admin(method, path, body string) answer {
 	return b.callAs(b.adminToken(), method, path, body)
 }
 
-// A tenant is made, seen, suspended, resumed, deleted, restored and deleted again.
+// A tenant can be created, shown, suspended, resumed, deleted, restored and deleted again.
 func TestTenants(t *testing.T) {
 	b := setup(t)
 	made := read[api.Tenant](b, 201,
@@ -159,7 +159,7 @@ func TestTenantsRefused(t *testing.T) {
 		read[api.Tenant](b, 200, b.admin("GET", "/v1/tenants/acme", "")).State)
 }
 
-// While a tenant is suspended what its workers report counts.
+// While a tenant is suspended, the reports of its workers count.
 func TestWorkersOfASuspendedTenant(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -192,8 +192,8 @@ func TestStreamOfASuspendedTenant(t *testing.T) {
 	require.NoError(t, ctx.Err(), "the stream ended by itself: %v", err)
 }
 
-// A name is used again: nothing of the tenant before is the new one's, neither its tasks
-// nor its tokens.
+// When a name is used again, the new tenant has nothing of the old one: neither its tasks nor its
+// tokens.
 func TestNameUsedAgain(t *testing.T) {
 	b := setup(t)
 	gov, err := governance.New(b.store, governance.Config{})
@@ -238,7 +238,7 @@ func TestNameUsedAgain(t *testing.T) {
 		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+again, "")).Status)
 }
 
-// With an address of its own for administration, neither has the other's calls.
+// If administration has its own address, neither address serves the calls of the other.
 func TestSurfaces(t *testing.T) {
 	var cfg httpapi.Config
 	b := setupWith(t, func(c *httpapi.Config) { c.Surface, cfg = httpapi.SurfacePublic, *c })

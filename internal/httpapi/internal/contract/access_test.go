@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// accessOf loads a contract whose one call has these lines, and returns who may make it.
+// accessOf loads a contract whose only operation has these lines, and returns that operation.
 func accessOf(lines string) (*Operation, error) {
 	doc, err := readDocument([]byte(`
 openapi: 3.0.3
@@ -33,7 +33,7 @@ paths:
 	return c.Operations[0], nil
 }
 
-// Who may call is read from the contract, and a contract that doesn't say it is refused.
+// The contract defines who may call, and a contract that doesn't is refused.
 func TestReadAccess(t *testing.T) {
 	t.Parallel()
 	for lines, want := range map[string]map[auth.Kind]auth.Scope{
@@ -106,7 +106,7 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// What lies above the tenants is for operators alone.
+// Only operators may call what belongs to no tenant.
 func TestOperatorsCalls(t *testing.T) {
 	t.Parallel()
 	doc, err := document()

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A body of 1 MB with a fault in each of its values costs little more memory than the values
-// themselves, and its answer has as many faults as any.
+// A body of 1 MB with a fault in each of its values uses little more memory than the values
+// themselves, and still has more faults than an answer names.
 func TestManyFaultsAreBounded(t *testing.T) {
 	c, err := New(func(*Operation) bool { return true })
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// book is what was written.
+// book has the entries that were written.
 type book struct {
 	acts []*store.Act
 	err  error
@@ -44,7 +44,7 @@ func described(address string) func() asyncflow.AuditEntry {
 	return func() asyncflow.AuditEntry { return asyncflow.AuditEntry{Address: address, Action: "a.b"} }
 }
 
-// The first call of a kind is written soon, the others of its minute together.
+// The first call of a kind is written soon, the others of its window together.
 func TestMinute(t *testing.T) {
 	t.Parallel()
 	c, b, now := newCounter()
@@ -72,8 +72,8 @@ func TestMinute(t *testing.T) {
 	require.Len(t, b.acts, 3)
 }
 
-// Whatever comes from however many addresses, an hour has its bound, and no call is
-// uncounted.
+// Calls from any number of addresses make a bounded number of entries per hour, and every call is
+// counted.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	c, b, now := newCounter()
@@ -98,7 +98,7 @@ func TestFlood(t *testing.T) {
 		"in the next hour kinds are told apart again")
 }
 
-// A database that is away for a while loses nothing, and takes no memory without end.
+// While the database is down, no entry is lost up to a limit, and memory is bounded.
 func TestWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	c, b, now := newCounter()
