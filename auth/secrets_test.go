@@ -56,7 +56,7 @@ func TestSecretRotation(t *testing.T) {
 	require.NoError(t, verify(v, before))
 	require.NoError(t, verify(v, issue()), "the first one signs, still the old one")
 	require.Equal(t, []string{"secrets: 2"}, v.trust.Load().issuers[0].keyNames(),
-		"no more is told of them")
+		"nothing else about them is shown")
 
 	write(next, old)
 	reload()

@@ -18,25 +18,25 @@ import (
 func (s *Server) passAudited(
 	c *fiber.Ctx, o *contract.Operation, values map[string]string,
 ) error {
-	act := store.NewAct("", s.entryOf(c, o))
+	call := store.NewAct("", s.entryOf(c, o))
 	for _, value := range values { // a path has one at most
-		act.Object = value
+		call.Object = value
 	}
-	act.Status, act.StatusNew = o.Status, o.StatusNew
-	err := recovered(func() error { return s.pass(c, o, values, act) })
-	if act.Written() {
+	call.Status, call.StatusNew = o.Status, o.StatusNew
+	err := recovered(func() error { return s.pass(c, o, values, call) })
+	if call.Written() {
 		return err
 	}
-	act.Status = c.Response().StatusCode()
+	call.Status = c.Response().StatusCode()
 	if err != nil {
 		known := knownError(err)
-		act.Status, act.Code = statusOf[known.Code], string(known.Code)
+		call.Status, call.Code = statusOf[known.Code], string(known.Code)
 	}
-	act.Outcome = asyncflow.AuditOutcomeOf(act.Status)
+	call.Outcome = asyncflow.AuditOutcomeOf(call.Status)
 	// A caller without a good token must not fill the audit.
 	proven := principalOf(c.UserContext()).Kind != ""
-	if proven && act.Outcome != asyncflow.AuditDenied {
-		s.record(act)
+	if proven && call.Outcome != asyncflow.AuditDenied {
+		s.record(call)
 	}
 	return err
 }
@@ -45,18 +45,18 @@ func (s *Server) passAudited(
 const recordTime = 3 * time.Second
 
 // record writes the entry of a call that changed nothing. If that fails, the log has the entry.
-func (s *Server) record(act *store.Act) {
+func (s *Server) record(call *store.Act) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 	defer cancel()
-	if err := s.cfg.Store.Record(ctx, act); err != nil {
+	if err := s.cfg.Store.Record(ctx, call); err != nil {
 		s.log.Error("can't write an entry of the audit",
-			"tenant", act.Tenant,
-			"subject", act.Subject,
-			"action", act.Action,
-			"object", act.Object,
-			"address", act.Address,
-			"status", act.Status,
-			"request_id", act.RequestID,
+			"tenant", call.Tenant,
+			"subject", call.Subject,
+			"action", call.Action,
+			"object", call.Object,
+			"address", call.Address,
+			"status", call.Status,
+			"request_id", call.RequestID,
 			"error", err,
 		)
 	}
@@ -75,17 +75,17 @@ func (s *Server) entryOf(c *fiber.Ctx, o *contract.Operation) asyncflow.AuditEnt
 	return e
 }
 
-// withAct writes the proven caller into an audited call, and whose audit has its entry: calls for
+// withCall writes the proven caller into an audited call, and whose audit has its entry: calls for
 // operators only belong to no tenant. The context that it returns has the audited call.
-func (s *Server) withAct(
-	ctx context.Context, act *store.Act, o *contract.Operation,
+func (s *Server) withCall(
+	ctx context.Context, call *store.Act, o *contract.Operation,
 ) context.Context {
 	p := principalOf(ctx)
-	setCaller(&act.AuditEntry, p)
+	setCaller(&call.AuditEntry, p)
 	if !o.OperatorsOnly() && s.cfg.Store.Catalog.HasTenant(p.Tenant) {
-		act.Schema = p.Tenant
+		call.Schema = p.Tenant
 	}
-	return store.WithAct(ctx, act)
+	return store.WithAct(ctx, call)
 }
 
 // setCaller writes a proven caller into an entry.

@@ -43,8 +43,7 @@ func (b *bundle) ask(id, token, method, path, body string) (answer, []asyncflow.
 	return a, slices.DeleteFunc(all, func(e asyncflow.AuditEntry) bool { return e.RequestID != id })
 }
 
-// managing are calls that manage something, in an order in which each can succeed. The audit's word
-// for each operation comes from its first call.
+// managing is a call that manages something.
 type managing struct {
 	id, method, path, body string
 	status                 int
@@ -52,6 +51,7 @@ type managing struct {
 	detail                 string // a part of its JSON
 }
 
+// managing returns calls that manage something, in an order in which each can succeed.
 func (b *bundle) managing() []managing {
 	const stages = `{"stages":[{"name":"first"}]}`
 	pipe := func() string {

@@ -161,6 +161,6 @@ func TestHeartbeatOfAShortStage(t *testing.T) {
 	b.store.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) { written <- err })
 	require.NoError(t, <-written)
 	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline,
-		"what the worker was told stands")
+		"the deadline that the worker was told applies")
 	assert.Less(t, deadline(), l.Until.Add(-5*time.Minute))
 }

@@ -49,13 +49,13 @@ func (s *Server) admit(c *fiber.Ctx) error {
 	return err
 }
 
-// pass is admit for a known operation. It writes the caller into act, unless that is nil.
+// pass is admit for a known operation. It writes the caller into call, unless that is nil.
 func (s *Server) pass(
-	c *fiber.Ctx, o *contract.Operation, values map[string]string, act *store.Act,
+	c *fiber.Ctx, o *contract.Operation, values map[string]string, call *store.Act,
 ) error {
 	ctx, err := s.identify(c.UserContext(), c, o, values)
-	if act != nil {
-		ctx = s.withAct(ctx, act, o)
+	if call != nil {
+		ctx = s.withCall(ctx, call, o)
 	}
 	c.SetUserContext(ctx)
 	if err != nil {

@@ -124,7 +124,7 @@ func TestSharesOfBodyMemory(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return b.call("POST", "/v1/tasks/batch", large).status == 201
 	}, patience, 10*time.Millisecond,
-		"what was held is given back")
+		"the memory is given back")
 }
 
 // A limit of the memory below the size of one body is refused, because no such body could ever be

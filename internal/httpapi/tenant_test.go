@@ -49,7 +49,7 @@ func TestTenants(t *testing.T) {
 	assert.Equal(t, api.QuotaUsage{Name: "context_bytes", Own: true}, got.Usage[3])
 	assert.Equal(t, api.QuotaUsage{Name: "concurrency", Used: &none}, got.Usage[5])
 	assert.Equal(t, got.Usage, read[api.QuotaList](b, 200,
-		b.callAs(token, "GET", "/v1/quota", "")).Data, "what it is told itself")
+		b.callAs(token, "GET", "/v1/quota", "")).Data, "the tenant sees the same")
 
 	patched := read[api.Tenant](b, 200,
 		b.admin("PATCH", "/v1/tenants/globex", `{"quotas":{"pending_tasks":0,"concurrency":3}}`))
