@@ -79,6 +79,7 @@ func TestDocsInABrowser(t *testing.T) {
 	assert.Contains(t, body, "Idempotency-Key")
 	assert.Contains(t, body, "x-scope", "the scope that the call needs")
 	assert.NotContains(t, body, "Try it out")
+	assert.Zero(t, ask[int](t, ctx, `document.querySelectorAll("button.authorization__btn").length`))
 	seen := func() ([]string, []string) {
 		mu.Lock()
 		defer mu.Unlock()

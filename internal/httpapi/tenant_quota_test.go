@@ -244,7 +244,7 @@ func TestPendingTasksOnTwoNodes(t *testing.T) {
 		"each node's share; its own may count twice for a moment")
 	assert.LessOrEqual(t, statuses[201], 60)
 	require.Eventually(t, func() bool {
-		for _, url := range nodes { // what is left is for whoever comes
+		for _, url := range nodes { // the rest of the quota is for any caller
 			for b.at(url).call("POST", "/v1/tasks", oneTask).status == 201 {
 				statuses[201]++
 			}

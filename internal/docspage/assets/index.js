@@ -1,5 +1,10 @@
 "use strict";
 
+// The page is to read only: it sends no calls, and asks for no token.
+const readOnly = () => ({
+  wrapComponents: { authorizeBtn: () => () => null, authorizeOperationBtn: () => () => null },
+});
+
 SwaggerUIBundle({
   dom_id: "#docs",
   url: "openapi.json",
@@ -7,6 +12,7 @@ SwaggerUIBundle({
   filter: true,
   showExtensions: true, // x-scope
   defaultModelsExpandDepth: 0,
-  supportedSubmitMethods: [], // to read only: the page asks for no token
+  supportedSubmitMethods: [],
+  plugins: [readOnly],
   validatorUrl: null,
 });
