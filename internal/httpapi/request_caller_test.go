@@ -19,7 +19,7 @@ import (
 )
 
 // Without a credential every call is refused, however its path is spelled.
-func TestEveryRouteNeedsACredential(t *testing.T) {
+func TestEveryRouteIsGuarded(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
