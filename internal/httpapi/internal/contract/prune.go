@@ -10,10 +10,13 @@ import (
 // prune removes most of what a schema doesn't allow from a JSON value: of an array or a map that is
 // too long all but one entry too many, and of unknown fields all but MaxFaults and one. The
 // validator makes an error of some 450 bytes for each fault, and a body of 1 MB can have 400,000
-// faults. What prune leaves still has those that an answer names.
+// faults. A value that the schema doesn't allow stays so, with the faults that an answer names.
 func prune(s *openapi3.Schema, value any) any {
-	for _, ref := range slices.Concat(s.AllOf, s.OneOf, s.AnyOf) {
+	for _, ref := range s.AllOf {
 		value = prune(ref.Value, value)
+	}
+	if one := onlyFor(value, slices.Concat(s.OneOf, s.AnyOf)); one != nil {
+		value = prune(one, value)
 	}
 	switch v := value.(type) {
 	case []any:
@@ -22,6 +25,25 @@ func prune(s *openapi3.Schema, value any) any {
 		pruneObject(s, v)
 	}
 	return value
+}
+
+// onlyFor returns the one of the schemas that is for the type of value. If there are several it
+// returns nil: a value that one of them doesn't allow, another may allow.
+func onlyFor(value any, schemas openapi3.SchemaRefs) (only *openapi3.Schema) {
+	name := openapi3.TypeObject
+	if _, ok := value.([]any); ok {
+		name = openapi3.TypeArray
+	}
+	for _, ref := range schemas {
+		if ref.Value.Type != nil && !ref.Value.Type.Is(name) {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = ref.Value
+	}
+	return only
 }
 
 func pruneArray(s *openapi3.Schema, array []any) []any {

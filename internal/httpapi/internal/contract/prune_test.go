@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -39,5 +41,40 @@ func TestManyFaultsAreBounded(t *testing.T) {
 		require.True(t, errors.As(err, &known), name)
 		assert.Greater(t, len(known.Fields), MaxFaults, name)
 		assert.Less(t, len(known.Fields), 2*MaxFaults, name)
+	}
+}
+
+// What isn't allowed stays so, and what is allowed stays as it is.
+func TestPruneKeepsTheVerdict(t *testing.T) {
+	t.Parallel()
+	array := func(limit uint64) *openapi3.Schema {
+		return openapi3.NewArraySchema().WithItems(openapi3.NewInt64Schema()).
+			WithMaxItems(int64(limit))
+	}
+	object := openapi3.NewObjectSchema().WithProperty("a", array(3)).WithoutAdditionalProperties()
+	numbers := func(n int) []any { return slices.Repeat([]any{1.0}, n) }
+	fields := func(n int) map[string]any {
+		m := map[string]any{"a": numbers(3)}
+		for i := range n {
+			m[fmt.Sprint(i)] = 1.0
+		}
+		return m
+	}
+	oneOf := openapi3.NewOneOfSchema
+	for name, c := range map[string]struct {
+		schema *openapi3.Schema
+		value  any
+	}{
+		"array":               {array(3), numbers(3)},
+		"too long":            {array(3), numbers(100)},
+		"of a number or list": {oneOf(openapi3.NewInt64Schema(), array(3)), numbers(100)},
+		"of two lists":        {oneOf(array(3), array(50)), numbers(100)},
+		"of the longer list":  {oneOf(array(3), array(50)), numbers(50)},
+		"of all lists":        {openapi3.NewAllOfSchema(array(50), array(3)), numbers(100)},
+		"object":              {object, fields(0)},
+		"unknown fields":      {object, fields(100)},
+	} {
+		allowed := c.schema.VisitJSON(c.value) == nil
+		assert.Equal(t, allowed, c.schema.VisitJSON(prune(c.schema, c.value)) == nil, name)
 	}
 }
