@@ -69,6 +69,7 @@ func TestPruneKeepsTheVerdict(t *testing.T) {
 		"too long":            {array(3), numbers(100)},
 		"of a number or list": {oneOf(openapi3.NewInt64Schema(), array(3)), numbers(100)},
 		"of two lists":        {oneOf(array(3), array(50)), numbers(100)},
+		"of two other lists":  {oneOf(array(50), array(3)), numbers(100)},
 		"of the longer list":  {oneOf(array(3), array(50)), numbers(50)},
 		"of all lists":        {openapi3.NewAllOfSchema(array(50), array(3)), numbers(100)},
 		"object":              {object, fields(0)},
