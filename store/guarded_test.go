@@ -489,12 +489,12 @@ func TestSetHealth(t *testing.T) {
 	stored := b.known().Endpoints("first")[0].Health
 	assert.Equal(t, open.Until.UnixMicro(), stored.Until.UnixMicro())
 	assert.Equal(t, []any{open.State, open.Pause, open.Reason}, []any{stored.State, stored.Pause, stored.Reason})
-	assert.True(t, b.known().Guarded(now))
+	assert.True(t, b.known().Limited(now))
 	closed := asyncflow.Health{State: asyncflow.HealthClosed, Since: now.Add(time.Second)}
 	set, err := b.SetHealth(t.Context(), tenant, e.ID, stored, closed)
 	require.NoError(t, err)
 	require.True(t, set)
-	assert.False(t, b.known().Guarded(now.Add(time.Minute)), "ramped up")
+	assert.False(t, b.known().Limited(now.Add(time.Minute)), "ramped up")
 	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, e.ID))
 	set, err = b.SetHealth(t.Context(), tenant, e.ID, closed, open)
 	require.NoError(t, err)

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/asyncflow/asyncflow"
-)
+import "github.com/asyncflow/asyncflow"
 
 // Meter counts what this node does. Its methods are called beside the hot path, once a
 // batch: they must be quick and safe for concurrent use.
@@ -28,20 +24,8 @@ func (noMeter) Type(TypeKey) TypeMeter        { return noMeter{} }
 func (noMeter) Submitted(int)                 {}
 func (noMeter) Settled(*asyncflow.Settlement) {}
 
-// countSubmitted counts those tasks of a call that are new.
-func (s *Store) countSubmitted(tenant string, byType map[string][]int, results []Submitted) {
-	for name, indexes := range byType {
-		n := 0
-		for _, i := range indexes {
-			if results[i].Err == nil && !results[i].Existing {
-				n++
-			}
-		}
-		if n > 0 { // else nobody may know the type
-			s.cfg.Meter.Type(TypeKey{tenant, name}).Submitted(n)
-		}
-	}
-}
+// CountSubmitted counts new tasks of a type that this node has accepted.
+func (s *Store) CountSubmitted(key TypeKey, n int) { s.cfg.Meter.Type(key).Submitted(n) }
 
 // countSettled counts settlements that were written.
 func (s *Store) countSettled(key TypeKey, settled ...asyncflow.Settlement) {
@@ -49,29 +33,4 @@ func (s *Store) countSettled(key TypeKey, settled ...asyncflow.Settlement) {
 	for i := range settled {
 		m.Settled(&settled[i])
 	}
-}
-
-// PoolStat is how one of the two pools of connections stands.
-type PoolStat struct {
-	Name              string // "pool" or "hot-pool", as their settings are called
-	Most, Idle, InUse int
-	Acquires, Waits   int64   // of connections, ever; those for which none was free
-	WaitSeconds       float64 // that all acquires took together
-}
-
-// PoolStats returns how the pools stand.
-func (s *Store) PoolStats() []PoolStat {
-	base := PoolStat{Name: "pool"}
-	base.add(s.base.Stat())
-	return []PoolStat{base, s.hotPool.stat()}
-}
-
-// add adds a pool, or a part of one.
-func (p *PoolStat) add(stat *pgxpool.Stat) {
-	p.Most += int(stat.MaxConns())
-	p.Idle += int(stat.IdleConns())
-	p.InUse += int(stat.AcquiredConns())
-	p.Acquires += stat.AcquireCount()
-	p.Waits += stat.EmptyAcquireCount()
-	p.WaitSeconds += stat.AcquireDuration().Seconds()
 }

@@ -10,7 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
-	_ "github.com/asyncflow/asyncflow/internal/expression" // whoever has a store decides on retries
+	_ "github.com/asyncflow/asyncflow/internal/expression" // a program with a store decides on retries
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // Config says which database to use and how.
@@ -25,7 +28,7 @@ type Config struct {
 	// HotPool bounds the connections that submit, lease and settle; 0: 8. More
 	// of them make smaller batches.
 	HotPool int
-	// Notify tells other nodes of new work with NOTIFY. Without it (a
+	// Notify announces new work to other nodes with NOTIFY. Without it (a
 	// transaction pooler, another engine) dispatchers poll.
 	Notify bool
 	// NoRoles does all work as the user of URL, without the second fence between tenants.
@@ -50,16 +53,14 @@ type Store struct {
 	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
 	// a tenant goes through of and hot, under the tenant's role.
 	base    *pgxpool.Pool
-	fate    *distrust  // of base
-	shares  *poolShare // of base
-	hotPool *hotPool
-	roles   *roles
+	fate    *postgres.SharedFate // of base
+	shares  *postgres.Shares     // of base
+	hotPool *postgres.HotPool
+	roles   *postgres.Roles
 
 	Clock   *Clock
 	Catalog *Catalog
 	Wakeups *Wakeups
-
-	receiver Receiver // of tasks that are delivered at once; nil: nobody
 
 	nodes atomic.Int32 // how many nodes there are, as last seen
 	apis  atomic.Int32 // how many of them take requests
@@ -69,20 +70,9 @@ type Store struct {
 	numbers     *numbers
 	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched     *watchers
-	marks       *marks
-	pendings    *pendings
+	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
-	giveUp      context.CancelFunc // ends the batches under way
-	submits     *gatherer[*submitItem]
-	keyed       *gatherer[*submitItem]
-	aside       *aside
-	settles     *gatherer[settleItem]
-	reports     *gatherer[settleItem]
-	extends     *gatherer[extendItem]
-	accepted    *accepted
-	leasesOf    *gatherer[leaseOfItem]
-	doubtful    atomic.Bool       // leases may be committed of which nobody knows, see sure
-	unholds     *gatherer[string] // flow keys
+	doubtful    atomic.Bool // leases may be committed of which nobody knows, see sure
 }
 
 // Open connects, and checks that the schema is current. An unreachable or
@@ -104,22 +94,23 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s := &Store{cfg: cfg, log: cfg.Log}
 	defer func() {
 		if err != nil {
-			s.close()
+			s.Close()
 		}
 	}()
-	s.fate = &distrust{}
-	base := poolConfig{url: cfg.URL, size: cfg.Pool, noRoles: cfg.NoRoles, statement: baseStatement, fate: s.fate}
-	if s.base, err = newPool(ctx, base); err != nil {
-		return nil, connectError(cfg.URL, err)
+	s.fate = &postgres.SharedFate{}
+	base := postgres.PoolConfig{URL: cfg.URL, Size: cfg.Pool, NoRoles: cfg.NoRoles,
+		Statement: postgres.BaseStatement, Fate: s.fate}
+	if s.base, err = postgres.NewPool(ctx, base); err != nil {
+		return nil, postgres.ConnectError(cfg.URL, err)
 	}
-	s.shares = newPoolShare(s.base, cfg.Pool)
-	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
-		return nil, connectError(cfg.URL, err)
+	s.shares = postgres.NewShares(s.base, cfg.Pool)
+	if s.hotPool, err = postgres.NewHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
+		return nil, postgres.ConnectError(cfg.URL, err)
 	}
-	if err = s.checkSchema(ctx); err != nil {
+	if err = schema.Check(ctx, s.base, s.cfg.URL); err != nil {
 		return nil, err
 	}
-	if s.roles, err = newRoles(ctx, s.base, cfg.NoRoles); err != nil {
+	if s.roles, err = postgres.NewRoles(ctx, s.base, cfg.NoRoles); err != nil {
 		return nil, err
 	}
 	s.Clock = newClock(s.base)
@@ -130,50 +121,17 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
-	s.accepted = newAccepted()
-	s.marks = newMarks()
-	s.pendings = newPendings()
+	s.marks = lowwater.NewMarks[TypeKey]()
 	s.minutes = newEndpointMinutes()
-	var writing context.Context
-	writing, s.giveUp = context.WithCancel(context.Background())
-	s.submits = newGatherer(writing, 1, submitBatch, submitLinger, s.writeSubmits)
-	s.keyed = newGatherer(writing, 2, submitBatch, submitLinger, s.writeKeyed) // may wait for another node's submit
-	s.aside = newAside(writing, s)
-	s.settles = newGatherer(writing, 1, settleBatch, settleLinger, s.writeSettlements)
-	s.reports = newGatherer(writing, 1, settleBatch, reportLinger, s.writeSettlements)
-	s.extends = newGatherer(writing, 1, settleBatch, settleLinger, s.writeExtends)
-	s.leasesOf = newGatherer(writing, 2, settleBatch, leaseOfLinger, s.readLeases)
-	s.unholds = newGatherer(writing, 1, settleBatch, settleLinger, s.writeUnholds)
-	s.submits.await = s.awaitRoom
-	s.settles.others = func(unwritten int) bool {
-		return s.Dispatchers() > 1 && s.receiver != nil && s.receiver.MayLinger(unwritten)
-	}
-	s.submits.size, s.keyed.size = (*submitItem).size, (*submitItem).size
-	s.settles.size, s.reports.size = settleItem.size, settleItem.size
 	s.Catalog.OnChange(s.forgetTypes)
 	return s, s.Catalog.open(ctx)
 }
 
-// closePatience bounds how long Close waits for a database that doesn't answer.
+// closePatience bounds how long Close waits for connections in use.
 const closePatience = 5 * time.Second
 
-// Close waits for the batches under way and closes the connections.
+// Close closes the connections, but doesn't wait for long for those in use.
 func (s *Store) Close() {
-	defer time.AfterFunc(closePatience, s.giveUp).Stop()
-	s.submits.drain()
-	s.keyed.drain()
-	s.aside.drain()
-	s.settles.drain()
-	s.reports.drain()
-	s.extendAllAccepted()
-	s.extends.drain()
-	s.leasesOf.drain()
-	s.unholds.drain()
-	s.close()
-}
-
-// close closes the connections, but doesn't wait for long for those in use.
-func (s *Store) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -195,16 +153,17 @@ func (s *Store) close() {
 
 // Ping returns nil when the database answers and takes writes, and its schema is current.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.checkSchema(ctx); err != nil {
+	if err := schema.Check(ctx, s.base, s.cfg.URL); err != nil {
 		return err
 	}
 	var readOnly bool
-	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).Scan(&readOnly)
+	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).
+		Scan(&readOnly)
 	if err != nil {
-		return connectError(s.cfg.URL, err)
+		return postgres.ConnectError(s.cfg.URL, err)
 	}
 	if readOnly { // another one may take writes by now: that is looked at on connect only
-		s.fate.reset()
+		s.fate.Reset()
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
 	}
 	return nil

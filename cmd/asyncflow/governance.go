@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
@@ -22,7 +23,9 @@ type governanceCmd struct {
 // withGovernor opens the database for a command.
 func withGovernor(ctx context.Context, db databaseFlag, cfg governance.Config, do func(*store.Store, *governance.Governor) error) error {
 	return withStore(ctx, db, asyncflow.Quotas{}, func(s *store.Store) error {
-		g, err := governance.New(s, cfg)
+		committer := dispatcher.NewCommitter(s, nil)
+		defer committer.Close()
+		g, err := governance.New(s, committer, cfg)
 		if err != nil {
 			return err
 		}

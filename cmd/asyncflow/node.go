@@ -91,13 +91,15 @@ func runNode(ctx context.Context, cfg nodeConfig, ready func()) error {
 		return err
 	}
 	defer s.Close()
+	committer := dispatcher.NewCommitter(s, cfg.log)
+	defer committer.Close()
 	if err := checkSecret(s, keys); err != nil {
 		return err
 	}
 	if err := cfg.alerts.setUp(ctx, s, keys); err != nil {
 		return err
 	}
-	n := &node{cfg: cfg, store: s, keys: keys, meter: meter}
+	n := &node{cfg: cfg, store: s, committer: committer, keys: keys, meter: meter}
 	if meter != nil {
 		meter.Watch(s)
 	}
@@ -143,12 +145,13 @@ func checkSecret(s *store.Store, keys *callbacks.Keys) error {
 
 // node is a running node's parts.
 type node struct {
-	cfg   nodeConfig
-	store *store.Store
-	keys  *callbacks.Keys
-	wire  *callbacks.Sender
-	meter *metrics.Metrics // nil: they are off
-	runs  []func(context.Context) error
+	cfg       nodeConfig
+	store     *store.Store
+	committer *dispatcher.Committer
+	keys      *callbacks.Keys
+	wire      *callbacks.Sender
+	meter     *metrics.Metrics // nil: they are off
+	runs      []func(context.Context) error
 }
 
 func (n *node) has(role string) bool { return slices.Contains(n.cfg.roles, role) }
@@ -161,7 +164,7 @@ func (n *node) prepare() error {
 	if n.has(roleDispatcher) {
 		cfg := n.cfg.dispatcher
 		cfg.Grace, cfg.Log = n.cfg.grace, n.cfg.log
-		d := dispatcher.New(n.store, n.wire, cfg)
+		d := dispatcher.New(n.committer, n.wire, cfg)
 		n.runs = append(n.runs, d.Run)
 		if n.meter != nil {
 			n.meter.InFlight(d.InFlight)
@@ -173,7 +176,7 @@ func (n *node) prepare() error {
 	if n.has(roleGovernance) {
 		cfg := n.cfg.governance
 		cfg.Log = n.cfg.log
-		g, err := governance.New(n.store, cfg)
+		g, err := governance.New(n.store, n.committer, cfg)
 		if err != nil {
 			return err
 		}
@@ -192,7 +195,8 @@ func (n *node) prepareAPI() error {
 		n.runs = append(n.runs, n.cfg.issuers.Run)
 	}
 	n.meterTokens()
-	cfg.Store, cfg.Verifier, cfg.Keys, cfg.Sender, cfg.Log = n.store, n.cfg.tokens, n.keys, n.wire, n.cfg.log
+	cfg.Store, cfg.Committer, cfg.Verifier, cfg.Keys = n.store, n.committer, n.cfg.tokens, n.keys
+	cfg.Sender, cfg.Log = n.wire, n.cfg.log
 	if n.cfg.metrics == metricsOnAPI {
 		cfg.Metrics = n.meter.Handler()
 	}

@@ -19,7 +19,7 @@ func (s *Server) Heartbeat(
 	if err != nil {
 		return nil, err
 	}
-	l, stands, err := s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq)
+	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
 		stands, err = s.extend(ctx, a, l, deadline)
@@ -41,7 +41,7 @@ func (s *Server) Heartbeat(
 // end, so that the deadline that a 202 sets doesn't replace the one that the worker gets now.
 func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
-	_, accepted := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq)
+	_, accepted := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq)
 	if !accepted && deadline.Before(l.Until) {
 		deadline = l.Until.Add(time.Microsecond)
 	}
@@ -57,7 +57,7 @@ func (s *Server) extend(
 		err    error
 	}
 	done := make(chan result, 1)
-	s.cfg.Store.Extend(a.Tenant, l, deadline, func(stands bool, err error) {
+	s.cfg.Committer.Extend(a.Tenant, l, deadline, func(stands bool, err error) {
 		done <- result{stands, err}
 	})
 	select {

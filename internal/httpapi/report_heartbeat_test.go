@@ -158,7 +158,9 @@ func TestHeartbeatOfAShortStage(t *testing.T) {
 	open := deadline()
 	assert.WithinDuration(t, l.Until, open, time.Millisecond)
 	written := make(chan error, 1)
-	b.store.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) { written <- err })
+	b.committer.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) {
+		written <- err
+	})
 	require.NoError(t, <-written)
 	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline,
 		"the deadline that the worker was told applies")

@@ -18,9 +18,9 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return "", err
 	}
 	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
-	l, stands := s.cfg.Store.Accepted(a.Tenant, a.Task, a.Seq)
+	l, stands := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq)
 	if !stands {
-		if l, stands, err = s.cfg.Store.LeaseOf(ctx, a.taskType, a.Task, a.Seq); err != nil {
+		if l, stands, err = s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq); err != nil {
 			return "", err
 		}
 	}
@@ -60,7 +60,7 @@ func (s *Server) settle(
 	ctx context.Context, a attempt, settlement asyncflow.Settlement,
 ) (asyncflow.Status, error) {
 	done := make(chan store.Settled, 1)
-	s.cfg.Store.Settle(a.Tenant, settlement, func(r store.Settled) { done <- r })
+	s.cfg.Committer.Settle(a.Tenant, settlement, func(r store.Settled) { done <- r })
 	var r store.Settled
 	select {
 	case r = <-done:

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -84,7 +85,7 @@ func (s *Server) pass(
 func timeOf(c *fiber.Ctx, o *contract.Operation) time.Duration {
 	switch {
 	case o.ID == "submitTask" || o.ID == "submitTasks":
-		return store.SubmitPatience
+		return dispatcher.SubmitPatience
 	case o.ID == "getTask" && c.Context().QueryArgs().Has("wait"):
 		return requestTime + asyncflow.MaxWait
 	}

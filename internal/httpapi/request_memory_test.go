@@ -131,7 +131,8 @@ func TestSharesOfBodyMemory(t *testing.T) {
 // read.
 func TestBodyMemoryRefused(t *testing.T) {
 	b := setup(t)
-	_, err := httpapi.New(httpapi.Config{Store: b.store, Verifier: b.verifier, Keys: b.keys,
+	_, err := httpapi.New(httpapi.Config{Store: b.store, Committer: b.committer,
+		Verifier: b.verifier, Keys: b.keys,
 		MaxBody: 1000, Bodies: httpapi.BodyConfig{Max: 1500}})
 	require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 	require.ErrorContains(t, err, "1000")

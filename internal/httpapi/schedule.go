@@ -123,9 +123,14 @@ func (s *Server) TriggerSchedule(
 	if err := s.limitSubmits(ctx, 1); err != nil {
 		return nil, err
 	}
-	submitted, err := s.cfg.Store.TriggerSchedule(ctx, principalOf(ctx).Tenant, r.Name)
+	tenant := principalOf(ctx).Tenant
+	schedule, err := s.cfg.Store.Schedule(ctx, tenant, r.Name)
 	if err != nil {
 		return nil, err
+	}
+	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{schedule.Task()})[0]
+	if submitted.Err != nil {
+		return nil, submitted.Err
 	}
 	store.ActOf(ctx).Note("task", submitted.ID.String())
 	return TriggerSchedule201JSONResponse(submittedOut(submitted)), nil

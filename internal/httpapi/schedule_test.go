@@ -49,7 +49,7 @@ func TestSchedule(t *testing.T) {
 	_, err = b.db.Exec(t.Context(),
 		`UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now())`)
 	require.NoError(t, err)
-	_, err = b.store.TickSchedules(t.Context(), "acme", nil)
+	_, err = b.store.TickSchedules(t.Context(), "acme", b.committer.Submit, nil)
 	require.NoError(t, err)
 	s = read[api.Schedule](b, 200, b.call("GET", "/v1/schedules/nightly", ""))
 	assert.Empty(t, s.LastTaskID, "that was no tick of it")
@@ -57,7 +57,7 @@ func TestSchedule(t *testing.T) {
 	_, err = b.db.Exec(t.Context(),
 		`UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now()) WHERE name = 'quick'`)
 	require.NoError(t, err)
-	_, err = b.store.TickSchedules(t.Context(), "acme", nil)
+	_, err = b.store.TickSchedules(t.Context(), "acme", b.committer.Submit, nil)
 	require.NoError(t, err)
 	s = read[api.Schedule](b, 200, b.call("GET", "/v1/schedules/quick", ""))
 	ticked := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+s.LastTaskID, ""))

@@ -10,16 +10,19 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Config has what the API serves, and its limits.
 type Config struct {
-	Store    *store.Store
-	Verifier *auth.Verifier
-	Keys     *callbacks.Keys
-	Version  string
+	Store *store.Store
+	// Committer takes new tasks and reports. It is over Store.
+	Committer *dispatcher.Committer
+	Verifier  *auth.Verifier
+	Keys      *callbacks.Keys
+	Version   string
 
 	// MaxBody bounds a request's body in bytes; 0: 16 MiB.
 	MaxBody int

@@ -13,7 +13,8 @@ import (
 // A server that was stopped before it listened doesn't start to listen.
 func TestShutdownBeforeServe(t *testing.T) {
 	b := setup(t)
-	server, err := httpapi.New(httpapi.Config{Store: b.store, Verifier: b.verifier, Keys: b.keys})
+	server, err := httpapi.New(httpapi.Config{
+		Store: b.store, Committer: b.committer, Verifier: b.verifier, Keys: b.keys})
 	require.NoError(t, err)
 	require.NoError(t, server.Shutdown(time.Second))
 	l, err := net.Listen("tcp", "127.0.0.1:0")

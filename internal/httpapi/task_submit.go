@@ -44,7 +44,7 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 		return err
 	}
 	tenant := principalOf(ctx).Tenant
-	result := s.cfg.Store.Submit(ctx, tenant, []asyncflow.NewTask{task})[0]
+	result := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})[0]
 	switch {
 	case result.Err != nil:
 		return result.Err

@@ -39,7 +39,8 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 	if err := s.limitSubmits(ctx, len(good)); err != nil {
 		return err
 	}
-	doc, err := s.batchResults(errs, s.cfg.Store.Submit(ctx, principalOf(ctx).Tenant, good))
+	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
+	doc, err := s.batchResults(errs, submitted)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func TestWaitForTheEnd(t *testing.T) {
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
-	b.store.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o,
+	b.committer.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
 	task = <-got
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)

@@ -99,11 +99,13 @@ func (s *Server) PauseTaskType(
 	if r.Body != nil {
 		reason = callbacks.Clean(r.Body.Reason, callbacks.MaxErrorBytes)
 	}
-	t, err := s.cfg.Store.Pause(ctx, principalOf(ctx).Tenant, r.Type, reason)
+	tenant := principalOf(ctx).Tenant
+	t, err := s.cfg.Store.Pause(ctx, tenant, r.Type, reason)
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info("task type paused", "tenant", principalOf(ctx).Tenant, "type", t.Name,
+	s.cfg.Committer.Quiesce(ctx, store.TypeKey{Tenant: tenant, Type: r.Type})
+	s.log.Info("task type paused", "tenant", tenant, "type", t.Name,
 		"by", principalOf(ctx).Subject, "reason", t.PauseReason)
 	return PauseTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
@@ -134,7 +136,7 @@ func (s *Server) ReleaseFlowKey(
 	ctx context.Context, r ReleaseFlowKeyRequestObject,
 ) (ReleaseFlowKeyResponseObject, error) {
 	store.ActOf(ctx).Note("flow_key", r.Body.FlowKey)
-	n, err := s.cfg.Store.Release(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
+	n, err := s.cfg.Store.UnblockKey(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,7 @@ func (s *Server) PatchTenant(
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
 	s.logTenant(ctx, "tenant changed", t)
 	return PatchTenant200JSONResponse(TenantOut(t)), nil
 }
@@ -90,6 +91,7 @@ func (s *Server) DeleteTenant(
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
 	s.logTenant(ctx, "tenant deleted", t)
 	return DeleteTenant202JSONResponse(TenantOut(t)), nil
 }

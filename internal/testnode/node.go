@@ -60,6 +60,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
+	committer := dispatcher.NewCommitter(s, log)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -74,15 +75,15 @@ func (n *Node) start() error {
 		return err
 	}
 	sender := callbacks.NewSender(callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere}, keys)
-	api, err := httpapi.New(httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Sender: sender, Version: "test", Egress: asyncflow.Anywhere, VerifyEndpoints: true, Log: log})
+	api, err := httpapi.New(httpapi.Config{Store: s, Committer: committer, Verifier: verifier, Keys: keys, Sender: sender, Version: "test", Egress: asyncflow.Anywhere, VerifyEndpoints: true, Log: log})
 	if err != nil {
 		return err
 	}
-	governor, err := governance.New(s, governance.Config{Log: log})
+	governor, err := governance.New(s, committer, governance.Config{Log: log})
 	if err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context) error{s.Run, dispatcher.New(s, sender, dispatcher.Config{Log: log}).Run, governor.Run} {
+	for _, run := range []func(context.Context) error{s.Run, dispatcher.New(committer, sender, dispatcher.Config{Log: log}).Run, governor.Run} {
 		go func() { panic(run(context.Background())) }()
 	}
 	go func() { panic(api.Serve(l)) }()

@@ -1,0 +1,170 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Committer is where all that a node writes on the hot path comes together: new tasks,
+// settlements, and extensions of leases, of all tenants and types. It gathers them into few
+// transactions, tries again what the database has not answered for, and tells each caller what
+// became of its own. It also keeps what a node remembers of deliveries answered with 202.
+//
+// A node that only serves the API has a Committer too, but no Dispatcher: its new tasks go in line.
+type Committer struct {
+	store *store.Store
+	log   *slog.Logger
+
+	writing context.Context // of all writing: no caller's
+	giveUp  context.CancelFunc
+
+	writes     *batcher[int, *write] // by the type's home among the connections
+	aside      *aside                // types of which a write has failed
+	keyed      *batcher[store.TypeKey, *submission]
+	heldKeys   *heldKeys
+	lookups    *batcher[store.TypeKey, lookup]
+	freed      *batcher[store.TypeKey, string] // flow keys
+	accepted   *accepted
+	pending    *pendingQuotas
+	dispatcher *Dispatcher // of this node; nil: there is none
+}
+
+const (
+	// commitMost is how many writes a transaction has at most.
+	commitMost = 500
+	// The longest time that a write waits for others. It begins when the transaction before did:
+	// one that comes alone waits for none. Nobody waits for a settlement, but the capacity of its
+	// task does.
+	submitLinger = time.Millisecond
+	reportLinger = 1500 * time.Microsecond
+	settleLinger = 3 * time.Millisecond
+	lookupLinger = 500 * time.Microsecond
+)
+
+// NewCommitter returns a committer over a store. Close it before the store.
+func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log)}
+	c.writing, c.giveUp = context.WithCancel(context.Background())
+	c.writes = newBatcher(c.writing, c.commit)
+	c.writes.size, c.writes.linger = (*write).size, (*write).linger
+	c.aside = newAside(c)
+	c.keyed = newBatcher(c.writing, c.commitKeyed)
+	c.keyed.size, c.keyed.writers = (*submission).size, 2 // one may wait for another node's submit
+	c.heldKeys = newHeldKeys(c)
+	c.lookups = newBatcher(c.writing, c.lookUp)
+	c.lookups.linger, c.lookups.writers = func(lookup) time.Duration { return lookupLinger }, 2
+	c.freed = newBatcher(c.writing, c.releaseKeys)
+	c.freed.linger = func(string) time.Duration { return settleLinger }
+	c.accepted = newAccepted(c)
+	s.Catalog.OnChange(c.forgetTypes)
+	return c
+}
+
+// closePatience bounds how long Close waits for a database that doesn't answer.
+const closePatience = 5 * time.Second
+
+// Close waits until everything handed over is written.
+func (c *Committer) Close() {
+	defer time.AfterFunc(closePatience, c.giveUp).Stop()
+	c.keyed.drain()
+	c.heldKeys.drain()
+	c.accepted.extendAll()
+	for again := true; again; again = c.aside.drain() {
+		c.writes.drain()
+	}
+	c.lookups.drain()
+	c.freed.drain()
+}
+
+// forgetTypes drops what is kept of a tenant's task types that are gone. The catalog calls it
+// after every change.
+func (c *Committer) forgetTypes(tenant string) {
+	gone := func(key store.TypeKey) bool {
+		if key.Tenant != tenant {
+			return false
+		}
+		_, err := c.store.Catalog.Type(key.Tenant, key.Type)
+		return err != nil
+	}
+	c.keyed.forget(gone)
+	c.lookups.forget(gone)
+	c.freed.forget(gone)
+}
+
+// write is one change on its way into a transaction. One of its last three fields is set.
+type write struct {
+	key    store.TypeKey
+	insert *submission
+	extend *extension
+	settle *ending
+}
+
+func (w *write) size() int {
+	switch {
+	case w.insert != nil:
+		return w.insert.size()
+	case w.settle != nil:
+		return len(w.settle.Outcome.Output)
+	}
+	return 0
+}
+
+func (w *write) linger() time.Duration {
+	switch {
+	case w.insert != nil:
+		return submitLinger
+	case w.settle != nil && !w.settle.until.IsZero():
+		return reportLinger
+	}
+	return settleLinger
+}
+
+// add has changes of one type written.
+func (c *Committer) add(key store.TypeKey, writes ...*write) {
+	if len(writes) > 0 {
+		c.writes.add(c.store.Home(key), writes...)
+	}
+}
+
+// ending is a lease that ends.
+type ending struct {
+	store.Ending
+	done func(*ending) // is called with the result, once; it must not block
+	// until is from when on nobody waits for it, so that it isn't begun any more; zero: never.
+	until time.Time
+}
+
+// extension is a lease whose end moves.
+type extension struct {
+	store.Extension
+	done func(stands bool, err error)
+}
+
+// releaseKeys puts blocked tasks of flow keys in line: tasks of these keys have ended.
+func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []string) {
+	if t, err := c.store.Catalog.Type(key.Tenant, key.Type); err == nil {
+		c.store.ReleaseKeys(ctx, t, keys)
+	}
+}
+
+// unanswered is the error of what was not begun, as the database didn't answer for too long.
+func unanswered(message string) error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second, Message: message}
+}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,253 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// aside has the writes that have failed: the database may be away, a table locked, some data
+// refused, a lease lost, or a commit unanswered. What has failed is written by itself, by type and
+// kind, until it is done or given up. What comes of the same type and kind waits meanwhile. So the
+// trouble of one is no other's.
+type aside struct {
+	c       *Committer
+	mu      sync.Mutex
+	waiting map[asideKey][]*write // behind something that is written apart
+	pending sync.WaitGroup        // for what is written apart
+}
+
+type asideKey struct {
+	store.TypeKey
+	kind kind
+}
+
+// kind is a kind of writes.
+type kind int
+
+const (
+	inserts kind = iota
+	extends
+	settles
+)
+
+func (w *write) kind() kind {
+	switch {
+	case w.insert != nil:
+		return inserts
+	case w.extend != nil:
+		return extends
+	}
+	return settles
+}
+
+const (
+	// SubmitPatience bounds the tries to write a task, and to find out whether a commit happened,
+	// from when it came. Its caller hears of it then, if that is when ctx ends.
+	SubmitPatience = 10 * time.Second
+	// settlePatience bounds the tries to write settlements and extensions; after it the leases run
+	// out and are rescued.
+	settlePatience = time.Minute
+	// The pause between two tries doubles from the first to the last of these.
+	firstTry, lastTry = 10 * time.Millisecond, time.Second
+)
+
+func newAside(c *Committer) *aside { return &aside{c: c, waiting: map[asideKey][]*write{}} }
+
+// divert takes those writes that have to wait for others, and returns the rest.
+func (a *aside) divert(batch []*write) []*write {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.waiting) == 0 {
+		return batch
+	}
+	return slices.DeleteFunc(batch, func(w *write) bool {
+		key := asideKey{w.key, w.kind()}
+		before, is := a.waiting[key]
+		if is {
+			a.waiting[key] = append(before, w)
+		}
+		return is
+	})
+}
+
+// put puts a part aside that has failed.
+func (a *aside) put(p *part) {
+	if len(p.inserts) > 0 {
+		a.apart(asideKey{p.key, inserts}, func() { a.insert(p) })
+	}
+	if len(p.extends) > 0 {
+		a.apart(asideKey{p.key, extends}, func() { a.extend(p) })
+	}
+	if len(p.settles) > 0 {
+		a.apart(asideKey{p.key, settles}, func() { a.settle(p) })
+	}
+}
+
+// apart has something written by itself, and then in the ordinary way what has come meanwhile.
+func (a *aside) apart(key asideKey, do func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, is := a.waiting[key]; !is {
+		a.waiting[key] = nil
+	}
+	a.pending.Go(func() {
+		do()
+		a.mu.Lock()
+		waiting := a.waiting[key]
+		delete(a.waiting, key)
+		a.mu.Unlock()
+		a.c.add(key.TypeKey, waiting...)
+	})
+}
+
+// drain waits until nothing is written apart, and reports whether something was.
+func (a *aside) drain() bool {
+	a.mu.Lock()
+	some := len(a.waiting) > 0
+	a.mu.Unlock()
+	a.pending.Wait()
+	return some
+}
+
+// typeOf returns a type as it is now.
+func (a *aside) typeOf(p *part) (*store.Type, error) {
+	return a.c.store.Catalog.Type(p.key.Tenant, p.key.Type)
+}
+
+func (a *aside) extend(p *part) {
+	ctx, cancel := context.WithTimeout(a.c.writing, settlePatience)
+	defer cancel()
+	err := a.c.persist(ctx, "extend", p.key, isFinal, func() error {
+		t, err := a.typeOf(p)
+		if err == nil {
+			err = a.c.store.ExtendAgain(ctx, t, extensions(p.extends))
+		}
+		return err
+	})
+	a.c.extended(p, err)
+}
+
+func (a *aside) settle(p *part) {
+	ctx, cancel := context.WithTimeout(a.c.writing, settlePatience)
+	defer cancel()
+	a.settleSome(ctx, p, p.settles)
+	a.c.add(p.key, p.repeated...)
+}
+
+// settleSome settles leases. When Postgres refuses their data, they are halved until only the
+// offender fails.
+func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
+	var t *store.Type
+	err := a.c.persist(ctx, "settle", p.key, isFinal, func() (err error) {
+		if t, err = a.typeOf(p); err == nil {
+			err = a.c.store.SettleAgain(ctx, t, endings(items))
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		a.c.settled(t, items)
+	case store.IsDataError(err) && len(items) > 1:
+		half := len(items) / 2
+		a.settleSome(ctx, p, items[:half])
+		a.settleSome(ctx, p, items[half:])
+	default:
+		for _, e := range items {
+			e.fail(err)
+		}
+	}
+}
+
+func (a *aside) insert(p *part) {
+	ctx, cancel := context.WithDeadline(a.c.writing, lastUntil(p.inserts))
+	defer cancel()
+	for roll := range byRoll(p.inserts) {
+		a.insertSome(ctx, p.key, roll)
+	}
+}
+
+// lastUntil returns when the last one of some tasks is given up.
+func lastUntil(items []*submission) (until time.Time) {
+	for _, s := range items {
+		if s.until.After(until) {
+			until = s.until
+		}
+	}
+	return until
+}
+
+// byRoll divides tasks, sorted by roll, by it.
+func byRoll(items []*submission) iter.Seq[[]*submission] {
+	return func(yield func([]*submission) bool) {
+		for len(items) > 0 {
+			position := items[0].ID.Position()
+			n := slices.IndexFunc(items, func(s *submission) bool { return s.ID.Position() != position })
+			if n < 0 {
+				n = len(items)
+			}
+			if !yield(items[:n:n]) {
+				return
+			}
+			items = items[n:]
+		}
+	}
+}
+
+// insertSome inserts tasks of one roll. When Postgres refuses their data, they are halved until
+// only the offender fails. When the roll was sealed meanwhile, they go to the next one.
+func (a *aside) insertSome(ctx context.Context, key store.TypeKey, items []*submission) {
+	left := insertions(items)
+	t, err := a.c.store.Catalog.Type(key.Tenant, key.Type)
+	if err == nil {
+		err = a.c.persist(ctx, "submit", key, isFinal, func() (err error) {
+			if err = a.c.store.InsertAgain(ctx, t, left); store.RolledOn(err) {
+				if t, left, err = a.c.store.Renumber(ctx, t, left); err == nil {
+					err = a.c.store.InsertAgain(ctx, t, left)
+				}
+			}
+			return err
+		})
+	}
+	switch {
+	case err == nil:
+		a.c.inserted(t, items)
+	case store.IsDataError(err) && len(items) > 1:
+		half := len(items) / 2
+		a.insertSome(ctx, key, items[:half])
+		a.insertSome(ctx, key, items[half:])
+	case store.IsDataError(err):
+		items[0].end(asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err)))
+	default:
+		for _, s := range items {
+			s.end(uncertain(err))
+		}
+	}
+}
+
+// isFinal reports whether another try would fail as well.
+func isFinal(err error) bool {
+	var known *asyncflow.Error
+	ours := errors.As(err, &known) && known.Err == nil && known.Code != asyncflow.CodeUnavailable
+	return ours || store.IsDataError(err) || store.IsRefused(err)
+}
+
+// persist runs one transaction until it commits or fails for good, for as long as ctx lasts. do
+// must be safe to repeat after a commit whose answer was lost.
+func (c *Committer) persist(
+	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
+) error {
+	err := do()
+	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
+		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
+		sleep(ctx, min(pause, lastTry))
+		err = do()
+	}
+	return err
+}

@@ -1,0 +1,252 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// part is what a transaction writes of one task type.
+type part struct {
+	key      store.TypeKey
+	inserts  []*submission
+	extends  []*extension
+	settles  []*ending
+	earlier  []*extension // of a lease that another of extends moves
+	repeated []*write     // further settlements of a lease: they have to see how the first one went
+}
+
+// commit writes a batch in one transaction. If that fails, its types are put aside, and each is
+// written by itself.
+func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
+	var parts []*part
+	var all []*store.Writes
+	for _, p := range divide(c.aside.divert(dropLate(batch))) {
+		t, err := c.store.Catalog.Type(p.key.Tenant, p.key.Type)
+		if err != nil {
+			c.failed(p, err)
+			continue
+		}
+		parts = append(parts, p)
+		all = append(all, &store.Writes{Type: t, New: insertions(p.inserts),
+			Extended: extensions(p.extends), Settled: endings(p.settles)})
+	}
+	if len(parts) == 0 {
+		return
+	}
+	if err := c.store.Commit(ctx, all); err != nil {
+		c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
+		for _, p := range parts {
+			c.aside.put(p)
+		}
+		return
+	}
+	for i, p := range parts {
+		t := all[i].Type
+		c.inserted(t, p.inserts)
+		c.extended(p, nil)
+		c.settled(t, p.settles)
+		c.add(p.key, p.repeated...)
+	}
+}
+
+// dropLate refuses the writes for which nobody waits any more, and returns the others. While the
+// database stands still, callers try again and again: without this each try would be kept until
+// it has had its turn.
+func dropLate(batch []*write) []*write {
+	now := time.Now()
+	late := func(until time.Time) bool { return !until.IsZero() && now.After(until) }
+	return slices.DeleteFunc(batch, func(w *write) bool {
+		switch {
+		case w.insert != nil && late(w.insert.until):
+			w.insert.end(unanswered("the database doesn't answer; try again"))
+		case w.settle != nil && late(w.settle.until):
+			w.settle.fail(unanswered("the database doesn't answer; report again"))
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// divide sorts writes into parts by tenant and type, and each part by task: all batches lock in
+// one order.
+func divide(batch []*write) []*part {
+	var parts []*part
+	byKey := map[store.TypeKey]*part{}
+	var p *part
+	for _, w := range batch {
+		if p == nil || p.key != w.key {
+			if p = byKey[w.key]; p == nil {
+				p = &part{key: w.key}
+				byKey[w.key], parts = p, append(parts, p)
+			}
+		}
+		p.add(w)
+	}
+	slices.SortFunc(parts, func(a, b *part) int {
+		return cmp.Or(strings.Compare(a.key.Tenant, b.key.Tenant),
+			strings.Compare(a.key.Type, b.key.Type))
+	})
+	for _, p := range parts {
+		p.sort()
+	}
+	return parts
+}
+
+func (p *part) add(w *write) {
+	switch {
+	case w.insert != nil:
+		p.inserts = append(p.inserts, w.insert)
+	case w.extend != nil:
+		p.extends = append(p.extends, w.extend)
+	default:
+		p.settles = append(p.settles, w.settle)
+	}
+}
+
+func (p *part) sort() {
+	slices.SortFunc(p.inserts, func(a,
+		b *submission) int {
+		return cmp.Compare(a.ID.Number, b.ID.Number)
+	})
+	slices.SortStableFunc(p.settles, func(a, b *ending) int {
+		return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number)
+	})
+	slices.SortFunc(p.extends, func(a, b *extension) int {
+		return cmp.Or(cmp.Compare(a.ID.Number, b.ID.Number), cmp.Compare(a.Seq, b.Seq),
+			a.rank()-b.rank(), a.Until.Compare(b.Until))
+	})
+	settles := p.settles[:0]
+	for _, e := range p.settles {
+		if n := len(settles); n > 0 && settles[n-1].Lease.ID.Number == e.Lease.ID.Number {
+			p.repeated = append(p.repeated, &write{key: p.key, settle: e})
+		} else {
+			settles = append(settles, e)
+		}
+	}
+	p.settles = settles
+	extends := p.extends[:0]
+	for i, e := range p.extends {
+		if i+1 < len(p.extends) && e.sameLease(p.extends[i+1]) { // the last one counts
+			p.earlier = append(p.earlier, e)
+		} else {
+			extends = append(extends, e)
+		}
+	}
+	p.extends = extends
+}
+
+func (e *extension) sameLease(other *extension) bool {
+	return e.ID.Number == other.ID.Number && e.Seq == other.Seq
+}
+
+// rank orders the extensions of a lease: one with a condition gives way to those without.
+func (e *extension) rank() int {
+	if e.Had != nil {
+		return 0
+	}
+	return 1
+}
+
+func insertions(items []*submission) []*store.Insertion {
+	all := make([]*store.Insertion, len(items))
+	for i, s := range items {
+		all[i] = &s.Insertion
+	}
+	return all
+}
+
+func extensions(items []*extension) []*store.Extension {
+	all := make([]*store.Extension, len(items))
+	for i, e := range items {
+		all[i] = &e.Extension
+	}
+	return all
+}
+
+func endings(items []*ending) []*store.Ending {
+	all := make([]*store.Ending, len(items))
+	for i, e := range items {
+		all[i] = &e.Ending
+	}
+	return all
+}
+
+// inserted answers the callers whose tasks are committed, and starts the tasks that have a lease.
+func (c *Committer) inserted(t *store.Type, items []*submission) {
+	var leases []asyncflow.Lease
+	for _, s := range items {
+		if s.Lease != nil {
+			leases = append(leases, *s.Lease)
+		}
+		s.result.ID = s.ID // it may have been renumbered
+		s.end(nil)
+	}
+	if len(leases) > 0 {
+		c.dispatcher.start(t, leases)
+	}
+}
+
+// extended answers the callers whose extensions are committed, or failed.
+func (c *Committer) extended(p *part, err error) {
+	for _, e := range slices.Backward(p.earlier) { // the one that counts may be next to it
+		at := slices.IndexFunc(p.extends, e.sameLease)
+		e.done(p.extends[at].Stands, err)
+	}
+	for _, e := range p.extends {
+		e.done(e.Stands, err)
+	}
+}
+
+// settled answers the callers of settlements, and starts the next stage of tasks that go on.
+func (c *Committer) settled(t *store.Type, items []*ending) {
+	var leases []asyncflow.Lease
+	var ended []asyncflow.Settlement
+	flows := t.Flow != nil
+	for _, e := range items {
+		if e.goesOn() {
+			leases = append(leases, *e.Next)
+		}
+		if flows && e.written() {
+			ended = append(ended, *e.Settlement)
+		}
+		e.done(e)
+	}
+	if len(leases) > 0 {
+		c.dispatcher.start(t, leases)
+	}
+	if keys := t.FreedKeys(ended); len(keys) > 0 {
+		c.freed.add(t.Key(), keys...)
+	}
+}
+
+// written reports whether the settlement was written now, and not before, nor another one.
+func (e *ending) written() bool { return e.Settled == store.Settled{} }
+
+// goesOn reports whether the task goes on with its next stage at once.
+func (e *ending) goesOn() bool { return e.Next != nil && e.written() }
+
+// failed answers all callers of a part that can't be written.
+func (c *Committer) failed(p *part, err error) {
+	for _, s := range p.inserts {
+		s.end(err)
+	}
+	c.extended(p, err)
+	for _, e := range p.settles {
+		e.fail(err)
+	}
+	for _, w := range p.repeated {
+		w.settle.fail(err)
+	}
+}
+
+func (e *ending) fail(err error) {
+	e.Settled.Err = err
+	e.done(e)
+}

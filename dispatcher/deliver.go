@@ -1,0 +1,149 @@
+package dispatcher
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// start has the attempts of tasks begin whose leases are committed, and whose capacity is taken.
+// It is given back when they are settled, or answered with 202.
+func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
+	defer d.ledger.Begun(t.Key(), len(leases))
+	t = d.latest(t, leases)
+	if why := stopped(t); why != "" && len(leases) > 0 {
+		d.giveBack(t, leases, why)
+		return
+	}
+	now := d.store.Clock.Now()
+	var together map[string][]asyncflow.Lease // by endpoint
+	for i, l := range leases {
+		switch e, blocked, why := place(t, l, now); {
+		case blocked != "":
+			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why),
+				Verdict: asyncflow.ParkFor(l, blocked)})
+		case e.Batch.IsZero():
+			d.workers.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
+		default:
+			if together == nil {
+				together = map[string][]asyncflow.Lease{}
+			}
+			if together[e.ID] == nil {
+				together[e.ID] = make([]asyncflow.Lease, 0, len(leases)-i)
+			}
+			together[e.ID] = append(together[e.ID], l)
+		}
+	}
+	if together == nil {
+		return
+	}
+	for _, e := range t.AllEndpoints() {
+		if some := together[e.ID]; len(some) > 0 {
+			d.gather(t, &e, some)
+		}
+	}
+}
+
+// stopped returns why nothing of a type is to be sent; "": it may be.
+func stopped(t *store.Type) string {
+	switch {
+	case t.Suspended():
+		return "the tenant is suspended"
+	case t.Paused():
+		return "the task type is paused"
+	}
+	return ""
+}
+
+// place returns the endpoint of a leased task: the one that the lease is for, or another
+// of the stage's by their weights; or what blocks it, and why in words.
+func place(t *store.Type, l asyncflow.Lease, now time.Time) (
+	e *asyncflow.Endpoint, blocked asyncflow.WaitReason, why string) {
+	if t.StageIndex(l.Stage) < 0 {
+		return e, asyncflow.WaitEndpoint, "the task type has no stage " + l.Stage + " any more"
+	}
+	switch e, blocked = choose(t.Endpoints(l.Stage), l.Endpoint, now); blocked {
+	case "":
+		return e, "", ""
+	case asyncflow.WaitEndpoint:
+		return e, blocked, "no endpoint is registered for stage " + l.Stage
+	default:
+		return e, blocked, "no endpoint of stage " + l.Stage + " is well"
+	}
+}
+
+// attempt sends leased tasks of a stage to an endpoint, in one request, and settles what
+// came of each.
+func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
+	why := stopped(d.current(t)) // since the lease began
+	if d.stopping.Err() != nil {
+		why = "the node is stopping"
+	}
+	if why != "" {
+		d.giveBack(t, leases, why)
+		return
+	}
+	deliveries := d.deliveries(t, e, leases)
+	if len(deliveries) == 0 {
+		return
+	}
+	d.ledger.Sending(e.ID, len(deliveries))
+	outcomes := d.sender.Send(d.sending, deliveries)
+	d.ledger.Sending(e.ID, -len(deliveries))
+	if d.sending.Err() == nil {
+		d.examine(&deliveries[0], outcomes[0]) // whose answer was that to all
+	}
+	d.conclude(t, deliveries, outcomes)
+}
+
+// deliveries returns what is to be sent. Tasks whose lease runs out before the stage's time
+// limit are given back: the node or the database was too slow.
+func (d *Dispatcher) deliveries(
+	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease,
+) []asyncflow.Delivery {
+	now := d.store.Clock.Now()
+	stage := t.Stages[t.StageIndex(leases[0].Stage)]
+	all := make([]asyncflow.Delivery, 0, len(leases))
+	for i, l := range leases {
+		if l.Until.Sub(now) < stage.Timeout.Std() {
+			d.giveBack(t, leases[i:i+1], "too little was left of the lease to send it")
+			continue
+		}
+		leases[i].Context = nil // else what was leased with others would stay in memory for them
+		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
+			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
+			Endpoint: e, Timeout: stage.Timeout.Std(), Deadline: now.Add(stage.MaxProcessingTime.Std())})
+	}
+	return all
+}
+
+// choose picks the endpoint that a lease is for, if it may have tasks; without one, one
+// that may, by their weights.
+func choose(
+	endpoints []asyncflow.Endpoint, wanted string, now time.Time,
+) (e *asyncflow.Endpoint, blocked asyncflow.WaitReason) {
+	if !asyncflow.Serves(endpoints) {
+		return nil, asyncflow.WaitEndpoint
+	}
+	var few [4]*asyncflow.Endpoint
+	well := few[:0]
+	for i := range endpoints {
+		e := &endpoints[i]
+		if !e.Serves() || e.Health.Room(now) == 0 {
+			continue
+		}
+		if e.ID == wanted {
+			return e, ""
+		}
+		well = append(well, e)
+	}
+	if wanted != "" { // nobody has asked whether another has room for it
+		return nil, asyncflow.WaitUnhealthy
+	}
+	if e = asyncflow.Choose(well, rand.Float64()); e == nil {
+		return nil, asyncflow.WaitUnhealthy
+	}
+	return e, ""
+}

@@ -1,0 +1,179 @@
+package dispatcher
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const (
+	// acceptedWait is how long it isn't written down that a delivery was answered with
+	// 202. A report that comes within that time spares the database the change. If the
+	// node dies meanwhile, the attempt is lost once the timeout of its stage is over,
+	// unless the report comes before.
+	acceptedWait = 5 * time.Second
+	// acceptedMargin is what a lease must have left after that: time to write it.
+	acceptedMargin = 2 * time.Second
+	// acceptedTick lets leases wait for others to be extended with them.
+	acceptedTick = 50 * time.Millisecond
+	// acceptedMost bounds the leases that are remembered; each takes half a kilobyte.
+	acceptedMost = 1 << 15
+)
+
+// accepted are the last leases whose deliveries were answered with 202 by this node's
+// workers, until reports end them: reports for these need no look at the database, and no
+// extension, if they come soon.
+type accepted struct {
+	c    *Committer
+	wait time.Duration
+
+	mu     sync.Mutex
+	leases *simplelru.LRU[leaseKey, *acceptedLease] // in the order in which they came
+	due    []acceptedDue                            // in that order, too; reported ones stay in it
+}
+
+// leaseKey names one lease of a task.
+type leaseKey struct {
+	store.TypeKey
+	id  int64
+	seq int
+}
+
+func leaseKeyOf(tenant string, id asyncflow.TaskID, seq int) leaseKey {
+	return leaseKey{store.TypeKey{Tenant: tenant, Type: id.Type}, id.Number, seq}
+}
+
+type acceptedLease struct {
+	asyncflow.Lease
+	deadline time.Time
+	written  func(error)
+	pending  bool // it is still to be extended
+}
+
+// extension returns the write that moves the lease's end to the deadline, unless somebody else has
+// moved it.
+func (a *acceptedLease) extension(key store.TypeKey) *write {
+	return &write{key: key, extend: &extension{
+		Extension: store.Extension{ID: a.ID, Seq: a.Seq, Until: a.deadline, Had: &a.Until,
+			Sooner: a.sooner()},
+		done: func(_ bool, err error) { a.written(err) },
+	}}
+}
+
+// sooner reports whether the lease ends sooner by the 202: the stage has less time for
+// processing than for the delivery.
+func (a *acceptedLease) sooner() bool { return a.deadline.Before(a.Until) }
+
+// acceptedDue says when a lease is to be extended.
+type acceptedDue struct {
+	key leaseKey
+	at  time.Time
+}
+
+func newAccepted(c *Committer) *accepted {
+	leases, err := simplelru.NewLRU[leaseKey, *acceptedLease](acceptedMost, nil)
+	if err != nil {
+		panic(err) // the size is a constant
+	}
+	return &accepted{c: c, wait: acceptedWait, leases: leases}
+}
+
+// Accept takes in that the delivery of a lease was answered with 202: the lease is
+// extended until deadline, unless a report or a heartbeat comes within some seconds. One that
+// ends sooner by that is written at once: nobody may take it to stand for longer. Whenever it
+// is written, written is called with how that went.
+func (c *Committer) Accept(
+	tenant string, l asyncflow.Lease, deadline time.Time, written func(error),
+) {
+	l.Context = nil // it would stay in memory
+	key, now := leaseKeyOf(tenant, l.ID, l.Seq), c.store.Clock.Now()
+	a := c.accepted
+	lease := &acceptedLease{l, deadline, written, true}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leases.Len() == acceptedMost {
+		oldest, _, _ := a.leases.GetOldest()
+		a.extend(oldest)
+		a.leases.Remove(oldest)
+	}
+	a.leases.Add(key, lease)
+	if lease.sooner() || l.Until.Sub(now) < a.wait+acceptedMargin {
+		a.extend(key)
+		return
+	}
+	a.due = append(a.due, acceptedDue{key, time.Now().Add(a.wait)})
+	if len(a.due) == 1 {
+		time.AfterFunc(a.wait, a.extendDue)
+	}
+}
+
+// Accepted returns the lease of an attempt whose delivery was answered with 202, as far as
+// this node knows: it need not stand any more.
+func (c *Committer) Accepted(
+	tenant string, id asyncflow.TaskID, seq int,
+) (l asyncflow.Lease, ok bool) {
+	a := c.accepted
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if lease, ok := a.leases.Peek(leaseKeyOf(tenant, id, seq)); ok {
+		return lease.Lease, true
+	}
+	return l, false
+}
+
+// extendDue has those extended whose time has come.
+func (a *accepted) extendDue() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for len(a.due) > 0 && !a.due[0].at.After(now) {
+		a.extend(a.due[0].key)
+		a.due = a.due[1:]
+	}
+	if len(a.due) > 0 {
+		time.AfterFunc(max(a.due[0].at.Sub(now), acceptedTick), a.extendDue)
+	}
+}
+
+// extend queues the extension of a lease that is still to be extended. The caller holds a.mu.
+func (a *accepted) extend(key leaseKey) {
+	if lease, ok := a.leases.Peek(key); ok && lease.pending {
+		lease.pending = false
+		a.c.add(key.TypeKey, lease.extension(key.TypeKey))
+	}
+}
+
+// extendAll has all of them extended now.
+func (a *accepted) extendAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, key := range a.leases.Keys() {
+		a.extend(key)
+	}
+}
+
+// extended takes in that a newer extension of a lease is on its way.
+func (a *accepted) extended(key leaseKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if lease, ok := a.leases.Peek(key); ok {
+		lease.pending = false
+	}
+}
+
+// forget drops a lease whose end is on its way, and returns it if it was still to be
+// extended.
+func (a *accepted) forget(key leaseKey) *acceptedLease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	lease, _ := a.leases.Peek(key)
+	a.leases.Remove(key)
+	if lease == nil || !lease.pending {
+		return nil
+	}
+	return lease
+}

@@ -1,0 +1,139 @@
+package dispatcher
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// breakers are the circuit breakers of endpoints, as far as they are a node's: how many attempts in
+// a row each endpoint has failed, and which of them have their health changed this moment.
+type breakers struct {
+	mu       sync.Mutex
+	inRow    map[string]int // by endpoint; without zeros
+	changing map[string]bool
+}
+
+// note takes in an attempt, and returns how many in a row the endpoint has failed.
+func (p *breakers) note(endpoint string, failed bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !failed {
+		delete(p.inRow, endpoint)
+		return 0
+	}
+	p.inRow[endpoint]++
+	return p.inRow[endpoint]
+}
+
+// forget drops what is known of endpoints that are gone. known returns those there are.
+func (p *breakers) forget(known func() map[string]bool) {
+	p.mu.Lock()
+	failing := len(p.inRow)
+	p.mu.Unlock()
+	if failing == 0 {
+		return
+	}
+	there := known()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.inRow, func(endpoint string, _ int) bool { return !there[endpoint] })
+}
+
+// forgetEndpoints drops what is known of endpoints that are gone. The catalog calls it after
+// every change.
+func (d *Dispatcher) forgetEndpoints(string) {
+	d.breakers.forget(func() map[string]bool {
+		known := map[string]bool{}
+		for t := range d.store.Catalog.Types() {
+			for _, stage := range t.Stages {
+				for _, e := range t.Endpoints(stage.Name) {
+					known[e.ID] = true
+				}
+			}
+		}
+		return known
+	})
+}
+
+// begin reports whether nobody else changes the endpoint's health; end ends it.
+func (p *breakers) begin(endpoint string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changing[endpoint] {
+		return false
+	}
+	p.changing[endpoint] = true
+	return true
+}
+
+func (p *breakers) end(endpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.changing, endpoint)
+}
+
+// examine draws the conclusions for its endpoint from an attempt that has ended.
+func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
+	d.store.CountAttempt(v, o)
+	failed := o.EndpointFailed()
+	inRow := d.breakers.note(v.Endpoint.ID, failed)
+	if !failed && v.Endpoint.Health.State == "" {
+		return
+	}
+	e, ok := d.endpoint(v)
+	if !ok {
+		return
+	}
+	now := d.store.Clock.Now()
+	if e.Health.Room(now) == 0 { // when it is tried again, or enabled, it is counted anew
+		d.breakers.note(e.ID, false)
+	}
+	next := e.Health.Answered(v.At, now)
+	if failed {
+		next = e.Health.Failed(o, inRow, v.At, now)
+	}
+	if next != e.Health && d.breakers.begin(e.ID) {
+		tenant := v.Tenant
+		d.jobs.start(func() { d.changeHealth(tenant, e, next) })
+	}
+}
+
+// endpoint returns a delivery's endpoint as it is by now.
+func (d *Dispatcher) endpoint(v *asyncflow.Delivery) (asyncflow.Endpoint, bool) {
+	t, err := d.store.Catalog.Type(v.Tenant, v.Endpoint.Type)
+	if err != nil {
+		return asyncflow.Endpoint{}, false
+	}
+	for _, e := range t.Endpoints(v.Endpoint.Stage) {
+		if e.ID == v.Endpoint.ID {
+			return e, true
+		}
+	}
+	return asyncflow.Endpoint{}, false
+}
+
+// healthTime bounds the writing of a change of health.
+const healthTime = 10 * time.Second
+
+func (d *Dispatcher) changeHealth(tenant string, e asyncflow.Endpoint, next asyncflow.Health) {
+	defer d.breakers.end(e.ID)
+	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
+	defer cancel()
+	set, err := d.store.SetHealth(ctx, tenant, e.ID, e.Health, next)
+	switch {
+	case err != nil:
+		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID, "error",
+			err)
+	case set && next.State == asyncflow.HealthClosed:
+		d.log.Info("an endpoint has recovered", "tenant", tenant, "type", e.Type, "stage", e.Stage,
+			"endpoint", e.ID)
+	case set:
+		d.log.Warn("an endpoint gets no tasks", "tenant", tenant, "type", e.Type, "stage", e.Stage,
+			"endpoint", e.ID,
+			"health", string(next.State), "until", next.Until, "reason", next.Reason)
+	}
+}

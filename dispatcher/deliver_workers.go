@@ -1,0 +1,104 @@
+package dispatcher
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// workerPool runs attempts in goroutines that are kept for the next: an attempt calls deeply, and
+// in a new goroutine the stack has to grow for it again each time, which was an eighth of
+// the node's CPU. The one that was busy last goes on first, as its stack is still in the
+// processor's cache; those that aren't needed for a while end.
+type workerPool struct {
+	mu sync.Mutex
+	// of goroutines that have nothing to do, each with room for one; the last one was busy last
+	idle      []chan func()
+	unneeded  int  // the fewest that were idle since the last look
+	looking   bool // a look is to come
+	dismissed bool
+}
+
+const (
+	// poolLook is how often it is looked how many goroutines are needed.
+	poolLook = 30 * time.Second
+	// keptStack is how many bytes of its stack a goroutine holds while it is idle: a
+	// collection takes half of a stack away of which less than a quarter is used, and the
+	// next attempt would have it grow again.
+	keptStack = 4 << 10
+)
+
+// do runs f in a goroutine: one that has nothing to do, or a new one.
+func (p *workerPool) do(f func()) {
+	if work := p.free(); work != nil {
+		work <- f // there is room
+		return
+	}
+	go p.serve(make(chan func(), 1), f)
+}
+
+// free returns the way to a goroutine that has nothing to do; nil: there is none.
+func (p *workerPool) free() chan func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := len(p.idle) - 1
+	p.unneeded = max(0, min(p.unneeded, last))
+	if last < 0 {
+		return nil
+	}
+	work := p.idle[last]
+	p.idle = p.idle[:last]
+	return work
+}
+
+func (p *workerPool) serve(work chan func(), f func()) {
+	var kept [keptStack]byte
+	for ok := true; ok; f, ok = <-work {
+		f()
+		if !p.rest(work) {
+			break
+		}
+	}
+	runtime.KeepAlive(&kept)
+}
+
+// rest takes in that a goroutine has nothing to do; false: nor will it have.
+func (p *workerPool) rest(work chan func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dismissed {
+		return false
+	}
+	p.idle = append(p.idle, work)
+	if !p.looking {
+		p.looking = true
+		time.AfterFunc(poolLook, p.look)
+	}
+	return true
+}
+
+// look ends the goroutines that were not needed since the last look.
+func (p *workerPool) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, work := range p.idle[:p.unneeded] {
+		close(work)
+	}
+	p.idle = slices.Delete(p.idle, 0, p.unneeded)
+	p.unneeded = len(p.idle)
+	if p.looking = len(p.idle) > 0; p.looking {
+		time.AfterFunc(poolLook, p.look)
+	}
+}
+
+// dismiss ends the goroutines that have nothing to do, and the others when they are done.
+func (p *workerPool) dismiss() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dismissed = true
+	for _, work := range p.idle {
+		close(work)
+	}
+	p.idle, p.unneeded = nil, 0
+}

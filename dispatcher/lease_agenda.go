@@ -1,0 +1,197 @@
+package dispatcher
+
+import (
+	"container/heap"
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// agenda knows when a lease of each task type is worth while next. A leaser takes a type, and no
+// other one gets it until it is put back.
+type agenda struct {
+	now func() time.Time // the database's time
+
+	mu      sync.Mutex
+	entries map[store.TypeKey]*entry
+	heap    entryHeap
+	changed chan struct{} // closed and replaced when the head gets earlier
+}
+
+type entry struct {
+	key   store.TypeKey
+	at    time.Time // when to look; zero: not on the heap
+	after time.Time // not before this, whatever wakes it
+	index int       // on the heap; -1: not on it
+	taken bool
+	empty bool      // the last lease found nothing due
+	busy  time.Time // since when, or from when on, something may be due; zero: always was
+}
+
+func newAgenda(now func() time.Time) *agenda {
+	return &agenda{now: now, entries: map[store.TypeKey]*entry{}, changed: make(chan struct{})}
+}
+
+// wake moves a type's time forward to a time, if it is later.
+func (a *agenda) wake(key store.TypeKey, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	if e == nil {
+		e = &entry{key: key, index: -1}
+		a.entries[key] = e
+	}
+	a.move(e, at)
+}
+
+// move makes an entry's time earlier. The caller holds a.mu.
+func (a *agenda) move(e *entry, at time.Time) {
+	if at.Before(e.after) {
+		at = e.after
+	}
+	if !e.at.IsZero() && !at.Before(e.at) {
+		return
+	}
+	e.at = at
+	if e.empty {
+		e.busy = at
+		if now := a.now(); now.After(at) {
+			e.busy = now
+		}
+	}
+	switch {
+	case e.taken: // put looks at it
+		return
+	case e.index < 0:
+		heap.Push(&a.heap, e)
+	default:
+		heap.Fix(&a.heap, e.index)
+	}
+	if e.index == 0 {
+		close(a.changed)
+		a.changed = make(chan struct{})
+	}
+}
+
+// take waits for a type whose time has come and takes it.
+func (a *agenda) take(ctx context.Context) (store.TypeKey, bool) {
+	for {
+		key, rest, changed, ok := a.head()
+		if ok {
+			return key, true
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return store.TypeKey{}, false
+		}
+	}
+}
+
+// head takes the first type if its time has come; else it returns how long that
+// is, and a channel that is closed when another becomes first.
+func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.heap) == 0 {
+		return store.TypeKey{}, time.Hour, a.changed, false
+	}
+	e := a.heap[0]
+	if rest := e.at.Sub(a.now()); rest > 0 {
+		return store.TypeKey{}, rest, a.changed, false
+	}
+	heap.Pop(&a.heap)
+	e.taken, e.empty, e.at = true, false, time.Time{}
+	return e.key, 0, nil, true
+}
+
+// put gives a type back: look at it at a time (zero: when it is woken), but not
+// before after.
+func (a *agenda) put(key store.TypeKey, at, after time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	e.taken, e.after = false, after
+	woken := e.at
+	e.at = time.Time{}
+	for _, t := range []time.Time{woken, at} {
+		if !t.IsZero() {
+			a.move(e, t)
+		}
+	}
+}
+
+// drained notes that nothing of a type was due. It must be taken.
+func (a *agenda) drained(key store.TypeKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.entries[key].empty = true
+}
+
+// filling notes that something due is about to be put in line. If nothing is heard of it, as
+// it couldn't be written, a lease is tried after a while.
+func (a *agenda) filling(key store.TypeKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.entries[key]; e != nil && e.empty {
+		e.empty, e.busy = false, a.now()
+		a.move(e, e.busy.Add(fullLook))
+	}
+}
+
+// idle reports whether nothing of a type is due, as far as this node knows; else for how long
+// something may have been.
+func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[key]
+	if e == nil {
+		return false, math.MaxInt64
+	}
+	now := a.now()
+	switch {
+	case e.empty && e.taken: // it is about to be
+		return false, 0
+	case e.empty && (e.at.IsZero() || e.at.After(now)):
+		return true, 0
+	default:
+		return false, now.Sub(e.busy)
+	}
+}
+
+// forget drops a type that is gone. It must be taken.
+func (a *agenda) forget(key store.TypeKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.entries, key)
+}
+
+// entryHeap is a heap by time.
+type entryHeap []*entry
+
+func (h entryHeap) Len() int           { return len(h) }
+func (h entryHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entryHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *entryHeap) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+func (h *entryHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	e.index = -1
+	*h = old[:len(old)-1]
+	return e
+}

@@ -1,0 +1,230 @@
+package dispatcher
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// leaseLimited is lease for a type whose tasks need more than capacity.
+func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now time.Time) (
+	leases []asyncflow.Lease, next time.Time, more bool, err error) {
+	of := rateKey{t.Tenant, "type", t.Name}
+	if !t.Rate.IsZero() {
+		tokens, at := d.rates.look(of, t.Rate.PerSecond(), now)
+		if tokens == 0 {
+			return nil, at, false, nil
+		}
+		n = min(n, tokens)
+	}
+	free := d.ledger.Free() + n
+	var a *admission
+	g, err := d.store.LeaseLimited(ctx, t, n, func(inFlight store.InFlight) store.Admission {
+		a = d.admission(t, now, inFlight, free)
+		return a
+	})
+	if !t.Rate.IsZero() {
+		d.rates.take(of, t.Rate.PerSecond(), now, len(g.Leases))
+	}
+	switch {
+	case g.Busy:
+	case g.Blocked:
+		d.blocked.set(t.Key(), true)
+	case err == nil:
+		d.blocked.set(t.Key(), false)
+	}
+	if a != nil && !a.again.IsZero() && (g.Next.IsZero() || a.again.Before(g.Next)) {
+		g.Next = a.again
+	}
+	if len(g.Keys) > 0 {
+		d.committer.freed.add(t.Key(), g.Keys...)
+	}
+	return g.Leases, g.Next, g.Filed, err
+}
+
+// blockedTypes are the types of which tasks may be blocked by stage.
+type blockedTypes struct {
+	mu    sync.RWMutex
+	types map[store.TypeKey]bool
+}
+
+func newBlockedTypes() *blockedTypes { return &blockedTypes{types: map[store.TypeKey]bool{}} }
+
+func (b *blockedTypes) has(key store.TypeKey) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.types[key]
+}
+
+func (b *blockedTypes) set(key store.TypeKey, blocked bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if blocked {
+		b.types[key] = true
+	} else {
+		delete(b.types, key)
+	}
+}
+
+// admission decides which tasks of a limited type one lease takes, by the health, the
+// limits and the rates of endpoints, and by their shares of the node's capacity.
+type admission struct {
+	d        *Dispatcher
+	t        *store.Type
+	now      time.Time
+	inFlight store.InFlight // by endpoint, on all nodes
+	here     map[string]int // by endpoint, on this node
+	free     int            // capacity of this node, that for this lease included
+	again    time.Time      // when more may be admitted, whatever else happens; zero: never
+}
+
+func (d *Dispatcher) admission(
+	t *store.Type, now time.Time, inFlight store.InFlight, free int,
+) *admission {
+	return &admission{d: d, t: t, now: now, inFlight: inFlight,
+		here: d.ledger.SendingTo(endpointIDs(t)), free: free}
+}
+
+func endpointIDs(t *store.Type) (ids []string) {
+	for _, e := range t.AllEndpoints() {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// plenty is a capacity without bound.
+const plenty = 1 << 30
+
+// Capacity returns how many tasks of a stage may be admitted at most.
+func (a *admission) Capacity(stage string) (sum int) {
+	endpoints := a.t.Endpoints(stage)
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Serves() {
+			sum += a.capacity(e)
+		}
+	}
+	return sum
+}
+
+// capacity returns how many more tasks an endpoint may have.
+func (a *admission) capacity(e *asyncflow.Endpoint) int {
+	n := plenty
+	bound := func(most, has int) { n = min(n, max(0, most-has)) }
+	if most := e.Health.Room(a.now); most != asyncflow.Unbounded {
+		bound(most, a.inFlight.Lately[e.ID])
+		a.retryAt(e.Health)
+	}
+	if e.Limits.MaxInFlight > 0 {
+		bound(e.Limits.MaxInFlight, a.inFlight.All[e.ID])
+	}
+	if a.t.OtherEndpoint(e.ID) {
+		bound(a.here[e.ID]+shareRest(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
+	}
+	if !e.Limits.Rate.IsZero() {
+		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(),
+			a.now)
+		bound(tokens, 0)
+		if tokens == 0 {
+			a.lookAt(at)
+		}
+	}
+	return n
+}
+
+// retryAt takes in when the health of an endpoint allows more.
+func (a *admission) retryAt(h asyncflow.Health) {
+	switch h.At(a.now) {
+	case asyncflow.HealthOpen:
+		a.lookAt(h.Until)
+	case asyncflow.HealthClosed: // it is ramped up
+		a.lookAt(a.now.Add(asyncflow.RampStep))
+	}
+}
+
+func (a *admission) lookAt(at time.Time) {
+	if a.again.IsZero() || at.Before(a.again) {
+		a.again = at
+	}
+}
+
+// Admit picks an endpoint for the next task of a stage by the weights of those that have
+// capacity, or returns what blocks it.
+func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
+	endpoints := a.t.Endpoints(stage)
+	if !asyncflow.Serves(endpoints) {
+		return "", asyncflow.WaitEndpoint
+	}
+	var free []*asyncflow.Endpoint
+	reason := asyncflow.WaitUnhealthy
+	for i := range endpoints {
+		e := &endpoints[i]
+		if !e.Serves() {
+			continue
+		}
+		if a.capacity(e) > 0 {
+			free = append(free, e)
+		}
+		if state := e.Health.At(a.now); state != asyncflow.HealthOpen &&
+			state != asyncflow.HealthDisabled {
+			reason = asyncflow.WaitLimit
+		}
+	}
+	e := asyncflow.Choose(free, rand.Float64())
+	if e == nil {
+		return "", reason
+	}
+	a.inFlight.Begin(e.ID)
+	a.here[e.ID]++
+	if !e.Limits.Rate.IsZero() {
+		a.d.rates.take(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(), a.now, 1)
+	}
+	return e.ID, ""
+}
+
+// AdmitKey reports whether the rate of a flow key allows another task. If not, the key is
+// looked at again when it does.
+func (a *admission) AdmitKey(key string) bool {
+	k := rateKey{a.t.Tenant, a.t.Name, key}
+	tokens, at := a.d.rates.look(k, a.t.Flow.Rate.PerSecond(), a.now)
+	if tokens == 0 {
+		a.d.releaseAfter(k, at.Sub(a.now))
+		return false
+	}
+	a.d.rates.take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
+	return true
+}
+
+// longestPause bounds the time until a flow key is tried again: its rate may have been
+// changed.
+const longestPause = 10 * time.Second
+
+// releaseAfter releases a flow key after a while, unless the node stops before.
+func (d *Dispatcher) releaseAfter(k rateKey, pause time.Duration) {
+	d.rates.after(k, min(pause, longestPause), func() { d.jobs.do(func() { d.releaseKey(k) }) })
+}
+
+// releaseKey releases as many blocked tasks of a flow key as its rate allows, and again after a
+// while as long as there are some.
+func (d *Dispatcher) releaseKey(k rateKey) {
+	t, err := d.store.Catalog.Type(k.tenant, k.of)
+	// governance sees to what is still blocked
+	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() {
+		return
+	}
+	n, pause := d.rates.pace(t.Flow.Rate.PerSecond())
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
+	defer cancel()
+	more, err := d.store.ReleaseKey(ctx, k.tenant, k.of, k.name, n)
+	if err != nil {
+		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant,
+			"type", k.of, "error", err)
+		pause = failurePause
+	}
+	if more {
+		d.releaseAfter(k, pause)
+	}
+}

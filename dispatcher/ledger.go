@@ -1,0 +1,309 @@
+package dispatcher
+
+import (
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Ledger knows how many tasks of each type, tenant and endpoint are in flight on this node, and
+// how many more may be. A task is in flight from the moment that capacity is reserved for it
+// until its outcome is settled, or its worker has answered with 202. The ledger asks neither the
+// database nor the clock.
+//
+// It answers four questions: Reserve (or Await), Keep, Release, and Why.
+type Ledger struct {
+	capacity  int // tasks
+	mostBytes int // of their contexts and outputs
+	// line reports whether no task of a type stands in line, and if some may, for how long.
+	line func(store.TypeKey) (empty bool, busy time.Duration)
+	// wake is called with types that were refused, when capacity is given back.
+	wake func(store.TypeKey)
+
+	mu        sync.Mutex
+	admits    bool // new tasks may begin at once
+	free      int  // capacity
+	bytes     int  // of the tasks in flight
+	types     map[store.TypeKey]*usage
+	active    map[*usage]struct{} // those of types with tasks in flight
+	tenants   map[string]int      // tasks in flight; without zeros
+	endpoints map[string]int      // deliveries under way; without zeros
+	waiting   map[store.TypeKey][]*waiter
+	refused   map[store.TypeKey]struct{} // to be woken
+	// closed and replaced when something has ended, see awaitQuiet
+	quiet chan struct{}
+}
+
+// usage is what the ledger knows of a task type.
+type usage struct {
+	inFlight int
+	coming   int // of them, those that haven't Arrived yet
+	leasing  int // of them, those whose leases aren't committed yet
+	bytes    int // of contexts and outputs
+
+	meanBytes float64       // of a task lately; 0: none has come
+	takes     time.Duration // the mean time of a delivery lately
+	quick     time.Time     // when a delivery last ended that took no longer than quickTime
+	gone      bool          // the type is: forget it when nothing of it is in flight any more
+}
+
+// Ask is a request for capacity.
+type Ask struct {
+	Type store.TypeKey
+	N    int // tasks
+	// Least is how many are worth while: Await waits for that many.
+	Least int
+	Limits
+	// New tasks go in line behind the others of their type, if there are any.
+	New bool
+	Now time.Time
+}
+
+// Limits bound the tasks in flight on this node from the outside.
+type Limits struct {
+	Type   int // tasks of the type
+	Tenant int // tasks of the tenant
+	// Endpoints are those of the type that get tasks, if there are several: none may take
+	// more than its share.
+	Endpoints []string
+}
+
+// NewLedger returns the ledger of a node with some capacity, in tasks and in bytes.
+func NewLedger(
+	capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey),
+) *Ledger {
+	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,
+		types: map[store.TypeKey]*usage{}, active: map[*usage]struct{}{}, tenants: map[string]int{},
+		endpoints: map[string]int{},
+		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{},
+		quiet: make(chan struct{})}
+}
+
+// Reserve takes capacity for up to a.N tasks, and returns for how many.
+func (l *Ledger) Reserve(a Ask) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, _ := l.most(a)
+	l.take(a, n)
+	return n
+}
+
+// Keep takes the capacity of n tasks that have ended a stage for their next one, and returns for
+// how many: for no more than Reserve would if they had given it back. They must not give it back.
+func (l *Ledger) Keep(a Ask) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.usage(a.Type)
+	l.count(a.Type, u, -a.N) // as if they had
+	n, _ := l.most(a)
+	l.count(a.Type, u, a.N)
+	u.leasing += n
+	return n
+}
+
+// Begun takes in that the leases of n tasks are committed, or will never be.
+func (l *Ledger) Begun(key store.TypeKey, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u := l.usage(key); n > 0 {
+		if u.leasing -= n; u.leasing == 0 {
+			l.signal()
+		}
+	}
+}
+
+// Arrived takes in the size of the contexts of n tasks for which capacity was reserved.
+func (l *Ledger) Arrived(key store.TypeKey, n, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	u := l.usage(key)
+	u.coming -= n
+	l.addBytes(u, bytes)
+	u.learn(bytes, n)
+}
+
+// Answered takes in that n tasks hold more bytes by now, or fewer: an output instead of a context.
+func (l *Ledger) Answered(key store.TypeKey, n, before, now int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.usage(key)
+	l.addBytes(u, now-before)
+	if now > before && n > 0 {
+		u.learn(now, n)
+	}
+}
+
+// Release gives back the capacity of n tasks that hold some bytes.
+func (l *Ledger) Release(key store.TypeKey, n, bytes int) {
+	if n == 0 && bytes == 0 {
+		return
+	}
+	l.mu.Lock()
+	u := l.usage(key)
+	l.addBytes(u, -bytes)
+	l.release(key, u, n)
+}
+
+// Unused gives back capacity that was reserved for n tasks which did not come.
+func (l *Ledger) Unused(key store.TypeKey, n int) {
+	if n == 0 {
+		return
+	}
+	l.mu.Lock()
+	u := l.usage(key)
+	u.coming -= n
+	if u.leasing -= n; u.leasing == 0 {
+		l.signal()
+	}
+	l.release(key, u, n)
+}
+
+// release gives capacity back, to those who wait first. It unlocks l.mu.
+func (l *Ledger) release(key store.TypeKey, u *usage, n int) {
+	l.count(key, u, -n)
+	if l.free == l.capacity {
+		l.signal()
+	}
+	l.serve()
+	var woken map[store.TypeKey]struct{}
+	if len(l.refused) > 0 {
+		woken, l.refused = l.refused, map[store.TypeKey]struct{}{}
+	}
+	l.mu.Unlock()
+	for key := range woken {
+		l.wake(key)
+	}
+}
+
+// Why returns what keeps one more task of a type from getting capacity; "": nothing does.
+func (l *Ledger) Why(a Ask) asyncflow.WaitReason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, why := l.most(a)
+	return why
+}
+
+// InFlight returns how many tasks are in flight.
+func (l *Ledger) InFlight() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.capacity - l.free
+}
+
+// Admit has new tasks begin at once from now on, or no more.
+func (l *Ledger) Admit(admits bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.admits = admits
+}
+
+// Sending counts deliveries to an endpoint that begin, or end if n is negative.
+func (l *Ledger) Sending(endpoint string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.endpoints[endpoint] += n; l.endpoints[endpoint] == 0 {
+		delete(l.endpoints, endpoint)
+	}
+}
+
+// SendingTo returns how many deliveries to some endpoints are under way.
+func (l *Ledger) SendingTo(endpoints []string) map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := make(map[string]int, len(endpoints))
+	for _, e := range endpoints {
+		if n := l.endpoints[e]; n > 0 {
+			counts[e] = n
+		}
+	}
+	return counts
+}
+
+// Free returns how many more tasks may be in flight, whatever their shares.
+func (l *Ledger) Free() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.free
+}
+
+// Took takes in that a delivery of a type has ended after some time.
+func (l *Ledger) Took(key store.TypeKey, took time.Duration, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.usage(key)
+	took = max(took, 1) // the database's clock may be set
+	if u.takes == 0 {
+		u.takes = took
+	}
+	u.takes += (took - u.takes) / 16
+	if took <= quickTime {
+		u.quick = now
+	}
+}
+
+// Forget drops what is known of a type that is gone.
+func (l *Ledger) Forget(key store.TypeKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u := l.types[key]; u != nil {
+		if u.gone = true; u.inFlight == 0 {
+			delete(l.types, key)
+		}
+	}
+}
+
+// usage returns what is known of a type. l.mu is held, as for all that follows.
+func (l *Ledger) usage(key store.TypeKey) *usage {
+	u := l.types[key]
+	if u == nil {
+		u = &usage{}
+		l.types[key] = u
+	}
+	return u
+}
+
+// take reserves capacity for n tasks that an ask has got.
+func (l *Ledger) take(a Ask, n int) {
+	if n == 0 {
+		return
+	}
+	u := l.usage(a.Type)
+	l.count(a.Type, u, n)
+	u.leasing += n
+	u.coming += n
+}
+
+// count counts tasks in flight.
+func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
+	l.free -= n
+	if u.inFlight += n; u.inFlight > 0 {
+		l.active[u] = struct{}{}
+	} else {
+		delete(l.active, u)
+		if u.gone {
+			delete(l.types, key)
+		}
+	}
+	if l.tenants[key.Tenant] += n; l.tenants[key.Tenant] == 0 {
+		delete(l.tenants, key.Tenant)
+	}
+}
+
+func (l *Ledger) addBytes(u *usage, n int) {
+	l.bytes += n
+	u.bytes += n
+}
+
+// learn takes in how many bytes some tasks had. A mean falls slowly: it may rise again.
+func (u *usage) learn(bytes, tasks int) {
+	mean := max(1, float64(bytes)/float64(tasks))
+	if u.meanBytes > mean {
+		mean = (3*u.meanBytes + mean) / 4
+	}
+	u.meanBytes = mean
+}

@@ -1,0 +1,173 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const (
+	// admitPatience is how long new tasks wait for capacity, and for the end of a line that has
+	// just begun: those that go in line cost up to a third more. Where deliveries of a type take
+	// longer than that, or it has had something in line for longer, none waits.
+	admitPatience = 100 * time.Millisecond
+	// serveMost bounds the types that serve tries when capacity is given back.
+	serveMost = 64
+)
+
+// waiter waits for capacity.
+type waiter struct {
+	ask     Ask
+	granted chan int // has room for one
+}
+
+// Await is Reserve, but it waits for a.Least tasks at most for a time, if it is worth while: they
+// will have capacity soon. Afterwards it takes what there is.
+func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
+	l.mu.Lock()
+	n, _ := l.most(a)
+	if n >= a.Least || patience <= 0 || !l.soon(a, n) {
+		n = l.settleFor(a, n)
+		l.mu.Unlock()
+		return n
+	}
+	w := &waiter{a, make(chan int, 1)}
+	l.waiting[a.Type] = append(l.waiting[a.Type], w)
+	l.mu.Unlock()
+
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case n := <-w.granted:
+		return n
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leave(w) {
+		return <-w.granted
+	}
+	n, _ = l.most(a)
+	return l.settleFor(a, n)
+}
+
+// settleFor takes n tasks' capacity, and has a type woken that has got nothing.
+func (l *Ledger) settleFor(a Ask, n int) int {
+	l.take(a, n)
+	if n == 0 && !a.New {
+		l.refused[a.Type] = struct{}{}
+	}
+	return n
+}
+
+// soon reports whether an ask that would get n tasks now is worth a wait. For a lease it is, if
+// there is some capacity. For new tasks it is, if all of them would have it once those in flight of
+// their type have ended, and these are quick.
+func (l *Ledger) soon(a Ask, n int) bool {
+	u := l.usage(a.Type)
+	switch empty, busy := l.line(a.Type); {
+	case !a.New:
+		return n > 0
+	case !l.admits, u.takes > admitPatience, a.Limits.Type < l.capacity:
+		return false
+	case !empty:
+		active := u.inFlight > 0 || a.Now.Sub(u.quick) < admitPatience
+		return busy < admitPatience && active && l.later(a, u) > 0
+	}
+	return l.later(a, u) >= a.N
+}
+
+// later returns how many tasks an ask could get if none of its type were in flight.
+func (l *Ledger) later(a Ask, u *usage) int {
+	ofTenant, free := l.tenants[a.Type.Tenant], l.free+u.inFlight
+	n := min(a.Limits.Tenant-ofTenant+u.inFlight, typeRest(0, ofTenant-u.inFlight, free))
+	bytes, has := l.bytesOf(u)
+	n = min(n, int(bytesShare*(bytes+has)/(bytesShare+1)/u.mean()))
+	if len(a.Endpoints) > 1 {
+		n = min(n, shareRest(endpointShare, 0, free))
+	}
+	return n
+}
+
+// leave takes a waiter out; false: it has got something.
+func (l *Ledger) leave(w *waiter) bool {
+	queue := l.waiting[w.ask.Type]
+	at := slices.Index(queue, w)
+	if at < 0 {
+		return false
+	}
+	l.shorten(w.ask.Type, slices.Delete(queue, at, at+1))
+	return true
+}
+
+func (l *Ledger) shorten(key store.TypeKey, queue []*waiter) {
+	if len(queue) == 0 {
+		delete(l.waiting, key)
+		return
+	}
+	l.waiting[key] = queue
+}
+
+// Serve looks whether those who wait can have capacity by now: a line has ended.
+func (l *Ledger) Serve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.serve()
+}
+
+// serve grants capacity to those who wait, within a type in the order in which they came.
+func (l *Ledger) serve() {
+	seen := 0
+	for key, queue := range l.waiting { // which begins at random
+		if seen++; seen > serveMost || l.free <= 0 {
+			return
+		}
+		served := 0
+		for _, w := range queue {
+			n, _ := l.most(w.ask)
+			if n < w.ask.Least {
+				break
+			}
+			l.take(w.ask, n)
+			w.granted <- n
+			served++
+		}
+		if served > 0 {
+			l.shorten(key, slices.Delete(queue, 0, served))
+		}
+	}
+}
+
+// signal wakes those in awaitQuiet: something has ended.
+func (l *Ledger) signal() {
+	close(l.quiet)
+	l.quiet = make(chan struct{})
+}
+
+// awaitQuiet waits until something holds that Begun or Release may bring about, or until ctx ends.
+func (l *Ledger) awaitQuiet(ctx context.Context, holds func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !holds() && ctx.Err() == nil {
+		quiet := l.quiet
+		l.mu.Unlock()
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+	}
+}
+
+// AwaitLeases waits until no lease of a type is under way that began before, or until ctx ends.
+func (l *Ledger) AwaitLeases(ctx context.Context, key store.TypeKey) {
+	l.awaitQuiet(ctx, func() bool { return l.types[key] == nil || l.types[key].leasing == 0 })
+}
+
+// AwaitEmpty waits until nothing is in flight.
+func (l *Ledger) AwaitEmpty() {
+	l.awaitQuiet(context.Background(), func() bool { return l.free == l.capacity })
+}

@@ -1,0 +1,133 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// What workers report by themselves: how an attempt has ended, and that they are still at it.
+
+// reportPatience is how long a worker's report may wait for the batches before it. Its worker
+// is told to report again by then.
+const reportPatience = 30 * time.Second
+
+// Settle ends a lease as its worker reports: its row is deleted if it still stands, and the
+// journal row and what follows from the verdict are written, in one transaction with
+// others. done is called with the result, once; it must not block.
+func (c *Committer) Settle(
+	tenant string, settlement asyncflow.Settlement, done func(store.Settled),
+) {
+	c.settleUntil(time.Now().Add(reportPatience), tenant, settlement, done)
+}
+
+func (c *Committer) settleUntil(
+	until time.Time, tenant string, settlement asyncflow.Settlement, done func(store.Settled),
+) {
+	key := leaseKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq)
+	accepted := c.accepted.forget(key)
+	c.add(key.TypeKey, &write{key: key.TypeKey, settle: &ending{
+		Ending: store.Ending{Settlement: &settlement},
+		until:  until,
+		done: func(e *ending) {
+			if e.Settled.Err != nil && accepted != nil { // the worker may report again
+				c.add(key.TypeKey, accepted.extension(key.TypeKey))
+			}
+			done(e.Settled)
+		},
+	}})
+}
+
+// Extend moves the end of a lease, if it still stands, and calls done with whether it does.
+// Governance hears of one that ends sooner by that.
+func (c *Committer) Extend(
+	tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error),
+) {
+	key := leaseKeyOf(tenant, l.ID, l.Seq)
+	c.accepted.extended(key)
+	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
+		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Sooner: until.Before(l.Until)},
+		done:      done,
+	}})
+}
+
+// lookupPatience bounds a look at leases against a database that doesn't answer.
+const lookupPatience = 10 * time.Second
+
+// lookup is a question for a lease.
+type lookup struct {
+	id     asyncflow.TaskID
+	seq    int
+	answer chan<- lookedUp // takes one without blocking
+}
+
+type lookedUp struct {
+	lease  asyncflow.Lease
+	stands bool
+	err    error
+}
+
+// LeaseOf returns the lease of a task's attempt, without its context, if it stands. It is
+// read together with others that are asked for at the time.
+func (c *Committer) LeaseOf(ctx context.Context, tenant string, id asyncflow.TaskID, seq int) (
+	l asyncflow.Lease, stands bool, err error) {
+	answer := make(chan lookedUp, 1)
+	c.lookups.add(store.TypeKey{Tenant: tenant, Type: id.Type}, lookup{id, seq, answer})
+	select {
+	case a := <-answer:
+		return a.lease, a.stands, a.err
+	case <-ctx.Done():
+		return l, false, unanswered("the database doesn't answer; try again")
+	}
+}
+
+// lookUp answers a batch of questions for leases of one type.
+func (c *Committer) lookUp(ctx context.Context, key store.TypeKey, items []lookup) {
+	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
+	defer cancel()
+	var leases map[asyncflow.TaskID]asyncflow.Lease
+	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
+	if err == nil {
+		ids := make([]asyncflow.TaskID, len(items))
+		for i, item := range items {
+			ids[i] = item.id
+		}
+		leases, err = c.store.LeasesOf(ctx, t, ids)
+	}
+	for _, item := range items {
+		l, stands := leases[item.id]
+		if stands = stands && l.Seq == item.seq && err == nil; !stands {
+			l = asyncflow.Lease{}
+		}
+		item.answer <- lookedUp{l, stands, err}
+	}
+}
+
+// quiescePatience bounds the wait for leases of a type that was paused.
+const quiescePatience = 10 * time.Second
+
+// Quiesce waits for the leases of some types that are under way on this node, once they are
+// paused: afterwards no task of theirs begins here that was leased before.
+func (c *Committer) Quiesce(ctx context.Context, keys ...store.TypeKey) {
+	if c.dispatcher == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, quiescePatience)
+	defer cancel()
+	for _, key := range keys {
+		c.dispatcher.ledger.AwaitLeases(ctx, key)
+	}
+}
+
+// QuiesceTenant is Quiesce for all types of a tenant, if it is suspended by now.
+func (c *Committer) QuiesceTenant(ctx context.Context, tenant string) {
+	var keys []store.TypeKey
+	for _, t := range c.store.Catalog.TypesOf(tenant) {
+		if t.Suspended() {
+			keys = append(keys, t.Key())
+		}
+	}
+	c.Quiesce(ctx, keys...)
+}

@@ -1,0 +1,182 @@
+package dispatcher
+
+import (
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// conclude settles the outcomes of deliveries.
+func (d *Dispatcher) conclude(
+	t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome,
+) {
+	now, cutOff := d.store.Clock.Now(), d.sending.Err() != nil
+	d.ledger.Took(t.Key(), now.Sub(deliveries[0].At), now)
+	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
+	for i, o := range outcomes {
+		if o.Kind == asyncflow.OutcomeAccepted {
+			d.accept(t, deliveries[i], o)
+			continue
+		}
+		if cutOff && o.Kind == asyncflow.OutcomeFailed && o.Status == 0 {
+			o.Kind = asyncflow.OutcomeLost
+		}
+		l := deliveries[i].Lease
+		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+	}
+	d.settle(t, settlements...)
+}
+
+// accept keeps the lease of a task that was answered with 202 until its completion is
+// due. It is not in flight any more.
+func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
+	bytes := len(v.Lease.Context)
+	v.Lease.Context = nil // no longer needed
+	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o,
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
+	tenant, id := t.Tenant, v.Lease.ID
+	d.committer.Accept(tenant, v.Lease, v.Deadline, func(err error) {
+		if err != nil {
+			d.log.Error("can't keep the lease of an accepted task: it may be delivered again",
+				"tenant", tenant, "task", id.String(), "error", err)
+		}
+	})
+	d.release(t, 1, bytes)
+}
+
+// released is the outcome of tasks that weren't sent.
+func released(why string) asyncflow.Outcome {
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: why}
+}
+
+// giveBack puts tasks that weren't sent back to where they stood.
+func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why string) {
+	now, o := d.store.Clock.Now(), released(why)
+	settlements := make([]asyncflow.Settlement, len(leases))
+	for i, l := range leases {
+		settlements[i] = asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
+	}
+	d.settle(t, settlements...)
+}
+
+// settle has settlements written. Tasks go on with their next stage at once, if there is capacity;
+// the others are not in flight any more then.
+func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) {
+	if len(settlements) == 0 {
+		return
+	}
+	nexts := d.nexts(t, settlements)
+	var before, kept int // bytes
+	endings := make([]ending, len(settlements))
+	writes := make([]write, len(settlements))
+	all := make([]*write, len(settlements))
+	for i := range settlements {
+		s, e := &settlements[i], &endings[i]
+		before += len(s.Lease.Context)
+		s.Lease.Context = nil // no longer needed
+		e.Settlement, e.done = s, func(e *ending) { d.settled(t, e) }
+		if nexts != nil {
+			e.Next = nexts[i]
+		}
+		kept += e.bytes()
+		writes[i] = write{key: t.Key(), settle: e}
+		all[i] = &writes[i]
+	}
+	d.ledger.Answered(t.Key(), len(settlements), before, kept)
+	d.committer.add(t.Key(), all...)
+}
+
+// bytes returns how many bytes are kept until a settlement is written: the output, and what the
+// task goes on with.
+func (e *ending) bytes() int {
+	if e.Next != nil {
+		return len(e.Next.Context)
+	}
+	return len(e.Outcome.Output)
+}
+
+// settled takes in how a settlement went.
+func (d *Dispatcher) settled(t *store.Type, e *ending) {
+	switch s, r := e.Settlement, e.Settled; {
+	case r.Err != nil:
+		d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task",
+			s.Lease.ID.String(),
+			"error", r.Err)
+	case r.Stale:
+		d.log.Warn("the lease was lost meanwhile; the outcome does not count", "tenant", t.Tenant,
+			"task", s.Lease.ID.String(), "seq", s.Lease.Seq, "outcome", string(s.Outcome.Kind),
+			"written", string(r.Written))
+	default:
+		asyncflow.LogAttempt(d.log, t.Tenant, *s)
+	}
+	if e.goesOn() {
+		return
+	}
+	if e.Next != nil {
+		d.ledger.Begun(t.Key(), 1)
+		d.refund(t.Tenant, 1)
+	}
+	d.release(t, 1, e.bytes())
+}
+
+// release gives back the capacity of n tasks.
+func (d *Dispatcher) release(t *store.Type, n, bytes int) {
+	d.ledger.Release(t.Key(), n, bytes)
+	if d.blocked.has(t.Key()) { // there may be capacity for them now
+		d.agenda.wake(t.Key(), d.store.Clock.Now())
+	}
+}
+
+// nexts returns the leases of those tasks that go on with their next stage at once: the first in
+// order of those that are due, with what they go on with at hand, as many as there is capacity for.
+// nil: there are none.
+func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
+	if len(t.Stages) == 1 {
+		return nil
+	}
+	now := d.store.Clock.Now()
+	var due []int
+	for i := range settlements {
+		if mayGoOn(t, &settlements[i], now) {
+			due = append(due, i)
+		}
+	}
+	if len(due) == 0 || !d.passes(t) {
+		return nil
+	}
+	slices.SortFunc(due, func(a, b int) int {
+		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
+	})
+	kept := d.keep(t, len(due), now)
+	if kept == 0 {
+		return nil
+	}
+	nexts := make([]*asyncflow.Lease, len(settlements))
+	for _, i := range due[:kept] {
+		s := &settlements[i]
+		l := &asyncflow.Lease{ID: s.Lease.ID, Seq: s.Lease.Seq + 1, Options: s.Lease.Options,
+			Context: nextContext(s), OrderTime: s.Verdict.OrderTime}
+		l.Stage, l.Attempt = t.Place(s.Verdict.Stage, s.Verdict.Attempt)
+		nexts[i] = l
+	}
+	return nexts
+}
+
+// mayGoOn reports whether a task that has ended a stage needs no more than capacity for the next.
+func mayGoOn(t *store.Type, s *asyncflow.Settlement, now time.Time) bool {
+	return s.Verdict.Kind == asyncflow.Advance && !s.Verdict.OrderTime.After(now) &&
+		t.FlowKeyOf(s.Lease.Options) == "" && len(nextContext(s)) > 0 && t.Serves(s.Verdict.Stage)
+}
+
+// nextContext returns what a task goes on with, if it is at hand: the output of its stage, or
+// else what that stage was sent with.
+func nextContext(s *asyncflow.Settlement) []byte {
+	if len(s.Outcome.Output) > 0 {
+		return s.Outcome.Output
+	}
+	return s.Lease.Context
+}

@@ -1,0 +1,320 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// submission is a task on its way into a batch. It shares nothing with the caller but the
+// context, which nobody changes.
+type submission struct {
+	store.Insertion
+	write  write
+	result *store.Submitted
+	until  time.Time // from then on it isn't tried any more
+	call   *submitCall
+}
+
+func (s *submission) size() int { return len(s.Context) }
+
+// submitCall waits for the tasks of one call that are of one type.
+type submitCall struct {
+	left    *atomic.Int32     // of all types
+	written chan struct{}     // closed when none is left
+	unused  func(*submission) // gives back the capacity of a task that doesn't begin
+}
+
+// end ends the submission of a task: it is written, or refused with an error. It is called once.
+func (s *submission) end(err error) {
+	if err != nil {
+		s.result.Err = err
+	}
+	if s.Lease != nil && (err != nil || s.result.Existing) {
+		s.call.unused(s)
+	}
+	s.call.done(1)
+}
+
+// done ends n submissions.
+func (c *submitCall) done(n int) {
+	if n > 0 && c.left.Add(-int32(n)) == 0 {
+		close(c.written)
+	}
+}
+
+// Submit accepts tasks of a tenant, which must be valid. It returns when all of
+// them are durable or refused, with a result for each in the same order, or when ctx ends:
+// then all are CodeUncertain. One task's fault is no fault of the others. Those over the
+// tenant's quota of pending tasks are CodeQuota. It keeps the contexts, which nobody may change
+// from then on, and nothing else of the tasks.
+func (c *Committer) Submit(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+) []store.Submitted {
+	results := make([]store.Submitted, len(tasks))
+	leave := c.pending.enter(ctx, tenant, tasks, results)
+	return c.submit(ctx, tenant, tasks, results, leave)
+}
+
+// SubmitNotice submits a task of asyncflow's own, whatever the tenant's quotas.
+func (c *Committer) SubmitNotice(
+	ctx context.Context, tenant string, task asyncflow.NewTask,
+) store.Submitted {
+	return c.submit(ctx, tenant, []asyncflow.NewTask{task}, make([]store.Submitted, 1), func() {})[0]
+}
+
+// submit submits those tasks that have no error in results, and calls written when all of
+// them are written or refused. Once ctx has ended nobody knows yet what becomes of them.
+func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	results []store.Submitted,
+	written func()) []store.Submitted {
+	byType := map[string][]int{}
+	open := 0
+	for i, task := range tasks {
+		if results[i].Err == nil {
+			byType[task.Type] = append(byType[task.Type], i)
+			open++
+		}
+	}
+	came := time.Now()
+	left, done := &atomic.Int32{}, make(chan struct{})
+	left.Store(int32(open))
+	for name, indexes := range byType {
+		call := &submitCall{left: left, written: done}
+		t, items, err := c.newItems(ctx, tenant, name, tasks, indexes, results)
+		if err != nil {
+			for _, i := range indexes {
+				results[i].Err = err
+			}
+		}
+		for _, item := range items {
+			item.call, item.until = call, submitUntil(ctx, came)
+		}
+		if c.dispatcher != nil && len(items) > 0 {
+			call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
+			c.dispatcher.admit(ctx, t, items, admitPatience-time.Since(came))
+		}
+		c.enqueue(store.TypeKey{Tenant: tenant, Type: name}, items)
+		open -= len(indexes) - len(items)
+		call.done(len(indexes) - len(items))
+	}
+	if open > 0 {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			go func() {
+				<-done
+				written()
+			}()
+			return unknown(ctx, len(tasks))
+		}
+	}
+	written()
+	c.countNew(tenant, byType, results)
+	c.readExisting(ctx, tenant, tasks, results)
+	return results
+}
+
+// enqueue has tasks of one type written. Those with idempotency keys form batches of their own, as
+// they may have to wait for another submit of the same key.
+func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
+	plain := make([]*write, 0, len(items))
+	for _, item := range items {
+		if item.Key != nil {
+			c.keyed.add(key, item)
+			continue
+		}
+		item.write = write{key: key, insert: item}
+		plain = append(plain, &item.write)
+	}
+	c.add(key, plain...)
+}
+
+// submitUntil returns when tasks that came at a time are given up.
+func submitUntil(ctx context.Context, came time.Time) time.Time {
+	until := came.Add(SubmitPatience)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
+		return deadline
+	}
+	return until
+}
+
+// unknown returns the results of n tasks of which it isn't known what becomes of them.
+func unknown(ctx context.Context, n int) []store.Submitted {
+	results := make([]store.Submitted, n)
+	for i := range results {
+		results[i].Err = notKnown(ctx.Err())
+	}
+	return results
+}
+
+// uncertain says that it is not known whether a task was accepted, where that is so.
+func uncertain(err error) error {
+	if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
+		return notKnown(err)
+	}
+	return err
+}
+
+func notKnown(err error) error {
+	return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
+		Message: "the database went away: it is not known whether the task was accepted"}
+}
+
+// newItems gives the tasks of one type their ids and places.
+func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask,
+	indexes []int,
+	results []store.Submitted) (*store.Type, []*submission, error) {
+	t, err := c.store.Catalog.Fresh(ctx, tenant, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, ids, err := c.takeNumbers(ctx, t, len(indexes))
+	if err != nil {
+		return nil, nil, err
+	}
+	now := c.store.Clock.Now()
+	all := make([]submission, len(indexes))
+	items := make([]*submission, 0, len(indexes))
+	for n, i := range indexes {
+		task := &tasks[i]
+		if window := task.KeyWindow; window > t.Retention {
+			results[i].Err = asyncflow.InvalidField("key_window", "is %s; tasks of %s are kept for %s",
+				window, name, t.Retention)
+			continue
+		}
+		id := asyncflow.NewTaskID(name, t.End, ids[n])
+		order := asyncflow.SubmitOrder(t.TaskType, *task, now)
+		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
+			OrderTime: order,
+			Reason:    asyncflow.WaitDelay}
+		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now),
+			OrderTime: order}
+		all[n] = submission{result: &results[i],
+			Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
+				Options: task.Options, Context: task.Context, FlowKey: t.FlowKeyOf(task.Options),
+				Key: keyOf(task, now, t.Retention.Std())}}
+		items = append(items, &all[n])
+	}
+	return t, items, nil
+}
+
+// takeNumbers takes ids, trying again for a while when the database is away. The type comes back
+// as it is with the roll open that they are of.
+func (c *Committer) takeNumbers(
+	ctx context.Context, t *store.Type, n int,
+) (_ *store.Type, ids []int64, err error) {
+	if ids := c.store.NumbersAtHand(t, n); ids != nil {
+		return t, ids, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, SubmitPatience)
+	defer cancel()
+	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }
+	err = c.persist(ctx, "take numbers", t.Key(), final, func() (err error) {
+		t, ids, err = c.store.TakeNumbers(ctx, t, n)
+		return err
+	})
+	return t, ids, err
+}
+
+// keyOf returns the idempotency key of a task. It stands for no longer than the task is kept.
+func keyOf(t *asyncflow.NewTask, now time.Time, retention time.Duration) *store.Key {
+	if t.Options.Key == "" {
+		return nil
+	}
+	window := t.KeyWindow.Std()
+	if window == 0 {
+		window = min(asyncflow.DefaultKeyWindow, retention)
+	}
+	return &store.Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Expires: now.Add(window)}
+}
+
+// countNew counts those tasks of a call that are new.
+func (c *Committer) countNew(tenant string, byType map[string][]int, results []store.Submitted) {
+	for name, indexes := range byType {
+		n := 0
+		for _, i := range indexes {
+			if results[i].Err == nil && !results[i].Existing {
+				n++
+			}
+		}
+		if n > 0 { // else there may be no such type
+			c.store.CountSubmitted(store.TypeKey{Tenant: tenant, Type: name}, n)
+		}
+	}
+}
+
+// admit has as many of some new tasks begin at once as there is capacity for: the first in order
+// of those that are due. It waits for capacity for a while where that is worth while. The others
+// go in line, as do tasks that need more than capacity: a flow key, or the right endpoint.
+func (d *Dispatcher) admit(
+	ctx context.Context, t *store.Type, items []*submission, patience time.Duration,
+) {
+	if t.Paused() {
+		return
+	}
+	now := d.store.Clock.Now()
+	due := make([]*submission, 0, len(items))
+	for _, item := range items {
+		if item.FlowKey == "" && !item.Verdict.OrderTime.After(now) {
+			due = append(due, item)
+		}
+	}
+	if len(due) == 0 {
+		return
+	}
+	n := 0
+	if d.mayBeginAtOnce(t) {
+		n = d.reserveNew(ctx, t, len(due), now, patience)
+	}
+	if n < len(due) { // they stand before whatever comes next
+		d.agenda.filling(t.Key())
+	}
+	if n == 0 {
+		return
+	}
+	slices.SortFunc(due, func(a, b *submission) int {
+		return cmp.Or(a.Verdict.OrderTime.Compare(b.Verdict.OrderTime),
+			cmp.Compare(a.ID.Number, b.ID.Number))
+	})
+	bytes := 0
+	for _, item := range due[:n] {
+		l := asyncflow.Lease{ID: item.ID, Seq: 1, Context: item.Context, Options: item.Options,
+			OrderTime: item.Verdict.OrderTime}
+		l.Stage, l.Attempt = t.Place(item.Verdict.Stage, item.Verdict.Attempt)
+		item.Lease = &l
+		bytes += len(item.Context)
+	}
+	d.ledger.Arrived(t.Key(), n, bytes)
+}
+
+// mayBeginAtOnce reports whether new tasks of a type need no more than capacity, and whether this
+// node would hear of others that stand in line.
+func (d *Dispatcher) mayBeginAtOnce(t *store.Type) bool {
+	return d.passes(t) && t.Serves(t.Stages[0].Name)
+}
+
+// passes reports whether tasks of a type may pass the line while that is empty.
+func (d *Dispatcher) passes(t *store.Type) bool {
+	return d.stopping.Err() == nil && d.store.Listening() && !d.store.Doubtful() &&
+		!d.blocked.has(t.Key()) && !d.standsInLine(t)
+}
+
+// standsInLine reports whether tasks of a type always stand in line: more than capacity must be
+// asked for, or leases are some time apart.
+func (d *Dispatcher) standsInLine(t *store.Type) bool {
+	return t.Limited(d.store.Clock.Now()) || t.ScheduleInterval != 0
+}
+
+// unused gives back the capacity of a new task that does not begin.
+func (d *Dispatcher) unused(t *store.Type, s *submission) {
+	d.refund(t.Tenant, 1)
+	d.ledger.Begun(t.Key(), 1)
+	d.ledger.Release(t.Key(), 1, len(s.Context))
+}

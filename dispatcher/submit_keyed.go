@@ -1,0 +1,144 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// commitKeyed writes one batch of tasks with idempotency keys.
+func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []*submission) {
+	items = c.heldKeys.join(key, items)
+	c.heldKeys.put(key, c.insertKeyed(ctx, key, items, false))
+}
+
+// insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
+// other transactions hold.
+func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
+	apart bool) (
+	held []*submission) {
+	now := time.Now()
+	items = slices.DeleteFunc(slices.Clone(items), func(s *submission) bool {
+		late := now.After(s.until)
+		if late {
+			s.end(unanswered("the database doesn't answer; try again"))
+		}
+		return late
+	})
+	if len(items) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, lastUntil(items))
+	defer cancel()
+	slices.SortFunc(items, func(a, b *submission) int {
+		return cmp.Or(cmp.Compare(a.ID.Position(), b.ID.Position()), cmp.Compare(a.Key.Name, b.Key.Name),
+			cmp.Compare(a.ID.Number, b.ID.Number))
+	})
+	for roll := range byRoll(items) {
+		held = append(held, c.insertKeyedRoll(ctx, key, roll, apart)...)
+	}
+	return held
+}
+
+// insertKeyedRoll inserts tasks of one roll. When Postgres refuses their data, they are halved
+// until only the offender fails.
+func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission,
+	apart bool) (
+	held []*submission) {
+	left, heldNow := insertions(items), []*store.Insertion(nil)
+	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
+	if err == nil {
+		err = c.persist(ctx, "submit with keys", key, isFinalOrHeld, func() (err error) {
+			if heldNow, err = c.store.InsertKeyed(ctx, t, left, apart); store.RolledOn(err) {
+				if t, left, err = c.store.Renumber(ctx, t, left); err == nil {
+					heldNow, err = c.store.InsertKeyed(ctx, t, left, apart)
+				}
+			}
+			return err
+		})
+	}
+	switch {
+	case err == nil:
+		return c.insertedKeyed(t, items, heldNow)
+	case store.IsDataError(err) && len(items) > 1:
+		half := len(items) / 2
+		held = c.insertKeyedRoll(ctx, key, items[:half], apart)
+		return append(held, c.insertKeyedRoll(ctx, key, items[half:], apart)...)
+	case store.IsHeld(err) && !apart:
+		return c.insertKeyedRoll(ctx, key, items, true)
+	case store.IsHeld(err):
+		err = heldError(err)
+	case store.IsDataError(err):
+		err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
+	default:
+		err = uncertain(err)
+	}
+	for _, s := range items {
+		s.end(err)
+	}
+	return nil
+}
+
+// insertedKeyed answers the callers of tasks that were inserted, or whose keys stand for others. It
+// returns the tasks whose keys are held.
+func (c *Committer) insertedKeyed(
+	t *store.Type, items []*submission, heldNow []*store.Insertion,
+) (held []*submission) {
+	waits := make(map[*store.Insertion]bool, len(heldNow))
+	for _, item := range heldNow {
+		waits[item] = true
+	}
+	var fresh []*submission
+	for _, s := range items {
+		switch holder := s.Key.Holder; {
+		case waits[&s.Insertion]:
+			held = append(held, s)
+		case s.Key.Reused:
+			s.end(&asyncflow.Error{Code: asyncflow.CodeKeyReused, Fields: []asyncflow.FieldError{
+				{Field: "key", Message: "stands for task " + holder.String() + ", which has another context"}}})
+		case holder.Number != 0:
+			s.result.ID, s.result.Existing = holder, true
+			s.end(nil)
+		default:
+			fresh = append(fresh, s)
+		}
+	}
+	c.inserted(t, fresh)
+	return held
+}
+
+// isFinalOrHeld reports errors that another try right away won't mend.
+func isFinalOrHeld(err error) bool { return isFinal(err) || store.IsHeld(err) }
+
+// heldError says that a key is held.
+func heldError(err error) error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
+		Message: "another submit with this key is under way; try again", Err: err}
+}
+
+// readExisting fills in where those tasks stand that were there before. One whose task was
+// dropped with its roll, which this node has just learned, is submitted after all.
+func (c *Committer) readExisting(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+) {
+	for i := range results {
+		r := &results[i]
+		if !r.Existing || r.Err != nil {
+			continue
+		}
+		task, err := c.store.Task(ctx, tenant, r.ID)
+		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+			t, missing := c.store.Catalog.Type(tenant, r.ID.Type)
+			if missing == nil && r.ID.Position() < t.First {
+				*r = c.submit(ctx, tenant, tasks[i:i+1], make([]store.Submitted, 1), func() {})[0]
+				continue
+			}
+		}
+		r.Stage, r.Status, r.OrderTime, r.Err = task.Stage, task.Status, task.OrderTime, err
+	}
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Writes are what one transaction writes of one task type. Commit tries all of it at once;
+// where that fails, ExtendAgain, SettleAgain and InsertAgain find out what is left to do.
+type Writes struct {
+	Type *Type
+	// New are tasks without idempotency keys, in the order of their ids.
+	New []*Insertion
+	// Extended are leases whose ends move, in the order of their tasks, one of each lease.
+	Extended []*Extension
+	// Settled are leases that end, in the order of their tasks, one of each task.
+	Settled []*Ending
+
+	tokens tokens
+	leases []*asyncflow.Lease
+}
+
+// sharedPatience is how long a transaction of several task types waits for the lock of a table.
+// One type whose tables are locked must not keep the others waiting.
+const sharedPatience = `SELECT set_config('lock_timeout', '50ms', true)`
+
+// Commit writes all of it in one transaction and one round trip, or nothing. It fails when a
+// lease that is to end stands no more, or a task has been inserted before. After an error, it
+// may still have been committed.
+//
+// The writes must be sorted by tenant and type, which is the order in which they are locked.
+func (s *Store) Commit(ctx context.Context, all []*Writes) error {
+	conn, err := s.hot(all[0].Type.Key()).Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	now, tenant := s.Clock.Now(), all[0].Type.Tenant // whose role conn takes
+	b := &pgx.Batch{}
+	if len(all) > 1 {
+		b.Queue(sharedPatience)
+	}
+	for _, w := range all {
+		if w.Type.Tenant != tenant {
+			tenant = w.Type.Tenant
+			if err := s.roles.QueueTenant(ctx, b, tenant); err != nil {
+				return err
+			}
+		}
+		s.queueWrites(b, w, now)
+	}
+	err = conn.Send(ctx, b)
+	conn.Release()
+	if err != nil {
+		for _, w := range all {
+			if len(w.leases) > 0 {
+				return s.doubt(err)
+			}
+		}
+		return err
+	}
+	for _, w := range all {
+		s.announceWrites(w, now)
+	}
+	return nil
+}
+
+// queueWrites adds the statements of one task type to a batch.
+func (s *Store) queueWrites(b *pgx.Batch, w *Writes, now time.Time) {
+	t := w.Type
+	w.tokens, w.leases = tokens{most: len(w.New)}, nil
+	counts := tally{submitted: len(w.New)}
+	if len(w.Extended) > 0 {
+		queueExtensions(b, t, w.Extended)
+	}
+	if len(w.Settled) > 0 {
+		queueEndings(b, t, w.Settled)
+	}
+	if len(w.New) > 0 {
+		queueTasks(b, t, w.New)
+		w.leases = append(w.leases, w.tokens.addNew(w.New, now)...)
+	}
+	if len(w.Settled) > 0 {
+		w.leases = append(w.leases, queueSettled(b, t, w.Settled, &w.tokens, &counts, now)...)
+	}
+	w.tokens.queue(b, t)
+	if len(w.leases) > 0 {
+		begin(w.leases, t, now)
+		s.queueLeases(b, t, w.leases, nil, now)
+	}
+	counts.queue(b, t, now)
+}
+
+// announceWrites announces ready tasks to dispatchers, leases that end sooner to governance, and
+// changes to the callers that follow a task.
+func (s *Store) announceWrites(w *Writes, now time.Time) {
+	key := w.Type.Key()
+	s.Wakeups.Announce(key, w.tokens.earliest)
+	s.announceLeases(key, w.leases)
+	if len(w.Extended) > 0 {
+		s.announceExtended(key, w.Extended)
+	}
+	if len(w.Settled) > 0 {
+		s.announceSettled(w.Type, w.Settled, now)
+	}
+}
+
+// announceLeases announces leases that have begun: governance looks when the first one ends.
+func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
+	if len(leases) == 0 {
+		return
+	}
+	first := leases[0].Until
+	for _, l := range leases {
+		if l.Until.Before(first) {
+			first = l.Until
+		}
+		s.watched.tell(key, l.ID.Number)
+	}
+	s.Wakeups.Announce(key, first)
+	s.countLeased(key, len(leases))
+}
+
+// Doubtful reports whether leases may have been committed of which no node knows. No task
+// should begin with its insert, or go on with its settlement, until a Lease has succeeded.
+func (s *Store) Doubtful() bool { return s.doubtful.Load() }
+
+// Homes returns how many hot connections there are, and Home which of them knows the tables of
+// a task type best. Writes of types with the same home should go together.
+func (s *Store) Homes() int { return s.hotPool.Size() }
+
+// Home returns the number of a task type's home among the hot connections, from 0.
+func (s *Store) Home(key TypeKey) int { return s.hotPool.Home(key.Tenant, key.Type) }

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Insertion is a new task on its way into the tables.
+type Insertion struct {
+	ID      asyncflow.TaskID
+	Verdict asyncflow.Verdict // where its first token row goes
+	Created time.Time
+	Options asyncflow.Options
+	Context json.RawMessage
+	FlowKey string
+	Key     *Key             // its idempotency key; nil: none
+	Lease   *asyncflow.Lease // the task begins with it; nil: it goes in line
+}
+
+// optionsText returns the options of a task as they are stored; nil when there are none.
+func optionsText(o asyncflow.Options) *string {
+	if o.IsZero() {
+		return nil
+	}
+	doc, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // numbers and a string
+	}
+	text := string(doc)
+	return &text
+}
+
+// byRoll divides tasks, sorted by roll, by it. All are of the same one, but for a moment
+// after it has opened.
+func byRoll(items []*Insertion) iter.Seq[[]*Insertion] {
+	return func(yield func([]*Insertion) bool) {
+		for len(items) > 0 {
+			n := slices.IndexFunc(items, func(item *Insertion) bool {
+				return item.ID.Position() != items[0].ID.Position()
+			})
+			if n < 0 {
+				n = len(items)
+			}
+			if !yield(items[:n:n]) {
+				return
+			}
+			items = items[n:]
+		}
+	}
+}
+
+// queueTasks adds the rows of new tasks to a batch.
+func queueTasks(b *pgx.Batch, t *Type, items []*Insertion) {
+	for part := range byRoll(items) {
+		sql, args := taskInsert(t, insertTaskSQL, part)
+		b.Queue(sql, args...)
+	}
+}
+
+// taskInsert returns a statement, and its arguments, for tasks of one roll.
+func taskInsert(t *Type, sql string, items []*Insertion) (string, []any) {
+	ids := make([]int64, len(items))
+	created := make(moments, len(items))
+	orders := make(moments, len(items))
+	options := make(texts, len(items))
+	contexts := make(pgtype.FlatArray[[]byte], len(items))
+	for i, item := range items {
+		ids[i], created[i] = item.ID.Number, (*moment)(&item.Created)
+		orders[i] = (*moment)(&item.Verdict.OrderTime)
+		options[i], contexts[i] = optionsText(item.Options), item.Context
+	}
+	return t.tables.at(items[0].ID.Position(), sql), []any{contexts, ids, created, orders, options}
+}
+
+// addNew adds the token rows of new tasks, and returns the leases of those that begin at once.
+func (ts *tokens) addNew(items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
+	for _, item := range items {
+		if item.Lease != nil {
+			leases = append(leases, item.Lease)
+			continue
+		}
+		ts.add(item.ID.Number, 1, item.FlowKey, item.Verdict, item.Created, now)
+	}
+	return leases
+}
+
+// InsertAgain inserts those tasks that an earlier try has not. They are of one roll. It returns
+// when all are as durable as if it had inserted them.
+func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) error {
+	if len(items) == 0 {
+		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant, t.Name)
+	}
+	err := s.inserting(ctx, t, func(tx pgx.Tx, w *Writes) error {
+		return s.insertFresh(ctx, tx, w, items)
+	})
+	return wrap(err, "InsertAgain(%q, %q)", t.Tenant, t.Name)
+}
+
+// inserting runs a transaction that inserts tasks of a type, and announces what it did.
+func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes) error) error {
+	w := &Writes{Type: t}
+	err := pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error { return do(tx, w) })
+	if err != nil && len(w.leases) > 0 {
+		return s.doubt(err)
+	}
+	if err == nil {
+		s.announceWrites(w, s.Clock.Now())
+	}
+	return err
+}
+
+// insertFresh inserts those tasks that are not there yet, in an open transaction. Those that an
+// earlier try has inserted with a lease keep that.
+func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
+	sql, args := taskInsert(w.Type, insertTaskAgainSQL, items)
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	inserted := map[int64]bool{}
+	if err := collectIDs(rows, inserted); err != nil {
+		return err
+	}
+	if err := checkOwn(ctx, tx, w.Type, items, inserted); err != nil {
+		return err
+	}
+	// An earlier try may have got through, but not its news.
+	now := s.Clock.Now()
+	all := tokens{}
+	all.addNew(items, now)
+	if len(inserted) == 0 {
+		w.tokens.earliest = all.earliest
+		return confirm(ctx, tx)
+	}
+	fresh := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
+		return !inserted[item.ID.Number]
+	})
+	w.leases = w.tokens.addNew(fresh, now)
+	b := &pgx.Batch{}
+	w.tokens.queue(b, w.Type)
+	if len(w.leases) > 0 {
+		begin(w.leases, w.Type, now)
+		s.queueLeases(b, w.Type, w.leases, nil, now)
+	}
+	tally{submitted: len(fresh)}.queue(b, w.Type, now)
+	w.tokens.earliest = all.earliest
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// checkOwn makes sure that the rows which were there already are those of these very
+// tasks: an id that named another task would lose this one.
+func checkOwn(
+	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, inserted map[int64]bool,
+) error {
+	var ids []int64
+	var created []time.Time
+	for _, item := range items {
+		if !inserted[item.ID.Number] {
+			ids, created = append(ids, item.ID.Number), append(created, item.Created)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var own int
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	err := tx.QueryRow(ctx, t.tables.at(position, `
+		SELECT count(*) FROM {task} t JOIN unnest($1::bigint[], $2::timestamptz[]) AS u (id, created_at)
+		ON t.id = u.id AND t.created_at = u.created_at`), ids, created).Scan(&own)
+	if err == nil && own < len(ids) {
+		err = asyncflow.Errorf(asyncflow.CodeInternal, "%d ids of %s are those of other tasks",
+			len(ids)-own, t.Name)
+	}
+	return err
+}
+
+// Renumber gives tasks of one roll ids of the roll that is open by now, but not those that an
+// earlier try has inserted: their roll is sealed, so that this is known. Or the roll isn't there,
+// in a database that has gone back. It returns the type as it is now, and the tasks that are
+// still to be inserted.
+func (s *Store) Renumber(
+	ctx context.Context, t *Type, items []*Insertion,
+) (*Type, []*Insertion, error) {
+	fresh, err := s.refreshed(ctx, t)
+	if err != nil {
+		return t, items, wrap(err, "Renumber(%q, %q)", t.Tenant, t.Name)
+	}
+	ids := make([]int64, len(items))
+	for i, item := range items {
+		ids[i] = item.ID.Number
+	}
+	position := items[0].ID.Position()
+	rows, err := s.of(t.Tenant).Query(ctx,
+		fresh.tables.at(position, `SELECT id FROM {task} WHERE id = ANY ($1)`), ids)
+	inserted := map[int64]bool{}
+	if err == nil {
+		err = collectIDs(rows, inserted)
+	}
+	switch gone := isUndefinedTable(err); {
+	case gone && position == fresh.End: // and so is the type
+		return t, items, unknownType(t.Name)
+	case err != nil && !gone:
+		return t, items, wrap(err, "Renumber(%q, %q)", t.Tenant, t.Name)
+	}
+	again := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
+		return inserted[item.ID.Number]
+	})
+	if position == fresh.End || len(again) == 0 { // the roll was made this moment
+		return fresh, again, nil
+	}
+	fresh, numbers, err := s.numbers.take(ctx, fresh, len(again))
+	if err != nil {
+		return t, items, err
+	}
+	for i, item := range again {
+		item.ID = asyncflow.NewTaskID(t.Name, fresh.End, numbers[i])
+		if item.Lease != nil {
+			item.Lease.ID = item.ID
+		}
+	}
+	return fresh, again, nil
+}
+
+// isUndefinedTable reports whether a table isn't there: its roll, or its type, was dropped.
+func isUndefinedTable(err error) bool { return sqlState(err) == pgerrcode.UndefinedTable }

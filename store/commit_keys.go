@@ -1,0 +1,168 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Key is the idempotency key of a new task.
+type Key struct {
+	Name    string
+	Hash    [sha256.Size]byte // of the context
+	Expires time.Time
+
+	// Holder is the task that the key stood for already; zero: it stands for this one.
+	Holder asyncflow.TaskID
+	// Reused reports whether that task has another context.
+	Reused bool
+}
+
+// claimKeysSQL takes those keys that stand for no task, or for none any more: their windows are
+// over, or their tasks were dropped with their roll, as the retention was lowered; $7 is the
+// least number that is kept. The rows come sorted by key, so that two batches wait for each
+// other in one order. It locks the rows of the other keys, which is a write: the commit waits
+// for a synchronous standby, also to have those rows.
+const claimKeysSQL = `
+INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
+SELECT $1, key, id, hash, expires_at
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
+ON CONFLICT (type, key) DO UPDATE
+SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+WHERE k.expires_at <= $6 OR k.id < $7`
+
+// holdersSQL reads which tasks keys stand for.
+const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
+
+// claimApartSQL takes keys one by one, and returns which of them other transactions hold.
+const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
+
+const (
+	// batchPatience is how long a batch waits for another transaction with one of its keys. One
+	// that submits by SQL may take its time; then the keys are claimed apart, and those that are
+	// held are put aside, so that the others don't wait for them.
+	batchPatience = "10ms"
+	// heldMost is how many held keys are looked for at once: each takes a millisecond.
+	heldMost = 10
+	// tablePatience is how long a batch waits for the lock of a table, such as one that is
+	// being sealed.
+	tablePatience = "2s"
+)
+
+// IsHeld reports whether an error means that other transactions hold keys: claim them apart.
+func IsHeld(err error) bool { return sqlState(err) == pgerrcode.LockNotAvailable }
+
+// InsertKeyed inserts tasks of one roll whose keys are free, sorted by key, and names for the
+// others the task that their key stands for. It is one transaction, which may be repeated: a key
+// that a task has taken before is still its own. Apart, it returns those whose keys other
+// transactions hold; else it fails then, see IsHeld.
+func (s *Store) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, apart bool) (
+	held []*Insertion, err error) {
+	if len(items) == 0 { // an earlier try has inserted all
+		return nil, wrap(confirm(ctx, s.of(t.Tenant)), "InsertKeyed(%q, %q)", t.Tenant, t.Name)
+	}
+	err = s.inserting(ctx, t, func(tx pgx.Tx, w *Writes) error {
+		now := s.Clock.Now()
+		holders, others, err := claimKeys(ctx, tx, t, items, now, apart)
+		if err != nil {
+			return err
+		}
+		held = nil
+		var fresh []*Insertion
+		for _, item := range items {
+			holder := holders[item.Key.Name]
+			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			switch {
+			case others[item.Key.Name]:
+				held = append(held, item)
+			case holder.id == item.ID.Number:
+				fresh = append(fresh, item)
+			default:
+				item.Key.Holder = asyncflow.TaskID{Type: t.Name, Number: holder.id}
+				item.Key.Reused = string(holder.hash) != string(item.Key.Hash[:])
+			}
+		}
+		if len(fresh) == 0 {
+			return nil
+		}
+		slices.SortFunc(fresh, func(a, b *Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+		return s.insertFresh(ctx, tx, w, fresh)
+	})
+	return held, wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)
+}
+
+// holder is the task that a key stands for.
+type holder struct {
+	id   int64
+	hash []byte
+}
+
+// claimKeys takes the keys that are free and returns which task each key stands for
+// then. Of several items with the same key, the first one counts. Apart, it returns the keys that
+// other transactions hold; else it fails when there are some.
+func claimKeys(
+	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, now time.Time, apart bool,
+) (holders map[string]holder, others map[string]bool, err error) {
+	first := slices.CompactFunc(slices.Clone(items),
+		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
+	names := make([]string, len(first))
+	ids := make([]int64, len(first))
+	hashes := make([][]byte, len(first))
+	expires := make([]time.Time, len(first))
+	for i, item := range first {
+		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:],
+			item.Key.Expires
+	}
+	holders, others = make(map[string]holder, len(first)), map[string]bool{}
+	b := &pgx.Batch{}
+	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
+	if apart {
+		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
+			heldMost)
+		q.Query(func(rows pgx.Rows) error {
+			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			for _, name := range held {
+				others[name] = true
+			}
+			return err
+		})
+	} else {
+		b.Queue(`SET LOCAL lock_timeout = '` + batchPatience + `'`)
+		b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
+	}
+	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
+	b.Queue(t.tables.at(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var name string
+			var h holder
+			if err := rows.Scan(&name, &h.id, &h.hash); err != nil {
+				return err
+			}
+			holders[name] = h
+		}
+		return rows.Err()
+	})
+	return holders, others, tx.SendBatch(ctx, b).Close()
+}
+
+// ExpireKeys deletes a tenant's keys whose windows are over, and returns how many.
+func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
+	err = s.exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
+		tag, err := tx.Exec(ctx, `
+			WITH c AS MATERIALIZED (
+			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys
+			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
+			WHERE k.ctid = c.t`, now, GovernBatch)
+		n = int(tag.RowsAffected())
+		return err
+	})
+	return n, wrap(err, "ExpireKeys(%q)", tenant)
+}

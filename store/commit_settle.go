@@ -1,0 +1,247 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Ending is a lease that ends as its settlement says.
+type Ending struct {
+	*asyncflow.Settlement
+	// Next is the lease with which the task goes on with its next stage. nil: it goes in line,
+	// unless its verdict is final.
+	Next *asyncflow.Lease
+	// Settled is what came of it.
+	Settled Settled
+
+	ended bool // by SettleAgain, which need not look again
+}
+
+// Settled is the result of a settlement.
+type Settled struct {
+	// Stale reports whether the lease no longer stood and another outcome is written
+	// (another output is another outcome): nothing was changed.
+	Stale bool
+	// Written is the outcome in the journal for the lease's seq, if the lease no longer stood;
+	// "" when there is none (yet).
+	Written asyncflow.OutcomeKind
+	Err     error
+}
+
+// columns returns the ids and seqs of leases that end.
+func columns(items []*Ending) (ids []int64, seqs []int16) {
+	ids, seqs = make([]int64, len(items)), make([]int16, len(items))
+	for i, item := range items {
+		ids[i], seqs[i] = item.Lease.ID.Number, int16(item.Lease.Seq)
+	}
+	return ids, seqs
+}
+
+// queueEndings ends leases, or fails if one of them stands no more.
+func queueEndings(b *pgx.Batch, t *Type, items []*Ending) {
+	ids, seqs := columns(items)
+	b.Queue(t.tables.at(0, endLeasesSQL), ids, seqs, len(items))
+}
+
+// queueSettled adds to a batch what follows for tasks whose leases have ended, but for token
+// rows and counts, which it adds to those of the transaction. It returns the leases of those
+// that go on at once.
+func queueSettled(b *pgx.Batch, t *Type, items []*Ending, ts *tokens, counts *tally,
+	now time.Time) (
+	leases []*asyncflow.Lease) {
+	var rows journal
+	for _, item := range items {
+		rows.add(item.Settlement)
+		counts.count(item.Settlement)
+		switch {
+		case item.Verdict.Final() != "":
+		case item.Next != nil:
+			leases = append(leases, item.Next)
+		default:
+			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options),
+				item.Verdict, t.placedAt(&item.Lease, item.Verdict, now), now)
+		}
+	}
+	rows.queue(b, t, now)
+	if t.Flow != nil {
+		queueBlocks(b, t, settlementsOf(items))
+	}
+	return leases
+}
+
+func settlementsOf(items []*Ending) []asyncflow.Settlement {
+	all := make([]asyncflow.Settlement, len(items))
+	for i, item := range items {
+		all[i] = *item.Settlement
+	}
+	return all
+}
+
+// announceSettled announces the tasks whose leases have ended.
+func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
+	meter := s.cfg.Meter.Type(t.Key())
+	for _, item := range items {
+		meter.Settled(item.Settlement)
+		s.watched.tell(t.Key(), item.Lease.ID.Number)
+	}
+	if t.Limited(now) { // others may have what these had
+		s.Wakeups.Announce(t.Key(), now)
+	}
+}
+
+// SettleAgain settles those leases that still stand, and finds out how the others have ended:
+// an earlier try may have been committed. It fails as a whole when Postgres refuses the data of
+// one; each item's result is set otherwise.
+func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error {
+	var ended map[int64]bool
+	var w *Writes
+	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
+	err := s.following(ctx, t, func(now *Type) (err error) {
+		t, w = now, &Writes{Type: now}
+		ended, err = s.trySettle(ctx, w, items)
+		return err
+	})
+	if err == nil {
+		s.announceWrites(w, s.Clock.Now())
+		for _, item := range items {
+			item.ended = ended[item.Lease.ID.Number]
+		}
+		err = s.explainStale(ctx, t, slices.DeleteFunc(items,
+			func(item *Ending) bool { return item.ended }))
+	}
+	return wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
+}
+
+// trySettle is one transaction of two round trips. It returns the tasks whose leases it ended.
+func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[int64]bool, error) {
+	conn, err := s.hot(w.Type.Key()).Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release() // ends the connection if the transaction is still open
+	ended := make(map[int64]bool, len(items))
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	ids, seqs := columns(items)
+	b.Queue(w.Type.tables.at(0, takeLeaseSQL), ids, seqs).Query(func(rows pgx.Rows) error {
+		return collectIDs(rows, ended)
+	})
+	if err := conn.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	now := s.Clock.Now()
+	var counts tally
+	w.Settled = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool {
+		return !ended[item.Lease.ID.Number]
+	})
+	b = &pgx.Batch{}
+	w.leases = queueSettled(b, w.Type, w.Settled, &w.tokens, &counts, now)
+	w.tokens.queue(b, w.Type)
+	if len(w.leases) > 0 {
+		begin(w.leases, w.Type, now)
+		s.queueLeases(b, w.Type, w.leases, nil, now)
+	}
+	counts.queue(b, w.Type, now)
+	b.Queue("COMMIT")
+	err = conn.Send(ctx, b)
+	if err != nil && len(w.leases) > 0 {
+		return nil, s.doubt(err)
+	}
+	return ended, err
+}
+
+// explainStale finds out about settlements whose lease was gone. When the journal has the same
+// outcome for that seq, it is this very settlement whose COMMIT answer was lost, or the same
+// report again.
+func (s *Store) explainStale(ctx context.Context, t *Type, items []*Ending) error {
+	confirmed := false // all that is written by now is durable
+	for _, item := range items {
+		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
+		if err == nil && same && !confirmed {
+			err = confirm(ctx, s.of(t.Tenant))
+			confirmed = err == nil
+		}
+		if err != nil {
+			return err
+		}
+		item.Settled = Settled{Stale: !same, Written: written}
+		if same { // the news may not have gone out
+			s.watched.tell(t.Key(), item.Lease.ID.Number)
+			if item.Verdict.Final() == "" {
+				s.Wakeups.Announce(t.Key(), item.Verdict.OrderTime)
+			}
+		}
+	}
+	return nil
+}
+
+// Written returns the outcome in the journal for a task's seq, or "". It is durable then.
+func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (
+	kind asyncflow.OutcomeKind, err error) {
+	err = s.of(t.Tenant).QueryRow(ctx,
+		t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
+		id.Number, seq).Scan(&kind)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err == nil {
+		err = confirm(ctx, s.of(t.Tenant))
+	}
+	return kind, wrap(err, "Written(%s, %d)", id, seq)
+}
+
+// sameOutcome compares a journal row with an outcome ($3) and its output ($4, NULL for
+// none): what was done is the same only with the same output, byte for byte.
+const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text)`
+
+// WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
+// same kind and, if the stage was done, the same output, byte for byte.
+func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+	o asyncflow.Outcome) (
+	kind asyncflow.OutcomeKind, same bool, err error) {
+	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
+	if err == nil && kind != "" {
+		err = wrap(confirm(ctx, s.of(t.Tenant)), "WrittenAs(%s, %d)", id, seq)
+	}
+	return kind, same, err
+}
+
+// writtenAs is WrittenAs of what may still wait for a synchronous standby. Postgres compares
+// the outputs, so the journal's doesn't travel.
+func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+	o asyncflow.Outcome) (
+	kind asyncflow.OutcomeKind, same bool, err error) {
+	err = s.of(t.Tenant).QueryRow(ctx,
+		t.tables.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} WHERE id = $1 AND `+
+			`seq = $2`),
+		id.Number, seq, string(o.Kind), orNull(string(o.Output))).Scan(&kind, &same)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", false, nil
+	}
+	return kind, same, wrap(err, "WrittenAs(%s, %d)", id, seq)
+}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func collectIDs(rows pgx.Rows, into map[int64]bool) error {
+	var id int64
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		into[id] = true
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,179 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// keyOrder decides which tasks of a flow key may run. No other lease of the type is under way
+// meanwhile: see limitLock.
+type keyOrder struct {
+	left   int   // how many more may run; -1: any number
+	only   int64 // the only task that may, if that is decided; else 0
+	first  place // of the first of the others
+	passed bool  // a task had to give way to them
+}
+
+// place is where a task stands in the order; the zero value is nobody's.
+type place struct {
+	at time.Time // order_time
+	id int64
+}
+
+// compare reports which place is before the other, as cmp.Compare does.
+func (p place) compare(other place) int {
+	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.id, other.id))
+}
+
+// before reports whether there is a place, and it is before a task's.
+func (p place) before(l asyncflow.Lease) bool {
+	return p.id != 0 && p.compare(place{l.OrderTime, l.ID.Number}) < 0
+}
+
+// has reports whether a task may run.
+func (k *keyOrder) has(c *candidate) bool {
+	switch {
+	case k.left == 0, k.only != 0 && k.only != c.ID.Number:
+		return false
+	case k.only == 0 && k.first.before(c.Lease):
+		k.passed = true
+		return false
+	}
+	return true
+}
+
+func (k *keyOrder) take() {
+	if k.left > 0 {
+		k.left--
+	}
+}
+
+// readOrders reads how the flow keys of candidates stand.
+func readOrders(
+	ctx context.Context, conn *tenantConn, t *Type, found []candidate,
+) (map[string]*keyOrder, error) {
+	byKey := map[string][]*candidate{}
+	for i := range found {
+		if key := found[i].key; key != "" {
+			byKey[key] = append(byKey[key], &found[i])
+		}
+	}
+	if len(byKey) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, 0, len(byKey))
+	for key := range byKey {
+		keys = append(keys, key)
+	}
+	states, err := readKeys(ctx, conn, t, keys)
+	orders := make(map[string]*keyOrder, len(keys))
+	for key, state := range states {
+		orders[key] = state.order(t, byKey[key])
+	}
+	return orders, err
+}
+
+// keyState is how a flow key stands.
+type keyState struct {
+	leased  int
+	blocked bool    // some tasks are
+	started bool    // ordered: a task that has begun waits for its next attempt or stage
+	first   place   // of the first that is blocked or, ordered, ready
+	blocks  []int64 // ordered: tasks that have failed and keep the others waiting
+}
+
+// readKeys reads how flow keys stand, in an open transaction.
+func readKeys(ctx context.Context, conn interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, t *Type, keys []string) (map[string]keyState, error) {
+	sql, args := keyStatesSQL, []any{keys}
+	if t.Flow.Ordered {
+		sql, args = orderedKeyStatesSQL,
+			[]any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
+	}
+	rows, err := conn.Query(ctx, t.tables.at(0, sql), args...)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[string]keyState, len(keys))
+	var key string
+	var s keyState
+	var blocked, ready *int64
+	var blockedAt, readyAt *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &blockedAt, &blocked, &readyAt,
+		&ready, &s.blocks}, func() error {
+		s.blocked, s.first = blocked != nil, place{}
+		for _, p := range []struct {
+			at *time.Time
+			id *int64
+		}{{blockedAt, blocked}, {readyAt, ready}} {
+			if p.id != nil && (s.first.id == 0 ||
+				!s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+				s.first = place{*p.at, *p.id}
+			}
+		}
+		states[key] = s
+		s.blocks = nil
+		return nil
+	})
+	return states, err
+}
+
+// keyStatesSQL reads one index entry of each table for a key, and counts its leases.
+const keyStatesSQL = `
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id,
+  NULL::timestamptz, NULL::bigint, NULL::bigint[]
+FROM unnest($1::text[]) k` + firstBlockedSQL
+
+const firstBlockedSQL = `
+LEFT JOIN LATERAL (
+  SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key'
+  ORDER BY w.order_time, w.id LIMIT 1) w ON true`
+
+// orderedKeyStatesSQL reads more: who stands first in ready, and whether a task has begun.
+// One that was put off before its first attempt has not, whatever its stage is called.
+const orderedKeyStatesSQL = `
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
+  EXISTS (SELECT FROM {readies} r WHERE r.key = k AND (r.attempt > 1 OR r.stage <> $2))
+    OR EXISTS (SELECT FROM {wait} w WHERE w.key = k AND w.reason <> 'flow_key'
+      AND (w.attempt > 1 OR w.stage <> $2 AND w.reason <> 'delay')),
+  w.order_time, w.id, r.order_time, r.id,
+  CASE WHEN $4 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k) END
+FROM unnest($1::text[]) k` + firstBlockedSQL + `
+LEFT JOIN LATERAL (
+  SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k
+  ORDER BY r.order_time, r.id LIMIT 1) r ON true`
+
+// order decides on the candidates of a key, in order.
+func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
+	k := &keyOrder{left: -1, first: s.first}
+	if most := t.Flow.InFlight(); most > 0 {
+		k.left = max(0, most-s.leased)
+	}
+	if !t.Flow.Ordered || k.left == 0 {
+		return k
+	}
+	begun := slices.IndexFunc(candidates,
+		func(c *candidate) bool { return t.Started(c.Stage, c.Attempt) })
+	switch {
+	case len(s.blocks) > 0: // only they may go on
+		k.left = 0
+		for _, c := range candidates {
+			if slices.Contains(s.blocks, c.ID.Number) {
+				k.left, k.only = 1, c.ID.Number
+			}
+		}
+	case t.Flow.OnFailure == asyncflow.FlowPark:
+	case begun >= 0:
+		k.only = candidates[begun].ID.Number
+	case s.started:
+		k.left = 0
+	}
+	return k
+}

@@ -1,0 +1,246 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// freed announces tasks that have ended outside of the hot path: others may have their capacity and
+// flow keys. If it fails, ReleaseStuck makes up for it.
+func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
+	now := s.Clock.Now()
+	if len(settled) == 0 || !t.Limited(now) {
+		return
+	}
+	s.Wakeups.Announce(t.Key(), now) // a lease looks at those that are blocked by stage
+	if keys := t.FreedKeys(settled); len(keys) > 0 {
+		s.ReleaseKeys(ctx, t, keys)
+	}
+}
+
+// FreedKeys returns the flow keys of tasks that have ended, each as often as it has ended one, if
+// others of the key may have been blocked by them.
+func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
+	if t.Flow == nil || t.Flow.InFlight() == 0 {
+		return nil
+	}
+	for _, settlement := range settled {
+		if key := t.FlowKeyOf(settlement.Lease.Options); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// queueBlocks writes down which failed tasks block the others of their flow key, and which block
+// them no more.
+func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
+	if t.Flow == nil || !t.Flow.Ordered {
+		return
+	}
+	for _, settlement := range settled {
+		key := t.FlowKeyOf(settlement.Lease.Options)
+		switch final := settlement.Verdict.Final(); {
+		case key == "" || final == "":
+		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:
+			b.Queue(t.tables.at(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
+				ON CONFLICT DO NOTHING`), t.Name, key, settlement.Lease.ID.Number)
+		default:
+			b.Queue(t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`),
+				t.Name, key, settlement.Lease.ID.Number)
+		}
+	}
+}
+
+// ReleaseKey puts the first blocked tasks of a flow key in line, if there is capacity for them:
+// n at most. It is worth while when the rate of the key allows n. more reports whether others may
+// be blocked.
+func (s *Store) ReleaseKey(
+	ctx context.Context, tenant, taskType, key string, n int,
+) (more bool, err error) {
+	t, err := s.Catalog.Type(tenant, taskType)
+	if err != nil || t.Flow == nil {
+		return false, nil // nothing is blocked any more
+	}
+	done, err := s.releaseKeys(ctx, t, slices.Repeat([]string{key}, n))
+	return err != nil || done == n, err
+}
+
+// ReleaseKeys puts blocked tasks of flow keys in line, for each key at most as many as it is named
+// times. A failure is logged; ReleaseStuck makes it good.
+func (s *Store) ReleaseKeys(ctx context.Context, t *Type, keys []string) {
+	if t.Flow == nil {
+		return
+	}
+	_, err := s.releaseKeys(ctx, t, keys)
+	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
+		s.log.Warn("can't look for the next tasks of flow keys; governance will",
+			"tenant", t.Tenant, "type", t.Name, "error", err)
+	}
+}
+
+func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, error) {
+	named := map[string]int{}
+	for _, key := range keys {
+		named[key]++
+	}
+	ts := &tokens{}
+	err := s.following(ctx, t, func(t *Type) error {
+		ts = &tokens{}
+		return s.tryReleaseKeys(ctx, t, named, ts)
+	})
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	return ts.readied(), wrap(err, "ReleaseKeys(%q, %q)", t.Tenant, t.Name)
+}
+
+func (s *Store) tryReleaseKeys(
+	ctx context.Context, t *Type, named map[string]int, ts *tokens,
+) error {
+	return pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
+		onNewest := queueNewest(b, t)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		if err := onNewest(); err != nil {
+			return err
+		}
+		keys := make([]string, 0, len(named))
+		for key := range named {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		states, err := readKeys(ctx, tx, t, keys)
+		if err != nil {
+			return err
+		}
+		most := make([]int, len(keys))
+		for i, key := range keys {
+			most[i] = min(named[key], states[key].capacity(t))
+		}
+		var blocks []int64 // of the keys that have some, only they may go on
+		for _, state := range states {
+			blocks = append(blocks, state.blocks...)
+		}
+		rows, err := tx.Query(ctx, t.tables.at(0, releaseKeysSQL), keys, most, blocks)
+		if err != nil {
+			return err
+		}
+		now := s.Clock.Now()
+		var id int64
+		var seq int
+		var key string
+		var placed time.Time
+		v := asyncflow.Verdict{Kind: asyncflow.Return}
+		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed},
+			func() error {
+				ts.add(id, seq, key, v, placed, now)
+				return nil
+			})
+		if err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		ts.queue(b, t)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// capacity returns how many of the key's blocked tasks may go on.
+func (s keyState) capacity(t *Type) int {
+	most := t.Flow.InFlight()
+	switch {
+	case !s.blocked:
+		return 0
+	case most == 0:
+		return GovernBatch
+	case len(s.blocks) > 0: // releaseKeysSQL picks the right ones
+		return max(0, most-s.leased)
+	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
+		return 0
+	}
+	return max(0, most-s.leased)
+}
+
+// releaseKeysSQL takes the first blocked tasks of some flow keys.
+const releaseKeysSQL = `
+WITH c AS MATERIALIZED (
+  SELECT w.t FROM unnest($1::text[], $2::int[]) AS u (key, most), LATERAL (
+    SELECT ctid AS t FROM {wait} k
+    WHERE k.key = u.key AND k.reason = 'flow_key'
+      AND (k.id = ANY ($3)
+        OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)))
+    ORDER BY k.order_time, k.id
+    LIMIT u.most
+    FOR UPDATE SKIP LOCKED) w)
+DELETE FROM {wait} w USING c WHERE w.ctid = c.t
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since, w.order_time)`
+
+// ReleaseStuck releases tasks of flow keys whose news was lost with a node, or whose rate allows
+// another task by now. It returns how many tasks go on. after is the key to begin after; the last
+// key looked at comes back, "" when there are no more.
+func (s *Store) ReleaseStuck(
+	ctx context.Context, t *Type, after string,
+) (n int, last string, err error) {
+	rows, err := s.hot(t.Key()).Query(ctx, t.tables.at(0, blockedKeysSQL), after, GovernBatch)
+	if err != nil {
+		return 0, "", wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(keys) == 0 {
+		return 0, "", wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
+	}
+	n, err = s.releaseKeys(ctx, t, slices.Repeat(keys, stuckAtOnce(t.Flow)))
+	if len(keys) == GovernBatch {
+		last = keys[len(keys)-1]
+	}
+	return n, last, err
+}
+
+// stuckAtOnce returns how many tasks of a forgotten key go on at once. With a rate, it is one more
+// than the rate allows: the dispatcher that refuses that one sees to the others.
+func stuckAtOnce(f *asyncflow.Flow) int {
+	if f.Rate.IsZero() {
+		return 1
+	}
+	return min(GovernBatch, 2+int(f.Rate.PerSecond()))
+}
+
+// blockedKeysSQL finds flow keys with blocked tasks. It reads one index entry for each key,
+// however many tasks there are.
+const blockedKeysSQL = `
+WITH RECURSIVE s (key, n) AS (
+  (SELECT key, 1 FROM {wait} WHERE reason = 'flow_key' AND key > $1 ORDER BY key LIMIT 1)
+  UNION ALL
+  SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key'
+    ORDER BY w.key LIMIT 1), s.n + 1
+  FROM s WHERE s.key IS NOT NULL AND s.n < $2)
+SELECT key FROM s WHERE key IS NOT NULL`
+
+// UnblockKey lets the tasks of a flow key go on that wait since one of them has failed. It
+// returns how many had failed.
+func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (int, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, taskType)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	err = s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
+			t.Name, key)
+		n = int(tag.RowsAffected())
+		ActOf(ctx).Note("released", n)
+		return err
+	})
+	if err != nil {
+		return 0, wrap(err, "UnblockKey(%q, %q)", tenant, taskType)
+	}
+	s.ReleaseKeys(ctx, t, []string{key})
+	return n, nil
+}

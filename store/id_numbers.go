@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Task numbers are taken from the roll's row in blocks, before the insert, so
+// that an insert whose commit is unknown can be repeated with the same ids. A
+// block lasts about a second of submits: numbers of several nodes then follow
+// the order of time to about a second, which is the order of lists. Numbers left
+// over are never used.
+const (
+	blockLife  = time.Second
+	blockLeast = 16
+	blockMost  = 20000
+
+	// refillTime bounds the wait for a block: all submits of the type wait with it.
+	refillTime = 5 * time.Second
+)
+
+type numbers struct {
+	store  *Store
+	mu     sync.Mutex
+	blocks map[TypeKey]*block
+}
+
+type block struct {
+	mu       sync.Mutex // stays locked while the database hands out numbers
+	position int
+	next     int64
+	end      int64
+	size     int64
+	taken    time.Time
+}
+
+func newNumbers(s *Store) *numbers {
+	return &numbers{store: s, blocks: map[TypeKey]*block{}}
+}
+
+// NumbersAtHand is TakeNumbers without a look at the database; nil: it is needed.
+func (s *Store) NumbersAtHand(t *Type, n int) []int64 { return s.numbers.atHand(t, n) }
+
+// TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type as it is
+// with that roll open.
+func (s *Store) TakeNumbers(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
+	return s.numbers.take(ctx, t, n)
+}
+
+// take returns n fresh numbers of the open roll of a type, ascending, and the type as it is
+// with that roll open.
+func (ns *numbers) take(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
+	b := ns.block(t.Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // as we have waited
+		t = now
+	}
+	for tries := 0; ; tries++ {
+		out, err := ns.takeFrom(ctx, b, t, n)
+		if err != errOtherHistory || tries == historyTries {
+			return t, out, err
+		}
+		if _, err := ns.store.EnterHistory(ctx, t); err != nil {
+			return t, nil, err
+		}
+		if t, err = ns.store.refreshed(ctx, t); err != nil {
+			return t, nil, err
+		}
+	}
+}
+
+func (ns *numbers) takeFrom(ctx context.Context, b *block, t *Type, n int) ([]int64, error) {
+	b.expire(t)
+	out := make([]int64, 0, n)
+	for len(out) < n {
+		if b.next == b.end {
+			if err := ns.refill(ctx, t, b, int64(n-len(out))); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, b.next)
+		b.next++
+	}
+	return out, nil
+}
+
+// atHand returns n fresh numbers of the block that is there, ascending; nil: it has not as
+// many, or none for now.
+func (ns *numbers) atHand(t *Type, n int) []int64 {
+	b := ns.block(t.Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expire(t)
+	if b.end-b.next < int64(n) {
+		return nil
+	}
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = b.next + int64(i)
+	}
+	b.next += int64(n)
+	return out
+}
+
+// expire drops numbers that are not for now.
+func (b *block) expire(t *Type) {
+	if b.position != t.End || time.Since(b.taken) > blockLife {
+		b.next, b.end = 0, 0
+	}
+}
+
+func (ns *numbers) block(key TypeKey) *block {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	b := ns.blocks[key]
+	if b == nil {
+		b = &block{}
+		ns.blocks[key] = b
+	}
+	return b
+}
+
+// refill takes a block: twice the last one when that one was used up within its
+// life, half of it when not. It is durable before the first of its numbers is used:
+// after a crash of the server another node must not get them again. The same statement makes sure
+// that the database has not gone back since the roll was opened.
+func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) error {
+	if time.Since(b.taken) < blockLife {
+		b.size *= 2
+	} else {
+		b.size /= 2
+	}
+	b.size = max(min(b.size, blockMost), blockLeast, need)
+	ctx, cancel := context.WithTimeout(ctx, refillTime)
+	defer cancel()
+	var first int64
+	err := ns.store.hot(t.Key()).QueryRow(ctx, `
+		UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
+		WHERE type = $1 AND position = $2 AND history = `+t.tables.qualify("history")+`(tableoid)
+		RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
+	if err == pgx.ErrNoRows {
+		return errOtherHistory
+	}
+	if isUndefinedTable(err) {
+		return unknownType(t.Name) // deleted meanwhile
+	}
+	if err != nil {
+		return wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
+	}
+	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
+	return nil
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// InFlight counts the leases of a type by the endpoint that they are for: "" where it
+// doesn't matter.
+type InFlight struct {
+	All map[string]int
+	// Lately counts those that were begun since an endpoint is tried again, or ramped up:
+	// tasks it has had from before, answered with 202, say nothing of its health.
+	Lately map[string]int
+}
+
+func (f InFlight) all() (sum int) {
+	for _, n := range f.All {
+		sum += n
+	}
+	return sum
+}
+
+// Begin counts one more.
+func (f InFlight) Begin(endpoint string) {
+	f.All[endpoint]++
+	f.Lately[endpoint]++
+}
+
+// Admission decides which tasks a lease takes. It is asked in the order of the tasks.
+type Admission interface {
+	// Capacity returns how many tasks of a stage may be admitted at most.
+	Capacity(stage string) int
+	// Admit returns the endpoint that the next task of a stage may go to ("": any), or what
+	// blocks it.
+	Admit(stage string) (endpoint string, blocked asyncflow.WaitReason)
+	// AdmitKey reports whether the rate of a flow key allows another task.
+	AdmitKey(key string) bool
+}
+
+// candidate is a task that a lease may take.
+type candidate struct {
+	asyncflow.Lease // its Options are read later
+	key             string
+	placed          time.Time            // when it got to its place
+	blocked         asyncflow.WaitReason // what blocks it; "": nothing
+	back            bool                 // nothing blocks it, but there are too many
+}
+
+// judge notes for each candidate what blocks it; at most n are not blocked. It returns flow keys
+// whose first blocked task may be due.
+func judge(
+	ctx context.Context, conn *tenantConn, t *Type, found []candidate, admission Admission, n int,
+) (again []string, err error) {
+	orders, err := readOrders(ctx, conn, t, found)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		c := &found[i]
+		if n == 0 { // those that were blocked came on top
+			c.back = true
+			continue
+		}
+		order := orders[c.key]
+		if c.key != "" && !order.has(c) {
+			c.blocked = asyncflow.WaitFlow
+			continue
+		}
+		if c.Endpoint, c.blocked = admission.Admit(c.Stage); c.blocked != "" {
+			continue
+		}
+		if c.key != "" && t.rated(c) && !admission.AdmitKey(c.key) {
+			c.blocked, c.Endpoint = asyncflow.WaitFlow, ""
+			continue
+		}
+		if c.key != "" {
+			order.take()
+		}
+		n--
+	}
+	for key, order := range orders {
+		if order.passed {
+			again = append(again, key)
+		}
+	}
+	return again, nil
+}
+
+// rated reports whether the rate of a flow key applies to a task. In an ordered flow it applies to
+// those that begin: one that has begun keeps all others waiting anyway.
+func (t *Type) rated(c *candidate) bool {
+	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
+}

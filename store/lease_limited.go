@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A type is limited if it has limits, flow keys, or an endpoint whose circuit breaker isn't closed.
+// Its tasks are leased under a lock of the type, so that the tasks in flight on all nodes can be
+// counted. A task that may not run now moves from ready to wait, filed under what blocks it: its
+// stage, or its flow key. So the head of ready can always run, and no lease reads blocked tasks.
+// They come back
+//
+//	by stage     with a lease that finds capacity for the stage: it takes from wait and ready
+//	by flow key  when a task of the key ends, or the key's rate allows another: see ReleaseKeys
+//
+// Types without limits pay for none of this.
+
+// Limited reports whether the leases of a type need an Admission.
+func (t *Type) Limited(now time.Time) bool {
+	if t.Limits != (asyncflow.Limits{}) || t.Flow != nil {
+		return true
+	}
+	for _, endpoints := range t.endpoints {
+		for _, e := range endpoints {
+			if e.Limits != (asyncflow.Limits{}) || e.Health.Room(now) != asyncflow.Unbounded {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// LimitedLease is what came of a lease of a limited type.
+type LimitedLease struct {
+	Leases  []asyncflow.Lease
+	Next    time.Time // as of Lease
+	Blocked bool      // tasks of some stage may be blocked
+	Filed   bool      // tasks were filed: more may be due at once
+	Busy    bool      // another lease of the type was under way: nothing was done
+	// Keys are flow keys whose first blocked task may be due: pass them to ReleaseKeys.
+	Keys []string
+
+	back time.Time // least order_time of what was put back into ready
+}
+
+// LeaseLimited is Lease for a limited type. admit is called with the tasks in flight, and returns
+// the Admission that decides; it may be called again when the rolls have moved on.
+func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
+	g LimitedLease, err error) {
+	if err = s.sure(ctx, t.Key()); err == nil {
+		err = s.following(ctx, t, func(t *Type) error {
+			g, err = s.tryLeaseLimited(ctx, t, n, admit)
+			return err
+		})
+	}
+	if err != nil {
+		return LimitedLease{}, wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
+	}
+	s.Wakeups.Announce(t.Key(), g.back)
+	s.announceTaken(t.Key(), g.Leases)
+	return g, nil
+}
+
+func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
+	admit func(InFlight) Admission) (
+	g LimitedLease, err error) {
+	conn, err := s.hot(t.Key()).Acquire(ctx)
+	if err != nil {
+		return g, err
+	}
+	defer conn.Release() // ends the connection if the transaction is still open
+	inFlight, stages, ours, err := s.beginLimited(ctx, conn, t)
+	if err != nil {
+		return g, err
+	}
+	now := s.Clock.Now()
+	if !ours {
+		b := &pgx.Batch{}
+		b.Queue("ROLLBACK")
+		return LimitedLease{Next: now.Add(limitPause), Busy: true}, conn.Send(ctx, b)
+	}
+	g.Blocked = len(stages) > 0
+	if t.MaxInFlight > 0 {
+		n = min(n, t.MaxInFlight-inFlight.all())
+	}
+	if n <= 0 {
+		b := &pgx.Batch{}
+		b.Queue("ROLLBACK")
+		return g, conn.Send(ctx, b)
+	}
+	from, next, err := s.olderHead(ctx, conn, t, now)
+	if err != nil {
+		return g, err
+	}
+	scan := s.marks.Begin(t.Key(), from, now)
+	defer func() { g.Next = scan.End(g.Next, err) }()
+	g.Next = next
+	admission := admit(inFlight)
+	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, n, scan, stages, admission)
+	if err != nil {
+		return g, err
+	}
+	if g.Keys, err = judge(ctx, conn, t, found, admission, n); err != nil {
+		return g, err
+	}
+	for _, c := range found {
+		g.Blocked = g.Blocked || c.blocked != "" && c.blocked != asyncflow.WaitFlow
+	}
+	b := &pgx.Batch{}
+	g.Leases, g.back = s.queueJudged(b, t, found, now)
+	g.Filed = len(found) > len(g.Leases)
+	if looked < n && len(g.Leases) < n {
+		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
+			if g.Next.IsZero() || order.Before(g.Next) {
+				g.Next = order
+			}
+		})
+	} else {
+		g.Next = now
+		scan.Left(last)
+	}
+	b.Queue("COMMIT")
+	return g, s.doubt(conn.Send(ctx, b))
+}
+
+// limitPause is how long a lease waits for another of its type.
+const limitPause = 5 * time.Millisecond
+
+// beginLimited begins the transaction under the type's lock, and returns what is under
+// way and the stages with tasks that are held. It is not ours when another lease of the
+// type has the lock: nobody waits for it, as there are other types.
+func (s *Store) beginLimited(
+	ctx context.Context, conn *tenantConn, t *Type,
+) (f InFlight, stages []string, ours bool, err error) {
+	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`,
+		limitLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
+	b.Queue(t.tables.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
+		`leased_at >= $1) FROM {lease} GROUP BY 1`), t.healthSince(s.Clock.Now())).
+		Query(func(rows pgx.Rows) error {
+			var endpoint string
+			var all, lately int
+			_, err := pgx.ForEachRow(rows, []any{&endpoint, &all, &lately}, func() error {
+				f.All[endpoint], f.Lately[endpoint] = all, lately
+				return nil
+			})
+			return err
+		})
+	b.Queue(t.tables.at(0, `SELECT ARRAY(`+blockedStagesSQL+`)`)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&stages)
+	})
+	onNewest := queueNewest(b, t)
+	if err := conn.Send(ctx, b); err != nil {
+		return f, nil, false, err
+	}
+	return f, stages, ours, onNewest()
+}
+
+// healthSince returns from when on leases count for the health of the type's endpoints
+// that are tried or ramped up: the least of those times.
+func (t *Type) healthSince(now time.Time) (since time.Time) {
+	since = now
+	for _, e := range t.AllEndpoints() {
+		at := e.Health.Since
+		if e.Health.At(now) == asyncflow.HealthHalfOpen {
+			at = e.Health.Until
+		}
+		if e.Health.Room(now) > 0 && at.Before(since) {
+			since = at
+		}
+	}
+	return since
+}
+
+// limitLock returns the key of the lock of a type's leases.
+func limitLock(t *Type) int64 { return JobLock("guard " + t.Tenant + "/" + t.Name) }
+
+// blockedStagesSQL finds the stages with blocked tasks. It reads one index entry for each stage,
+// however many tasks there are.
+const blockedStagesSQL = `
+WITH RECURSIVE s (stage) AS (
+  (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key'
+    ORDER BY stage LIMIT 1)
+  UNION ALL
+  SELECT (SELECT w.stage FROM {wait} w
+    WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage
+    ORDER BY w.stage LIMIT 1)
+  FROM s WHERE s.stage IS NOT NULL)
+SELECT stage FROM s WHERE stage IS NOT NULL`

@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// leasesSQL reads the leases of some tasks of one roll.
+const leasesSQL = `
+SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, {options}
+FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = ANY ($1)`
+
+// LeasesOf returns the leases of those tasks of a type that are leased, without their contexts.
+func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
+	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
+	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
+	err = s.following(ctx, t, func(t *Type) error {
+		return s.hot(t.Key()).Send(ctx, leasesBatch(t, ids, leases))
+	})
+	return leases, wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
+}
+
+// leasesBatch asks for the leases of some tasks, by the rolls that their ids name. A roll
+// that was dropped has none.
+func leasesBatch(
+	t *Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
+) *pgx.Batch {
+	parts := map[int][]int64{}
+	for _, id := range ids {
+		if position := id.Position(); position >= t.First && position <= t.End {
+			parts[position] = append(parts[position], id.Number)
+		}
+	}
+	b := &pgx.Batch{}
+	for position, ids := range parts {
+		b.Queue(t.tables.at(position, leasesSQL), ids).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name}}
+				var options []byte
+				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &options)
+				if err != nil {
+					return err
+				}
+				if options != nil {
+					if err := json.Unmarshal(options, &l.Options); err != nil {
+						return err
+					}
+				}
+				into[l.ID] = l
+			}
+			return rows.Err()
+		})
+	}
+	return b
+}

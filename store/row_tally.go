@@ -1,0 +1,56 @@
+package store
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A tally is what one transaction counts of a type. Whatever changes a count adds a
+// row with it, in the same transaction, so that the sums are exact; rows are only
+// ever inserted, so that nobody waits for anybody. Fold adds them up later.
+type tally struct {
+	submitted int // new tasks
+	attempts  int // attempts that ended
+	failures  int // of them, those that ended without being done
+	// Tasks that became final; one that is redriven is taken off again.
+	succeeded, failed, cancelled int
+}
+
+// count counts a settlement that is written.
+func (c *tally) count(s *asyncflow.Settlement) {
+	switch s.Outcome.Kind {
+	case asyncflow.OutcomeDone:
+		c.attempts++
+	case asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeLost:
+		c.attempts++
+		c.failures++
+	}
+	c.final(s.Verdict.Final(), 1)
+}
+
+// final counts n tasks that got into a final status, or out of it if n is negative.
+func (c *tally) final(status asyncflow.Status, n int) {
+	switch status {
+	case asyncflow.StatusSucceeded:
+		c.succeeded += n
+	case asyncflow.StatusFailed:
+		c.failed += n
+	case asyncflow.StatusCancelled:
+		c.cancelled += n
+	}
+}
+
+// queue adds the insert to a batch, unless there is nothing to count.
+func (c tally) queue(b *pgx.Batch, t *Type, now time.Time) {
+	c.insert(b, t.tables.at(0, insertTallySQL), t.Name, now)
+}
+
+func (c tally) insert(b *pgx.Batch, sql, taskType string, at time.Time) {
+	if c != (tally{}) {
+		b.Queue(sql, taskType, at, c.submitted, c.attempts, c.failures, c.succeeded, c.failed,
+			c.cancelled)
+	}
+}

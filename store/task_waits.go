@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Nothing writes down why a due task stays in ready: each node's ledger holds back the tasks of a
+// type or a tenant that is over its limit. When somebody asks for the task, these limits are held
+// against the tasks in flight, and those begun lately, on all nodes. Where there are no such limits,
+// the database is not asked.
+
+// whyDue returns why the due tasks of a type are not leased now: the first limit that is used up,
+// else WaitCapacity. The order is that of a node's ledger.
+func (s *Store) whyDue(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+	if why, err := s.whyOfType(ctx, t); err != nil || why != "" {
+		return why, err
+	}
+	return s.whyOfTenant(ctx, t.Tenant)
+}
+
+// whyOfType returns WaitType if a limit of a type is used up; else "".
+func (s *Store) whyOfType(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+	own := []*Type{t}
+	return firstFull([]limit{
+		{asyncflow.WaitType, t.MaxInFlight > 0, func() (bool, error) {
+			n, err := s.countLeases(ctx, own, `true`)
+			return n >= t.MaxInFlight, err
+		}},
+		{asyncflow.WaitType, !t.Rate.IsZero(),
+			func() (bool, error) { return s.rateInUse(ctx, own, t.Rate.PerSecond()) }},
+	})
+}
+
+// whyOfTenant returns which quota of a tenant is used up; else WaitCapacity.
+func (s *Store) whyOfTenant(ctx context.Context, tenant string) (asyncflow.WaitReason, error) {
+	var quotas asyncflow.Quotas
+	if known, ok := s.Catalog.Tenant(tenant); ok {
+		quotas = known.Quotas
+	}
+	all := slices.Collect(maps.Values(s.Catalog.TypesOf(tenant)))
+	why, err := firstFull([]limit{
+		{asyncflow.WaitConcurrency, quotas.Concurrency > 0, func() (bool, error) {
+			n, err := s.countLeases(ctx, all, unansweredSQL, longestLease(all))
+			nodes := int64(s.Dispatchers())
+			// each has its share, rounded up
+			return int64(n) >= (quotas.Concurrency+nodes-1)/nodes*nodes, err
+		}},
+		{asyncflow.WaitDeliveries, quotas.DeliveriesPerSecond > 0,
+			func() (bool, error) { return s.rateInUse(ctx, all, quotas.DeliveriesPerSecond) }},
+	})
+	if err == nil && why == "" {
+		why = asyncflow.WaitCapacity
+	}
+	return why, err
+}
+
+// limit is a limit that tasks may wait for.
+type limit struct {
+	reason asyncflow.WaitReason
+	set    bool
+	full   func() (bool, error)
+}
+
+// firstFull returns the reason of the first limit that is full; "": none is.
+func firstFull(limits []limit) (asyncflow.WaitReason, error) {
+	for _, l := range limits {
+		if !l.set {
+			continue
+		}
+		full, err := l.full()
+		if isUndefinedTable(err) { // a type was deleted a moment ago
+			continue
+		}
+		if err != nil || full {
+			return l.reason, err
+		}
+	}
+	return "", nil
+}
+
+// tellLimits fills in which limits the due tasks of one type wait for.
+func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
+	var reason asyncflow.WaitReason
+	for _, task := range tasks {
+		if task.WaitsFor != asyncflow.WaitCapacity {
+			continue
+		}
+		if reason == "" {
+			t, err := s.Catalog.Type(tenant, task.ID.Type)
+			if err != nil {
+				return err
+			}
+			if reason, err = s.whyDue(ctx, t); err != nil {
+				return err
+			}
+		}
+		task.WaitsFor = reason
+	}
+	return nil
+}
+
+// countLeases counts the leases of types of one tenant that meet a condition.
+func (s *Store) countLeases(
+	ctx context.Context, types []*Type, condition string, args ...any,
+) (sum int, err error) {
+	if len(types) == 0 { // they were deleted a moment ago
+		return 0, nil
+	}
+	b := &pgx.Batch{}
+	for _, t := range types {
+		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition),
+			args...).QueryRow(func(row pgx.Row) error {
+			var n int
+			err := row.Scan(&n)
+			sum += n
+			return err
+		})
+	}
+	return sum, s.of(types[0].Tenant).Send(ctx, b)
+}
+
+// unansweredSQL selects the leases of tasks in flight: after a 202, a lease stands for longer than
+// any lease does at its beginning.
+const unansweredSQL = `until <= leased_at + $1::interval`
+
+func longestLease(types []*Type) (longest time.Duration) {
+	for _, t := range types {
+		for _, stage := range t.Stages {
+			longest = max(longest, stage.Timeout.Std()+LeaseMargin)
+		}
+	}
+	return longest
+}
+
+// rateInUse reports whether about as many tasks of some types were begun lately as a rate allows. It
+// counts leases and ended attempts since then. Lately is a second, or the time in which every
+// dispatching node may begin one task. Nodes never use up a rate to the last task, since each has
+// its share of it; so 80 % counts as used.
+func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64) (bool, error) {
+	const nearly = 0.8
+	span := max(1, float64(s.Dispatchers())/perSecond)
+	since := s.Clock.Now().Add(-time.Duration(span * float64(time.Second)))
+	begun, err := s.countLeases(ctx, types, `leased_at > $1`, since)
+	if err != nil {
+		return false, err
+	}
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.Name
+	}
+	var ended int
+	err = s.of(types[0].Tenant).QueryRow(ctx,
+		types[0].tables.at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies}
+			WHERE type = ANY ($1) AND at > $2`), names, since).Scan(&ended)
+	return float64(begun+ended) >= max(1, nearly*perSecond*span), err
+}
