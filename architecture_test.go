@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"client/api":       {"."},
 	"client":           {"client/api", "."},
 	"worker":           {"client", "client/api", "internal/signing", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api", "internal/docspage", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api", "internal/docspage", "internal/signing", "internal/httpapi/internal/...", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/pgfetch": {},
 	"internal/devpg":   {"internal/pgfetch", "."},
@@ -47,10 +47,18 @@ var arrows = map[string][]string{
 	"store/internal/schema":        {"migrations", "store/internal/postgres", "."},
 	"callbacks/internal/transport": {},
 
-	"internal/expression":  {"."},
-	"internal/timetable":   {"."},
-	"internal/signing":     {"."},
-	"internal/docspage":    {},
+	"internal/expression": {"."},
+	"internal/timetable":  {"."},
+	"internal/signing":    {"."},
+	"internal/docspage":   {},
+
+	"internal/httpapi/internal/contract":    {"auth", "client/api", "."},
+	"internal/httpapi/internal/cursor":      {"store", "."},
+	"internal/httpapi/internal/deniedcalls": {"store", "."},
+	"internal/httpapi/internal/listener":    {},
+	"internal/httpapi/internal/ratelimit":   {},
+	"internal/httpapi/internal/share":       {"."},
+
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},
