@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -116,10 +117,12 @@ func unfenced(t *testing.T) string {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "old", NoRoles: true})
 	require.NoError(t, err)
 	defer s.Close()
+	c := dispatcher.NewCommitter(s, nil)
+	defer c.Close()
 	for _, name := range []string{tenant, "other"} {
 		_, _, err := s.PutTaskType(t.Context(), name, twoStages())
 		require.NoError(t, err)
-		for _, r := range s.Submit(t.Context(), name, []asyncflow.NewTask{newTask(`1`), newTask(`2`)}) {
+		for _, r := range c.Submit(t.Context(), name, []asyncflow.NewTask{newTask(`1`), newTask(`2`)}) {
 			require.NoError(t, r.Err)
 		}
 	}
@@ -290,12 +293,15 @@ func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) 
 // use has a store do some of each kind of work as the user of a URL.
 func use(t *testing.T, url string, off bool) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n", Notify: true, NoRoles: off, Log: slog.New(slog.DiscardHandler)})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n", Notify: true, NoRoles: off,
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer s.Close()
+	c := dispatcher.NewCommitter(s, nil)
+	defer c.Close()
 	_, _, err = s.PutTaskType(t.Context(), tenant, twoStages())
 	require.NoError(t, err)
-	require.NoError(t, s.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0].Err)
+	require.NoError(t, c.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0].Err)
 	pipe, err := s.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
 	leases, _, err := s.Lease(t.Context(), pipe, 1)
