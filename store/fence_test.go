@@ -62,7 +62,7 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID}, "StopOperation": {anyUUID},
 	"TellEpisode": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
-	"SealRoll":    {0}, "LeaseLimited": {0}, "SetHealth": {anyUUID},
+	"SealRoll":    {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 }
@@ -70,7 +70,7 @@ var special = map[string][]any{
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
 	c := &calls{b: b, tenant: tenant, types: map[reflect.Type]any{}}
 	for _, arg := range []any{t, l, l.ID, 1, time.Now(), time.Second, []string{"pipe"}, changed(), store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
-		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`), []asyncflow.NewTask{newTask(`1`)},
+		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`), []asyncflow.NewTask{newTask(`1`), withKey("known", `1`)},
 		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/", Weight: 1},
 		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/", Weight: 1}},
 		asyncflow.Patch{Priority: asyncflow.Priority{}, RunAt: time.Now().Add(time.Hour)}, store.Redrive{}, []asyncflow.AlertReading{{Alert: "backlog", Subject: "pipe", Value: 2, Limit: 1}},
