@@ -47,12 +47,8 @@ func (s *Store) Commit(ctx context.Context, all []*Writes) error {
 	for _, w := range all {
 		if w.Type.Tenant != tenant {
 			tenant = w.Type.Tenant
-			role, err := s.roles.of(ctx, tenant)
-			if err != nil {
+			if err := s.roles.QueueTenant(ctx, b, tenant); err != nil {
 				return err
-			}
-			if role != "" {
-				b.Queue(setRole, role)
 			}
 		}
 		s.queueWrites(b, w, now)
@@ -99,8 +95,8 @@ func (s *Store) queueWrites(b *pgx.Batch, w *Writes, now time.Time) {
 	counts.queue(b, t, now)
 }
 
-// announceWrites tells dispatchers of what is ready, governance of leases that end sooner than
-// it knows, and those who follow a task that it has moved on.
+// announceWrites announces ready tasks to dispatchers, leases that end sooner to governance, and
+// changes to the callers that follow a task.
 func (s *Store) announceWrites(w *Writes, now time.Time) {
 	key := w.Type.Key()
 	s.Wakeups.Announce(key, w.tokens.earliest)
@@ -113,7 +109,7 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 	}
 }
 
-// announceLeases tells of leases that have begun: governance looks when the first one ends.
+// announceLeases announces leases that have begun: governance looks when the first one ends.
 func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 	if len(leases) == 0 {
 		return
@@ -126,7 +122,7 @@ func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 		s.watched.tell(key, l.ID.Number)
 	}
 	s.Wakeups.Announce(key, first)
-	s.moved(key, len(leases))
+	s.countLeased(key, len(leases))
 }
 
 // Doubtful reports whether leases may have been committed of which no node knows. No task
@@ -135,7 +131,7 @@ func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
 // Homes returns how many hot connections there are, and Home which of them knows the tables of
 // a task type best. Writes of types with the same home should go together.
-func (s *Store) Homes() int { return s.hotPool.size() }
+func (s *Store) Homes() int { return s.hotPool.Size() }
 
 // Home returns the number of a task type's home among the hot connections, from 0.
-func (s *Store) Home(key TypeKey) int { return s.hotPool.home(key) }
+func (s *Store) Home(key TypeKey) int { return s.hotPool.Home(key.Tenant, key.Type) }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
 // LeaseMargin is how much longer than its stage's timeout a lease stands: time
@@ -23,7 +24,9 @@ const LeaseMargin = 5 * time.Second
 //
 // It is one transaction in two round trips. When the answer to its COMMIT is
 // lost, the leases run out and are rescued.
-func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+func (s *Store) Lease(
+	ctx context.Context, t *Type, n int,
+) (leases []asyncflow.Lease, next time.Time, err error) {
 	if err = s.sure(ctx, t.Key()); err == nil {
 		err = s.following(ctx, t, func(t *Type) error {
 			leases, next, err = s.tryLease(ctx, t, n)
@@ -37,7 +40,9 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 	return leases, next, nil
 }
 
-func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+func (s *Store) tryLease(
+	ctx context.Context, t *Type, n int,
+) (leases []asyncflow.Lease, next time.Time, err error) {
 	conn, err := s.hot(t.Key()).Acquire(ctx)
 	if err != nil {
 		return nil, next, err
@@ -48,8 +53,8 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	if err != nil {
 		return nil, next, err
 	}
-	scan := s.marks.begin(t.Key(), from, now)
-	defer func() { next = scan.end(next, err) }()
+	scan := s.marks.Begin(t.Key(), from, now)
+	defer func() { next = scan.End(next, err) }()
 	if leases, err = takeReady(ctx, conn, t, from, now, n, scan); err != nil {
 		return nil, next, err
 	}
@@ -58,13 +63,14 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 		s.queueTaken(b, t, leases, nil, now)
 	}
 	if len(leases) < n {
-		queueHeads(b, t, map[int]time.Time{from: scan.from}, func(_ int, order time.Time) {
+		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
 			if next.IsZero() || order.Before(next) {
 				next = order
 			}
 		})
 	} else {
-		next, scan.last = now, lastOf(leases)
+		next = now
+		scan.Left(lastOf(leases))
 	}
 	b.Queue("COMMIT")
 	return leases, next, s.doubt(conn.Send(ctx, b))
@@ -72,9 +78,11 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 
 // queueHeads asks the live ready tables for their heads, from a time on where there is a
 // mark; tell is called for each that has one.
-func queueHeads(b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time)) {
+func queueHeads(
+	b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time),
+) {
 	for p := t.Begin; p <= t.End; p++ {
-		b.Queue(t.tables.at(p, headSQL), bound(marks[p])).QueryRow(func(row pgx.Row) error {
+		b.Queue(t.tables.at(p, headSQL), lowwater.Bound(marks[p])).QueryRow(func(row pgx.Row) error {
 			var order time.Time
 			switch err := row.Scan(&order); err {
 			case nil:
@@ -103,39 +111,45 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 // for a while after a roll, the one whose head is older, so that priority and retries
 // keep their meaning. It begins at their marks, as leases do; next is when it is worth
 // while to look below them.
-func (s *Store) olderHead(ctx context.Context, conn *tenantConn, t *Type, now time.Time) (from int, next time.Time, err error) {
+func (s *Store) olderHead(
+	ctx context.Context, conn *tenantConn, t *Type, now time.Time,
+) (from int, next time.Time, err error) {
 	from = t.Begin
 	if t.Begin == t.End {
 		return from, next, nil
 	}
-	scans, marks := map[int]*scan{}, map[int]time.Time{}
+	scans, marks := map[int]*lowwater.Scan{}, map[int]time.Time{}
 	for p := t.Begin; p <= t.End; p++ {
-		scans[p] = s.marks.begin(t.Key(), p, now)
-		marks[p] = scans[p].from
+		scans[p] = s.marks.Begin(t.Key(), p, now)
+		marks[p] = scans[p].From()
 	}
 	var oldest time.Time
 	b := &pgx.Batch{}
 	queueHeads(b, t, marks, func(position int, order time.Time) {
-		scans[position].last = order
+		scans[position].Left(order)
 		if oldest.IsZero() || order.Before(oldest) {
 			from, oldest = position, order
 		}
 	})
 	err = conn.Send(ctx, b)
 	for _, scan := range scans {
-		scan.taken()
-		next = scan.end(next, err)
+		scan.Taken()
+		next = scan.End(next, err)
 	}
 	return from, next, err
 }
 
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
-func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan) ([]asyncflow.Lease, error) {
+func takeReady(
+	ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int,
+	scan *lowwater.Scan,
+) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(from, takeReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeReadySQL), now, n,
+		lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
@@ -148,7 +162,7 @@ func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now tim
 		}
 		return rows.Err()
 	})
-	defer scan.taken()
+	defer scan.Taken()
 	err := conn.Send(ctx, b)
 	slices.SortFunc(leases, leasesInOrder)
 	return leases, err
@@ -171,7 +185,9 @@ func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
 
 // queueTaken adds to a batch what leases of tasks from ready or wait need: their payloads, which
 // are filled in, and their rows. keys are their flow keys; nil: they have none.
-func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time) {
+func (s *Store) queueTaken(
+	b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time,
+) {
 	all := make([]*asyncflow.Lease, len(leases))
 	byID := make(map[int64]*asyncflow.Lease, len(leases))
 	for i := range leases {
@@ -182,9 +198,9 @@ func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys
 	s.queueLeases(b, t, all, keys, now)
 }
 
-// announceTaken tells those who follow tasks that these are leased.
+// announceTaken announces leases to the callers that follow their tasks.
 func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
-	s.moved(key, len(leases))
+	s.countLeased(key, len(leases))
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
 	}
@@ -192,7 +208,9 @@ func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
 
 // queuePayloads reads options and contexts from the rolls that the ids name; the
 // journal is read for tasks that have one.
-func queuePayloads(b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease) {
+func queuePayloads(
+	b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
+) {
 	type part struct {
 		position int
 		later    bool
@@ -233,7 +251,9 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 }
 
 // queueLeases writes the lease rows. keys are their flow keys; nil: they have none.
-func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time) {
+func (s *Store) queueLeases(
+	b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time,
+) {
 	var all groups[leaseGroup, leaseRows]
 	for i, l := range leases {
 		r := all.of(leaseGroup{spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, l.Until, l.Endpoint})
@@ -244,7 +264,8 @@ func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []*asyncflow.Lease, ke
 	}
 	for i, k := range all.keys {
 		r := all.rows[i]
-		sql, args := insertLeaseSQL, []any{r.ids, k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint), s.cfg.Node, now}
+		sql, args := insertLeaseSQL, []any{r.ids, k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint),
+			s.cfg.Node, now}
 		if keys != nil {
 			sql, args = insertKeyedLeaseSQL, append(args, r.keys)
 		}
