@@ -45,11 +45,12 @@ func TestReportsAtOnce(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// settleAgain settles one lease by itself.
+// settleAgain settles a lease as somebody who knows of no earlier try.
 func (b *bundle) settleAgain(t *store.Type, e *store.Ending) store.Settled {
 	b.t.Helper()
-	require.NoError(b.t, b.SettleAgain(b.t.Context(), t, []*store.Ending{e}))
-	return e.Settled
+	again := &store.Ending{Settlement: e.Settlement}
+	require.NoError(b.t, b.SettleAgain(b.t.Context(), t, []*store.Ending{again}))
+	return again.Settled
 }
 
 // A task goes on with the lease of its next stage, which is written where that of the last one
@@ -159,6 +160,9 @@ func TestSettleAgain(t *testing.T) {
 			require.NoError(t, b.SettleAgain(t.Context(), pipe, ends))
 			assert.Equal(t, c.want, ends[0].Settled)
 			assert.Equal(t, store.Settled{}, ends[1].Settled)
+			require.NoError(t, b.SettleAgain(t.Context(), pipe, ends))
+			assert.Equal(t, []store.Settled{c.want, {}}, []store.Settled{ends[0].Settled, ends[1].Settled},
+				"a further try says the same")
 			assert.Equal(t, c.counts, first(b.tallies(tenant, "pipe")))
 			_, stands, err := b.LeaseOf(t.Context(), tenant, l.ID, l.Seq+1)
 			require.NoError(t, err)
