@@ -54,7 +54,29 @@ func (c *Committer) WritesApart() int {
 	return len(c.aside.waiting)
 }
 
-// Nexts returns the leases with which tasks go on at once; nil: there are none.
-func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
-	return d.nexts(t, settlements)
+// Nexts returns the leases with which tasks go on at once that have taken the node's capacity, and
+// gives back all of it; nil: there are none, or others may stand in line.
+func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
+	nexts []*asyncflow.Lease) {
+	if empty, _ := d.agenda.idle(t.Key()); !empty {
+		return nil
+	}
+	n, bytes := len(settlements), 0
+	for _, s := range settlements {
+		bytes += len(s.Lease.Context)
+	}
+	d.ledger.mu.Lock()
+	d.ledger.take(Ask{Type: t.Key()}, n)
+	d.ledger.mu.Unlock()
+	d.ledger.Arrived(t.Key(), n, bytes)
+	d.ledger.Begun(t.Key(), n)
+	d.ledger.Took(t.Key(), time.Millisecond, d.store.Clock.Now())
+	nexts = d.nexts(t, settlements)
+	for _, l := range nexts {
+		if l != nil {
+			d.ledger.Begun(t.Key(), 1)
+		}
+	}
+	d.ledger.Release(t.Key(), n, bytes)
+	return nexts
 }
