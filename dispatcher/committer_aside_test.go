@@ -52,7 +52,8 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 		w.submit(other)
 		assert.Less(t, time.Since(began), dispatcher.SubmitPatience/2)
 	}
-	assert.Equal(t, store.Settled{}, w.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}))
+	assert.Equal(t, store.Settled{},
+		w.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}))
 	assert.Empty(t, results)
 	require.NoError(t, tx.Rollback(t.Context()))
 	for range 2 {
@@ -60,7 +61,8 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	}
 	eventually(t, "nothing is written apart", func() bool { return w.WritesApart() == 0 })
 	var n int
-	require.NoError(t, w.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
+	require.NoError(t, w.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
 	assert.Equal(t, 3, n)
 	w.checkTokens()
 }

@@ -69,8 +69,8 @@ func TestBatchesOfLongItems(t *testing.T) {
 	}
 }
 
-// lingering is a batcher whose items linger for as long as they say. It notes when each batch began,
-// and what it had. To write one takes a millisecond.
+// lingering is a batcher whose items linger for as long as they say. It notes when each batch
+// began, and what it had. To write one takes a millisecond.
 type lingering struct {
 	*batcher[string, time.Duration]
 	start   time.Time

@@ -42,7 +42,8 @@ func setupWriter(t *testing.T) *writer {
 
 func openWriter(t *testing.T, url, node string) *writer {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4, HotPool: 4})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true,
+		Pool: 4, HotPool: 4})
 	require.NoError(t, err)
 	c := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())

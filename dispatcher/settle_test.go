@@ -53,7 +53,8 @@ func testTasksThatGoOnAtOnce(t *testing.T, capacity int, want []string) {
 
 	now := w.Clock.Now()
 	outcome := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
-	outcomes := []asyncflow.Outcome{outcome, outcome, outcome, outcome, {Kind: asyncflow.OutcomeRejected}}
+	outcomes := []asyncflow.Outcome{outcome, outcome, outcome, outcome,
+		{Kind: asyncflow.OutcomeRejected}}
 	outcomes[0].Output = json.RawMessage(`{"made":1}`)
 	settlements := make([]asyncflow.Settlement, len(outcomes))
 	for i, o := range outcomes {
@@ -80,7 +81,8 @@ func testTasksThatGoOnAtOnce(t *testing.T, capacity int, want []string) {
 		}
 		l := nexts[i]
 		require.NotNil(t, l, "task %d", i)
-		assert.Equal(t, []any{settlements[i].Lease.ID, "second", 1, 2, want, settlements[i].Lease.Options},
+		assert.Equal(t, []any{settlements[i].Lease.ID, "second", 1, 2, want,
+			settlements[i].Lease.Options},
 			[]any{l.ID, l.Stage, l.Attempt, l.Seq, string(l.Context), l.Options})
 	}
 }

@@ -40,8 +40,10 @@ func (w *writer) submitKey(key string) store.Submitted {
 // lockWaits returns how many of the node's statements have waited for a lock for a while.
 func (w *writer) lockWaits() (n int) {
 	w.t.Helper()
-	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-		AND application_name = 'asyncflow' AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '100 ms'`).Scan(&n))
+	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `
+		SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND application_name = 'asyncflow' AND wait_event_type = 'Lock'
+		AND clock_timestamp() - query_start > interval '100 ms'`).Scan(&n))
 	return n
 }
 
@@ -62,7 +64,8 @@ func TestHeldKeysStallNobody(t *testing.T) {
 					return
 				default:
 				}
-				assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(w.submitKey(fmt.Sprintf("held-%d", i)).Err))
+				assert.Equal(t, asyncflow.CodeUnavailable,
+					asyncflow.CodeOf(w.submitKey(fmt.Sprintf("held-%d", i)).Err))
 				refused.Add(1)
 			}
 		})
@@ -91,13 +94,15 @@ func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	tx := w.holdKeys(held)
 	var tasks []asyncflow.NewTask
 	for i := range held {
-		tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`), withKey(fmt.Sprintf("free-%d", i), `1`))
+		tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`),
+			withKey(fmt.Sprintf("free-%d", i), `1`))
 	}
 	free := make(chan []store.Submitted, 1)
 	go func() { free <- w.Submit(context.Background(), tenant, tasks) }()
 	eventually(t, "the others are written", func() bool {
 		var n int
-		require.NoError(t, w.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.idempotency_keys WHERE key LIKE 'free-%'`).Scan(&n))
+		require.NoError(t, w.db.QueryRow(t.Context(),
+			`SELECT count(*) FROM tenant_acme.idempotency_keys WHERE key LIKE 'free-%'`).Scan(&n))
 		return n == held
 	})
 	require.NoError(t, tx.Commit(t.Context()))
@@ -164,7 +169,8 @@ func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	}
 	late.Wait()
 	for range 20 {
-		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}, asyncflow.CodeOf((<-results).Err))
+		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain},
+			asyncflow.CodeOf((<-results).Err))
 	}
 	network.Heal()
 	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })

@@ -17,7 +17,8 @@ import (
 func (b *bundle) expire(items ...*store.Insertion) {
 	b.t.Helper()
 	for _, item := range items {
-		b.exec(`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`, item.ID.Number)
+		b.exec(`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`,
+			item.ID.Number)
 	}
 }
 
@@ -152,7 +153,8 @@ func TestRenumberAcrossASealedRoll(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, stands)
 	assert.Equal(t, "first", l.Stage)
-	assert.Equal(t, 3, b.count(`SELECT (SELECT count(*) FROM tenant_acme.task_pipe_1) + (SELECT count(*) FROM tenant_acme.task_pipe_2)`))
+	assert.Equal(t, 3, b.count(`SELECT (SELECT count(*) FROM tenant_acme.task_pipe_1) +
+		(SELECT count(*) FROM tenant_acme.task_pipe_2)`))
 }
 
 // A type that is gone takes no tasks, whichever way they come.
@@ -187,7 +189,8 @@ func TestInsertKeyed(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, held)
 		assert.Equal(t, []asyncflow.TaskID{{}, items[0].ID, items[0].ID, {}},
-			[]asyncflow.TaskID{items[0].Key.Holder, items[1].Key.Holder, items[2].Key.Holder, items[3].Key.Holder})
+			[]asyncflow.TaskID{items[0].Key.Holder, items[1].Key.Holder, items[2].Key.Holder,
+				items[3].Key.Holder})
 		assert.Equal(t, []bool{false, false, true, false},
 			[]bool{items[0].Key.Reused, items[1].Key.Reused, items[2].Key.Reused, items[3].Key.Reused})
 		assert.Equal(t, tallied{Submitted: 2}, first(b.tallies(tenant, "pipe")))
@@ -197,7 +200,8 @@ func TestInsertKeyed(t *testing.T) {
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), `INSERT INTO tenant_acme.idempotency_keys (type, key, id, hash, expires_at)
+	_, err = tx.Exec(t.Context(), `
+		INSERT INTO tenant_acme.idempotency_keys (type, key, id, hash, expires_at)
 		VALUES ('pipe', 'held', 1, '\x01', now() + interval '1 h')`)
 	require.NoError(t, err)
 	more := withKeys(b.insertions(pipe, `4`, `5`), "free", "held")

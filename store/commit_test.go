@@ -120,7 +120,8 @@ func setupMixed(b *bundle) *mixed {
 		spec   asyncflow.TaskType
 	}{{tenant, audits}, {tenant, twoStages()}, {"other", twoStages()}} {
 		t := b.putOf(put.tenant, put.spec)
-		items := leased(b.insertions(t, `"before"`, `"extended"`, `"fails"`, `"advances"`, `"keeps on"`)...)
+		items := leased(b.insertions(t,
+			`"before"`, `"extended"`, `"fails"`, `"advances"`, `"keeps on"`)...)
 		require.NoError(b.t, b.Commit(b.t.Context(), []*store.Writes{{Type: t, New: items}}))
 		fresh := b.insertions(t, `"new"`, `"delayed"`, `"begun"`)
 		fresh[1].Verdict.OrderTime = b.Clock.Now().Add(time.Hour)
@@ -182,10 +183,12 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 		  RETURN NULL;
 		END $$;
 		DO $$ DECLARE t regclass; BEGIN
-		  FOR t IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text LIKE 'tenant\_%'
+		  FOR t IN SELECT oid FROM pg_class
+		    WHERE relkind = 'r' AND relnamespace::regnamespace::text LIKE 'tenant\_%'
 		    AND (relname LIKE '%\_pipe%' OR relname LIKE '%\_audits%' OR relname = 'tallies')
 		  LOOP
-		    EXECUTE format('CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH STATEMENT EXECUTE FUNCTION public.see()', t);
+		    EXECUTE format('CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON %s
+		      FOR EACH STATEMENT EXECUTE FUNCTION public.see()', t);
 		  END LOOP;
 		END $$`)
 	require.NoError(t, b.Commit(t.Context(), m.all))
@@ -195,7 +198,8 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 		require.NoError(t, err)
 		var roles []string
 		require.NoError(t, b.db.QueryRow(t.Context(),
-			`SELECT array_agg(DISTINCT role) FROM public.seen WHERE schema = $1`, "tenant_"+name).Scan(&roles))
+			`SELECT array_agg(DISTINCT role) FROM public.seen WHERE schema = $1`,
+			"tenant_"+name).Scan(&roles))
 		assert.Equal(t, []string{role}, roles, name)
 	}
 	for i := range m.types {
@@ -211,7 +215,8 @@ var offenders = map[string]func(*bundle, *store.Writes) (mend func()){
 	},
 	"a task that has been inserted": func(b *bundle, w *store.Writes) func() {
 		again := *w.New[0]
-		require.NoError(b.t, b.Commit(b.t.Context(), []*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
+		require.NoError(b.t, b.Commit(b.t.Context(),
+			[]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
 		return func() {
 			b.exec(`DELETE FROM tenant_other.task_pipe_1 WHERE id = $1`, again.ID.Number)
 			b.exec(`DELETE FROM tenant_other.ready_pipe_1 WHERE id = $1`, again.ID.Number)

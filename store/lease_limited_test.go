@@ -53,7 +53,7 @@ func (d *doorman) AdmitKey(key string) bool {
 	return true
 }
 
-// guarded leases by a doorman, as the type is known now.
+// leaseLimited leases by a doorman, as the type is known now.
 func (b *bundle) leaseLimited(n int, d *doorman) []asyncflow.Lease {
 	b.t.Helper()
 	for {
