@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -286,14 +287,14 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	require.NoError(t, r.standby.Stop(t.Context()))
 	task := newTask(`{"a":1}`)
 	task.Options.Key = "order-7"
-	ctx, cancel := context.WithTimeout(t.Context(), store.SubmitPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), dispatcher.SubmitPatience)
 	defer cancel()
 	tasks := []asyncflow.NewTask{task, newTask(`{"a":2}`)}
 	began := time.Now()
 	for _, got := range r.Submit(ctx, tenant, tasks) {
 		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err), "%v", got.Err)
 	}
-	require.Less(t, time.Since(began), store.SubmitPatience+5*time.Second)
+	require.Less(t, time.Since(began), dispatcher.SubmitPatience+5*time.Second)
 
 	r.standby = pgtest.Server(t, r.standby.Config())
 	var got store.Submitted

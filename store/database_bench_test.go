@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -39,16 +40,18 @@ func benchTenants(b *testing.B, tenants int, off bool) {
 	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Pool: 4, HotPool: 4, NoRoles: off})
 	require.NoError(b, err)
 	defer s.Close()
+	c := dispatcher.NewCommitter(s, nil)
+	defer c.Close()
 	ids := make([]asyncflow.TaskID, tenants)
 	for i, name := range names {
 		_, _, err := s.PutTaskType(ctx, name, twoStages())
 		require.NoError(b, err)
-		ids[i] = s.Submit(ctx, name, []asyncflow.NewTask{newTask(`1`)})[0].ID
+		ids[i] = c.Submit(ctx, name, []asyncflow.NewTask{newTask(`1`)})[0].ID
 	}
 	for name, do := range map[string]func(i int) error{
 		"get": func(i int) error { _, err := s.Task(ctx, names[i], ids[i]); return err },
 		"submit": func(i int) error {
-			return s.Submit(ctx, names[i],
+			return c.Submit(ctx, names[i],
 				[]asyncflow.NewTask{newTask(`1`)})[0].Err
 		},
 		"lease": func(i int) error {

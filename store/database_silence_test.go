@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -90,7 +91,7 @@ func TestSilentDatabase(t *testing.T) {
 		"ping":  func() error { return b.Ping(t.Context()) },
 		"clock": func() error { return b.RefreshClock(t.Context()) },
 		"submit": func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), store.SubmitPatience)
+			ctx, cancel := context.WithTimeout(t.Context(), dispatcher.SubmitPatience)
 			defer cancel()
 			return b.Submit(ctx, tenant, []asyncflow.NewTask{newTask(`1`)})[0].Err
 		},
@@ -143,73 +144,4 @@ func TestFrozenBackends(t *testing.T) {
 		}
 	})
 	b.everythingWorks(pipe, leases)
-}
-
-// Submits whose keys open transactions have are answered in time, also when the database goes
-// silent while they are set aside. So are later submits with the same keys.
-func TestHeldKeysOfASilentDatabase(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t, prepare)
-	network, through := pgtest.Behind(t, url)
-	b := open(t, through, "node-1")
-	b.put(twoStages())
-	direct := open(t, url, "node-2")
-	tx := direct.holdKeys(5)
-	results := make(chan store.Submitted, 20)
-	var late sync.WaitGroup
-	submit := func(i int) {
-		late.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), store.SubmitPatience)
-			defer cancel()
-			began := time.Now()
-			results <- b.Submit(ctx, tenant, []asyncflow.NewTask{withKey("held-"+strconv.Itoa(i%5), `1`)})[0]
-			assert.Less(t, time.Since(began), store.SubmitPatience+5*time.Second)
-		})
-	}
-	for i := range 10 {
-		submit(i)
-	}
-	eventually(t, "some are aside", func() bool { return b.Aside() > 0 })
-	network.Silence()
-	for i := range 10 {
-		submit(i)
-	}
-	late.Wait()
-	for range 20 {
-		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain},
-			asyncflow.CodeOf((<-results).Err))
-	}
-	network.Heal()
-	eventually(t, "nothing is aside", func() bool { return b.Aside() == 0 })
-	require.NoError(t, tx.Commit(t.Context()))
-	eventually(t, "the keys are answered", func() bool {
-		for i := range 5 {
-			r := b.submitKey("held-" + strconv.Itoa(i))
-			if r.Err != nil {
-				return false
-			}
-			assert.True(t, r.Existing)
-		}
-		return true
-	})
-	b.checkTokens("pipe")
-}
-
-// A report whose worker no longer waits, as the database took too long with earlier ones, is
-// refused and not kept until its turn. The worker may report again.
-func TestReportsThatWaitedTooLong(t *testing.T) {
-	b := setup(t)
-	pipe := b.put(twoStages())
-	b.submit(newTask(`1`))
-	lease := b.lease(pipe, 1)[0]
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	settlement := asyncflow.Settlement{Lease: lease, Outcome: o,
-		Verdict: asyncflow.Decide(pipe.TaskType, lease, o, b.Clock.Now())}
-	settled := make(chan store.Settled, 1)
-	store.SettleUntil(b.Store, time.Now().Add(-time.Second), tenant, settlement,
-		func(s store.Settled) { settled <- s })
-	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf((<-settled).Err))
-	again := b.settle(pipe, lease, o)
-	require.NoError(t, again.Err)
-	assert.Empty(t, again.Written, "the first report was not written")
 }

@@ -116,11 +116,6 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 	}
 }
 
-// SettleUntil is Settle for a worker that waits until a time.
-func SettleUntil(s *Store, until time.Time, tenant string, settlement asyncflow.Settlement, done func(Settled)) {
-	s.settleUntil(until, tenant, settlement, done)
-}
-
 // MigrateDownTo takes back the migrations of the schema asyncflow after a version.
 func MigrateDownTo(ctx context.Context, url string, version int64) error {
 	return schema.WithProvider(ctx, url, schema.Base, migrations.Asyncflow(), "", func(_ *sql.DB, p *goose.Provider) error {
@@ -140,71 +135,9 @@ func MigrateTenantDownTo(ctx context.Context, url, tenant, role string, version 
 // FoldBatch is the most rows that a fold takes at once.
 const FoldBatch = foldBatch
 
-// SubmitAgain submits the first of two tasks, and then both, as after a commit whose
-// answer was lost.
-func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncflow.NewTask) error {
-	key := TypeKey{tenant, tasks[0].Type}
-	items, err := s.newItems(ctx, tenant, key.Type, tasks[:], []int{0, 1}, make([]Submitted, 2))
-	if err != nil {
-		return err
-	}
-	if _, err := s.insertBatch(ctx, key, items[:1]); err != nil {
-		return err
-	}
-	t, err := s.Catalog.Type(tenant, key.Type)
-	if err != nil {
-		return err
-	}
-	return s.insertAgain(ctx, t, items, s.Clock.Now())
-}
-
 // MigrateSchema exposes schema.MigrateOne, as whoever logs in.
 func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationStatus, error) {
 	return schema.MigrateOne(ctx, url, name, set, "")
-}
-
-// SubmitAcrossARoll submits two tasks as after a commit whose answer was lost, which had
-// only the first of them; between the two tries between is called.
-func (s *Store) SubmitAcrossARoll(ctx context.Context, tenant string, tasks [2]asyncflow.NewTask, between func()) error {
-	key := TypeKey{tenant, tasks[0].Type}
-	items, err := s.newItems(ctx, tenant, key.Type, tasks[:], []int{0, 1}, make([]Submitted, 2))
-	if err != nil {
-		return err
-	}
-	if _, err := s.insertBatch(ctx, key, items[:1]); err != nil {
-		return err
-	}
-	between()
-	_, err = s.insertBatch(ctx, key, items)
-	return err
-}
-
-// How many held keys are looked for at once, and how many submits a type has aside.
-const (
-	HeldMost  = heldMost
-	AsideMost = asideMost
-)
-
-// Aside returns how many submits are aside.
-func (s *Store) Aside() (n int) {
-	s.aside.mu.Lock()
-	defer s.aside.mu.Unlock()
-	for _, q := range s.aside.queues {
-		n += len(q.items)
-	}
-	return n
-}
-
-// SubmitToRoll submits a task with an id of a roll that this database doesn't have.
-func (s *Store) SubmitToRoll(ctx context.Context, tenant string, task asyncflow.NewTask, position int) Submitted {
-	results := make([]Submitted, 1)
-	items, err := s.newItems(ctx, tenant, task.Type, []asyncflow.NewTask{task}, []int{0}, results)
-	if err == nil {
-		items[0].id = asyncflow.NewTaskID(task.Type, position, 1).Number
-		_, err = s.insertBatch(ctx, TypeKey{tenant, task.Type}, items)
-	}
-	results[0].Err = err
-	return results[0]
 }
 
 // PageLook is the most candidates that are looked at for a page.
@@ -241,29 +174,16 @@ var InsertAudit = insertAudit
 // ForgetWritten has an act look as after a commit whose answer was lost.
 func (a *Act) ForgetWritten() { a.written = false }
 
-// SetAcceptedWait sets how long it isn't written down that a delivery was answered with 202.
-func (s *Store) SetAcceptedWait(d time.Duration) { s.accepted.wait = d }
-
-// AcceptedMost is how many leases of such deliveries are remembered.
-const AcceptedMost = acceptedMost
-
 // Shift has the clock go on at another time.
 func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }
 
-// KeptTypes returns of how many types something is kept besides the catalog.
+// KeptTypes returns of how many types the store keeps something besides the catalog.
 func (s *Store) KeptTypes() int {
 	kept := map[TypeKey]bool{}
 	collect := func(key TypeKey) bool {
 		kept[key] = true
 		return false
 	}
-	s.submits.forget(collect)
-	s.keyed.forget(collect)
-	s.settles.forget(collect)
-	s.reports.forget(collect)
-	s.extends.forget(collect)
-	s.leasesOf.forget(collect)
-	s.unholds.forget(collect)
 	s.marks.Forget(collect)
 	s.numbers.forget(collect)
 	s.churn.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })

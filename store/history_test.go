@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // Databases that go back: later writes are lost.
@@ -204,8 +205,14 @@ func TestSubmitToALostRoll(t *testing.T) {
 	b.put(twoStages())
 	first := b.submit(newTask(`1`))[0].ID
 	for _, more := range []int{0, 1} { // rolls that were opened since
-		lost := b.SubmitToRoll(t.Context(), tenant, newTask(`1`), first.Position()+1+more)
-		require.NoError(t, lost.Err)
-		assert.Equal(t, first.Position(), lost.ID.Position())
+		lost := b.insertions(b.known(), `1`)
+		lost[0].ID = asyncflow.NewTaskID("pipe", first.Position()+1+more, 1)
+		require.True(t, store.RolledOn(b.InsertAgain(t.Context(), b.known(), lost)))
+		now, left, err := b.Renumber(t.Context(), b.known(), lost)
+		require.NoError(t, err)
+		require.Len(t, left, 1)
+		require.NoError(t, b.InsertAgain(t.Context(), now, left))
+		assert.Equal(t, first.Position(), left[0].ID.Position())
+		assert.Equal(t, asyncflow.StatusPending, b.task(left[0].ID).Status)
 	}
 }

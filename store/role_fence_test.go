@@ -43,16 +43,19 @@ func (b *bundle) swapRoles() {
 	require.NoError(b.t, b.Catalog.Refresh(b.t.Context()))
 }
 
-// calls calls the store's methods for a tenant, with arguments by their types.
+// calls calls the methods of the store and the committer for a tenant, with arguments by their
+// types.
 type calls struct {
 	b      *bundle
 	tenant string
 	types  map[reflect.Type]any
 }
 
-// withoutSQL are the methods that run no statement of a tenant.
+// withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
-	"Accepted",
+	"Accepted", "NumbersAtHand", "QuiesceTenant",
+	// it logs what fails: ReleaseKey returns that
+	"ReleaseKeys",
 	// Postgres skips the tables of another role with a warning
 	"VacuumType",
 	// it runs under the base role
@@ -66,7 +69,7 @@ var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID},
 	"StopOperation": {anyUUID},
 	"TellEpisode":   {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
-	"SealRoll":      {0}, "LeaseGuarded": {0}, "SetHealth": {anyUUID},
+	"SealRoll":      {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 }
@@ -76,7 +79,7 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 	for _, arg := range []any{t, l, l.ID, 1, time.Now(), time.Second, []string{"pipe"}, changed(),
 		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
 		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`),
-		[]asyncflow.NewTask{newTask(`1`)}, [2]asyncflow.NewTask{newTask(`1`), newTask(`2`)},
+		[]asyncflow.NewTask{newTask(`1`), withKey("known", `1`)},
 		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/",
 			Weight: 1},
 		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/", Weight: 1}},
@@ -90,12 +93,25 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 		store.AuditFilter{Tenant: tenant, Limit: 1}, denied(tenant), []*store.Act{denied(tenant)},
 		asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
-		[]asyncflow.Settlement{{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
-			Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}},
+		[]asyncflow.TaskID{l.ID}, newWrites(t, l), newWrites(t, l)[0].New,
+		newWrites(t, l)[0].Extended, newWrites(t, l)[0].Settled,
 	} {
 		c.types[reflect.TypeOf(arg)] = arg
 	}
 	return c
+}
+
+// newWrites returns what Commit may write of a type, some of each kind.
+func newWrites(t *store.Type, l asyncflow.Lease) []*store.Writes {
+	now := time.Now()
+	return []*store.Writes{{Type: t,
+		New: []*store.Insertion{{ID: asyncflow.NewTaskID(t.Name, t.End, 1<<30), Created: now, Context: json.RawMessage(`1`),
+			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: "first", Attempt: 1, OrderTime: now},
+			Key:     &store.Key{Name: "inserted", Expires: now.Add(time.Hour)}}},
+		Extended: []*store.Extension{{ID: l.ID, Seq: l.Seq, Until: now.Add(time.Hour)}},
+		Settled: []*store.Ending{{Settlement: &asyncflow.Settlement{Lease: l,
+			Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}}},
+	}}
 }
 
 func denied(tenant string) *store.Act {
@@ -115,7 +131,7 @@ func ofATenant(m reflect.Method) bool {
 	for i := 1; i < m.Type.NumIn(); i++ {
 		in := m.Type.In(i)
 		switch {
-		case in == reflect.TypeFor[*store.Type](), in == reflect.TypeFor[store.DueOperation]():
+		case in == reflect.TypeFor[*store.Type](), in == reflect.TypeFor[store.DueOperation](), in == reflect.TypeFor[[]*store.Writes]():
 			return true
 		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.Act](),
 			in == reflect.TypeFor[[]*store.Act]():
@@ -129,15 +145,16 @@ func ofATenant(m reflect.Method) bool {
 
 // each calls every method that is about a tenant, and check with its error.
 func (c *calls) each(check func(name string, err error)) int {
-	v := reflect.ValueOf(c.b.Store)
 	n := 0
-	for i := range v.NumMethod() {
-		m := v.Type().Method(i)
-		if !ofATenant(m) || slices.Contains(withoutSQL, m.Name) {
-			continue
+	for _, v := range []reflect.Value{reflect.ValueOf(c.b.Store), reflect.ValueOf(c.b.Committer)} {
+		for i := range v.NumMethod() {
+			m := v.Type().Method(i)
+			if !ofATenant(m) || slices.Contains(withoutSQL, m.Name) {
+				continue
+			}
+			n++
+			check(m.Name, c.call(m, v.Method(i)))
 		}
-		n++
-		check(m.Name, c.call(m, v.Method(i)))
 	}
 	return n
 }

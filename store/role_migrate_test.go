@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -32,10 +33,12 @@ func unfenced(t *testing.T) string {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "old", NoRoles: true})
 	require.NoError(t, err)
 	defer s.Close()
+	c := dispatcher.NewCommitter(s, nil)
+	defer c.Close()
 	for _, name := range []string{tenant, "other"} {
 		_, _, err := s.PutTaskType(t.Context(), name, twoStages())
 		require.NoError(t, err)
-		for _, r := range s.Submit(t.Context(), name, []asyncflow.NewTask{newTask(`1`), newTask(`2`)}) {
+		for _, r := range c.Submit(t.Context(), name, []asyncflow.NewTask{newTask(`1`), newTask(`2`)}) {
 			require.NoError(t, r.Err)
 		}
 	}
@@ -220,9 +223,11 @@ func use(t *testing.T, url string, off bool) {
 		store.Config{URL: url, Node: "n", Notify: true, NoRoles: off, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer s.Close()
+	c := dispatcher.NewCommitter(s, nil)
+	defer c.Close()
 	_, _, err = s.PutTaskType(t.Context(), tenant, twoStages())
 	require.NoError(t, err)
-	require.NoError(t, s.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0].Err)
+	require.NoError(t, c.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0].Err)
 	pipe, err := s.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
 	leases, _, err := s.Lease(t.Context(), pipe, 1)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -40,7 +41,9 @@ func behind(t *testing.T, b *bundle) *bundle {
 	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4, HotPool: 4})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	return &bundle{Store: s, t: t, url: b.url, db: b.db}
+	c := dispatcher.NewCommitter(s, nil)
+	t.Cleanup(c.Close)
+	return &bundle{Store: s, Committer: c, t: t, url: b.url, db: b.db}
 }
 
 func (b *bundle) positions() []int {
@@ -218,7 +221,7 @@ func TestWritersFollowARoll(t *testing.T) {
 
 // A release of a flow key's tasks sees those of a roll that its node doesn't know of yet, also
 // while the previous roll can still be written.
-func TestUnholdFollowsARoll(t *testing.T) {
+func TestReleaseKeyFollowsARoll(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Ordered: true}
@@ -233,7 +236,7 @@ func TestUnholdFollowsARoll(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, opened)
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
-	more, err := late.Unhold(t.Context(), tenant, "pipe", "a", 1)
+	more, err := late.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 	require.NoError(t, err)
 	require.False(t, more)
 	require.Equal(t, asyncflow.WaitFlow, b.task(held).WaitsFor, "the first one has begun")
@@ -278,9 +281,15 @@ func TestUnknownCommitAndSeal(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	late := behind(t, b)
-	err := late.SubmitAcrossARoll(t.Context(), tenant,
-		[2]asyncflow.NewTask{newTask(`"kept"`), newTask(`"moved"`)}, func() { b.roll() })
+	old := late.known()
+	items := late.insertions(old, `"kept"`, `"moved"`)
+	require.NoError(t, late.Commit(t.Context(), []*store.Writes{{Type: old, New: items[:1]}}))
+	b.roll()
+	require.True(t, store.RolledOn(late.InsertAgain(t.Context(), old, items)))
+	now, left, err := late.Renumber(t.Context(), old, items)
 	require.NoError(t, err)
+	require.Equal(t, items[1:], left)
+	require.NoError(t, late.InsertAgain(t.Context(), now, left))
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 2)

@@ -111,7 +111,7 @@ func TestPutScheduleRefused(t *testing.T) {
 		func(name string) error { return b.DeleteSchedule(t.Context(), tenant, name) },
 		func(name string) error { _, err := b.PauseSchedule(t.Context(), tenant, name); return err },
 		func(name string) error { _, err := b.ResumeSchedule(t.Context(), tenant, name); return err },
-		func(name string) error { _, err := b.TriggerSchedule(t.Context(), tenant, name); return err },
+		func(name string) error { _, err := b.Schedule(t.Context(), tenant, name); return err },
 	} {
 		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(call("nope")))
 	}
@@ -161,8 +161,7 @@ func TestSchedulePaused(t *testing.T) {
 		"a change of the document is no resume")
 	b.overdue(s.Name, time.Hour)
 	assert.Zero(t, b.tick())
-	_, err = b.TriggerSchedule(t.Context(), tenant, s.Name)
-	require.NoError(t, err)
+	b.submit(b.schedule(s.Name).Task()) // as somebody triggers it
 	resumed, err := b.ResumeSchedule(t.Context(), tenant, s.Name)
 	require.NoError(t, err)
 	assert.Zero(t, resumed.PausedAt)

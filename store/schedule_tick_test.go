@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -25,7 +26,7 @@ func (b *bundle) tick() (tasks int) {
 	b.t.Helper()
 	var failed []string
 	for {
-		step, err := b.TickSchedules(b.t.Context(), tenant, failed)
+		step, err := b.TickSchedules(b.t.Context(), tenant, b.Submit, failed)
 		require.NoError(b.t, err)
 		tasks, failed = tasks+step.Tasks, append(failed, step.Failed...)
 		if step.Schedules == 0 {
@@ -109,7 +110,7 @@ func TestTickAfterACrash(t *testing.T) {
 		$$ BEGIN RAISE 'crash'; END $$`)
 	b.exec(`CREATE TRIGGER crash BEFORE UPDATE ON tenant_acme.schedules
 		FOR EACH ROW EXECUTE FUNCTION crash()`)
-	_, err := b.TickSchedules(t.Context(), tenant, nil)
+	_, err := b.TickSchedules(t.Context(), tenant, b.Submit, nil)
 	require.ErrorContains(t, err, "crash")
 	require.Equal(t, []string{tickKey(s.Name, last)}, b.keys(), "the task is there")
 	require.Equal(t, last, b.schedule(s.Name).NextAt.UTC(), "and its schedule knows nothing of it")
@@ -159,12 +160,14 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 				// longer and longer, so that one succeeds on a slow machine
 				lives := time.Duration(20+50*((3*n+life)%7)+20*life) * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), lives)
+				committer := dispatcher.NewCommitter(node, nil)
 				for ctx.Err() == nil {
-					if _, err := node.TickSchedules(ctx, tenant, nil); err != nil {
+					if _, err := node.TickSchedules(ctx, tenant, committer.Submit, nil); err != nil {
 						cut.Add(1)
 					}
 				}
 				cancel()
+				committer.Close()
 				node.Close()
 			}
 		})
@@ -202,7 +205,7 @@ func TestTickGivesWay(t *testing.T) {
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.`+lock+` FOR UPDATE`)
 		require.NoError(t, err)
-		step, err := b.TickSchedules(t.Context(), tenant, nil)
+		step, err := b.TickSchedules(t.Context(), tenant, b.Submit, nil)
 		require.NoError(t, err)
 		assert.Equal(t, store.Ticked{}, step, lock)
 		require.NoError(t, tx.Rollback(t.Context()))
@@ -263,8 +266,7 @@ func TestOverlap(t *testing.T) {
 		s := b.minutely()
 		s.Name, s.Overlap = name, c.overlap
 		b.putSchedule(s)
-		before, err := b.TriggerSchedule(t.Context(), tenant, name)
-		require.NoError(t, err)
+		before := b.submit(b.schedule(name).Task())[0]
 		b.exec(`UPDATE tenant_acme.schedules SET last_id = $2 WHERE name = $1`, name, before.ID.Number)
 		if c.final {
 			_, err := b.Cancel(t.Context(), tenant, before.ID, "by hand")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -22,10 +23,11 @@ const patience = 2 * time.Minute
 
 const tenant = "acme"
 
-// bundle is a store over a database of the test's own, and a way to look at it
-// from the side.
+// bundle is a store over a database of the test's own, the committer that writes through it, and
+// a way to look at the database from the side.
 type bundle struct {
 	*store.Store
+	*dispatcher.Committer
 	t   *testing.T
 	url string
 	db  *pgxpool.Pool
@@ -59,7 +61,8 @@ func open(t *testing.T, url, node string) *bundle {
 // openWith does something with the store before it runs.
 func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4, HotPool: 4, Log: slog.New(slog.DiscardHandler)})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4,
+		HotPool: 4, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	before(s)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,13 +70,15 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 	go func() { done <- s.Run(ctx) }()
 	db, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)
+	c := dispatcher.NewCommitter(s, nil)
 	t.Cleanup(func() {
+		c.Close()
 		cancel()
 		require.NoError(t, <-done)
 		s.Close()
 		db.Close()
 	})
-	return &bundle{Store: s, t: t, url: url, db: db}
+	return &bundle{Store: s, Committer: c, t: t, url: url, db: db}
 }
 
 // twoStages is a task type with quick retries.

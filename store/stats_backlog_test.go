@@ -63,7 +63,7 @@ func TestBacklogOfHeldTasks(t *testing.T) {
 		require.Equal(t, first.CreatedAt, b.stats("pipe").OldestDue)
 	}
 	due(asyncflow.WaitCapacity, 3)
-	require.Empty(t, b.guarded(100, &doorman{rooms: map[string]int{"first": 0}}))
+	require.Empty(t, b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}}))
 	due(asyncflow.WaitLimit, 3)
 	require.Equal(t,
 		[]store.Backlog{{WaitsFor: asyncflow.WaitLimit, Stage: "first", Tasks: 3,
@@ -120,7 +120,7 @@ func TestBacklogOfLimits(t *testing.T) {
 	spec.MaxInFlight = 1
 	b.serving(spec)
 	b.submit(newTask(`1`), newTask(`2`))
-	require.Len(t, b.guarded(1, &doorman{}), 1)
+	require.Len(t, b.leaseLimited(1, &doorman{}), 1)
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitType: 1}, b.backlog())
 	spec.MaxInFlight = 0
 	b.put(spec)

@@ -78,7 +78,7 @@ func (b *bundle) loseAll(pipe *store.Type, n int) {
 
 func TestSubmitsAreCounted(t *testing.T) {
 	b := setup(t)
-	b.put(twoStages())
+	pipe := b.put(twoStages())
 	delayed, keyed, bad := newTask(`1`), newTask(`2`), newTask(`"\u0000"`)
 	delayed.Delay = asyncflow.Duration(time.Hour)
 	keyed.Options.Key = "k"
@@ -91,8 +91,9 @@ func TestSubmitsAreCounted(t *testing.T) {
 	sums, rows := b.tallies(tenant, "pipe")
 	assert.Equal(t, tallied{Submitted: 5}, sums, "a key counts once")
 	assert.LessOrEqual(t, rows, 5, "a transaction adds a row, and none when it counts nothing")
-	require.NoError(t,
-		b.SubmitAgain(t.Context(), tenant, [2]asyncflow.NewTask{newTask(`3`), newTask(`4`)}))
+	again := b.insertions(pipe, `3`, `4`)
+	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: again[:1]}}))
+	require.NoError(t, b.InsertAgain(t.Context(), pipe, again))
 	assert.Equal(t, tallied{Submitted: 7}, first(b.tallies(tenant, "pipe")),
 		"present tasks don't count again")
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`4`), bad})

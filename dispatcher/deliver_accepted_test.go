@@ -1,8 +1,7 @@
-package store_test
+package dispatcher_test
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -10,55 +9,57 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// accepting is a store of its own with a lease, of which nothing is written down yet.
-func (b *bundle) accepting() (*store.Store, asyncflow.Lease) {
-	b.t.Helper()
-	pipe := b.put(twoStages())
-	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: "accepting", Pool: 2, HotPool: 2, Log: slog.New(slog.DiscardHandler)})
-	require.NoError(b.t, err)
-	s.SetAcceptedWait(200 * time.Millisecond)
-	b.submit(newTask(`1`))
-	return s, b.lease(pipe, 1)[0]
+// accepting is a node of its own with a lease, of which nothing is written down yet.
+func (w *writer) accepting() (*writer, asyncflow.Lease) {
+	w.t.Helper()
+	pipe := w.put(writerType())
+	other := w.deaf("accepting")
+	other.SetAcceptedWait(200 * time.Millisecond)
+	w.submit(newTask(`1`))
+	return other, w.lease(pipe, 1)[0]
 }
 
 // until returns when a lease ends.
-func (b *bundle) until() (at time.Time) {
-	b.t.Helper()
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT until FROM tenant_acme.lease_pipe`).Scan(&at))
+func (w *writer) until() (at time.Time) {
+	w.t.Helper()
+	require.NoError(w.t, w.db.QueryRow(w.t.Context(),
+		`SELECT until FROM tenant_acme.lease_pipe`).Scan(&at))
 	return at
 }
 
 // That a delivery was answered with 202 is written a little later.
 func TestAcceptIsWritten(t *testing.T) {
-	b := setup(t)
-	s, l := b.accepting()
-	defer s.Close()
+	w := setupWriter(t)
+	s, l := w.accepting()
+	defer s.Committer.Close()
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
 	s.Accept(tenant, l, deadline, func(err error) { written <- err })
 	known, ok := s.Accepted(tenant, l.ID, l.Seq)
 	require.True(t, ok)
-	assert.Equal(t, [4]any{l.ID, l.Stage, l.Attempt, l.LeasedAt}, [4]any{known.ID, known.Stage, known.Attempt, known.LeasedAt})
+	assert.Equal(t, [4]any{l.ID, l.Stage, l.Attempt, l.LeasedAt},
+		[4]any{known.ID, known.Stage, known.Attempt, known.LeasedAt})
 	assert.Nil(t, known.Context)
-	assert.True(t, l.Until.Equal(b.until()))
+	assert.True(t, l.Until.Equal(w.until()))
 	require.NoError(t, <-written)
-	assert.True(t, deadline.Equal(b.until()))
+	assert.True(t, deadline.Equal(w.until()))
 	_, ok = s.Accepted(tenant, l.ID, l.Seq)
 	assert.True(t, ok, "reports still need no look at the database")
 }
 
 // Of more than can be remembered, the oldest are written at once.
 func TestAcceptIsBounded(t *testing.T) {
-	b := setup(t)
-	s, l := b.accepting()
-	defer s.Close()
+	w := setupWriter(t)
+	s, l := w.accepting()
+	defer s.Committer.Close()
 	s.SetAcceptedWait(time.Hour)
 	l.Until = l.Until.Add(2 * time.Hour)
-	written := make(chan asyncflow.TaskID, store.AcceptedMost+1)
-	for range store.AcceptedMost + 1 {
+	written := make(chan asyncflow.TaskID, dispatcher.AcceptedMost+1)
+	for range dispatcher.AcceptedMost + 1 {
 		id := l.ID
 		s.Accept(tenant, l, l.Until.Add(time.Hour), func(error) { written <- id })
 		l.ID.Number++
@@ -72,31 +73,32 @@ func TestAcceptIsBounded(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// Whatever was not written yet is when the store closes.
+// Whatever was not written yet is when the committer closes.
 func TestAcceptIsWrittenAtClose(t *testing.T) {
-	b := setup(t)
-	s, l := b.accepting()
+	w := setupWriter(t)
+	s, l := w.accepting()
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
 	s.Accept(tenant, l, deadline, func(err error) { written <- err })
-	s.Close()
+	s.Committer.Close()
 	require.NoError(t, <-written)
-	assert.True(t, deadline.Equal(b.until()))
+	assert.True(t, deadline.Equal(w.until()))
 }
 
 // A report in time makes it needless.
 func TestAcceptIsSparedByAReport(t *testing.T) {
-	b := setup(t)
-	s, l := b.accepting()
+	w := setupWriter(t)
+	s, l := w.accepting()
 	written := make(chan error, 1)
 	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
 	settled := make(chan store.Settled, 1)
-	s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+	s.Settle(tenant, asyncflow.Settlement{Lease: l,
+		Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
 	assert.Equal(t, store.Settled{}, <-settled)
 	_, ok := s.Accepted(tenant, l.ID, l.Seq)
 	assert.False(t, ok)
-	s.Close() // which would write it
+	s.Committer.Close() // which would write it
 	assert.Empty(t, written)
 }
 
@@ -105,15 +107,17 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 	for name, early := range map[string]bool{"before": true, "after": false} {
 		for _, other := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, on another node: %t", name, other), func(t *testing.T) {
-				b := setup(t)
-				s, l := b.accepting()
+				w := setupWriter(t)
+				s, l := w.accepting()
 				at := s
 				if other {
-					at = b.Store
+					at = w
 				}
 				heartbeat := func() {
 					extended := make(chan bool, 1)
-					at.Extend(tenant, l, l.Until.Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+					at.Extend(tenant, l, l.Until.Add(time.Hour), func(stands bool, err error) {
+						extended <- stands && err == nil
+					})
 					require.True(t, <-extended)
 				}
 				if early {
@@ -123,8 +127,8 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 				if !early {
 					heartbeat()
 				}
-				s.Close()
-				assert.True(t, l.Until.Add(time.Hour).Equal(b.until()))
+				s.Committer.Close()
+				assert.True(t, l.Until.Add(time.Hour).Equal(w.until()))
 			})
 		}
 	}
@@ -132,25 +136,26 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 
 // With a report that can't be written it is as if none had come.
 func TestAcceptOutlivesABadReport(t *testing.T) {
-	b := setup(t)
-	s, l := b.accepting()
+	w := setupWriter(t)
+	s, l := w.accepting()
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
 	s.Accept(tenant, l, deadline, func(err error) { written <- err })
 	settled := make(chan store.Settled, 1)
-	s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte("\xff")},
+	s.Settle(tenant, asyncflow.Settlement{Lease: l,
+		Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte("\xff")},
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
 	require.Error(t, (<-settled).Err)
-	s.Close()
+	s.Committer.Close()
 	require.NoError(t, <-written)
-	assert.True(t, deadline.Equal(b.until()))
+	assert.True(t, deadline.Equal(w.until()))
 }
 
 // With a lease that is about to run out there is no time to wait.
 func TestAcceptAtTheLastMoment(t *testing.T) {
-	b := setup(t)
-	s, l := b.accepting()
-	defer s.Close()
+	w := setupWriter(t)
+	s, l := w.accepting()
+	defer s.Committer.Close()
 	s.SetAcceptedWait(time.Hour)
 	l.Until = s.Clock.Now().Add(time.Hour)
 	written := make(chan error, 1)
@@ -161,18 +166,18 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 // A stage may have less time for processing than for its delivery. Then the lease ends sooner
 // by the 202, which is written at once, and told to those who look for leases that run out.
 func TestAcceptOfAShortStage(t *testing.T) {
-	b := setup(t)
-	spec := twoStages()
-	spec.Stages[0].Timeout, spec.Stages[0].MaxProcessingTime = asyncflow.Duration(5*time.Minute), asyncflow.Duration(time.Minute)
-	pipe := b.put(spec)
-	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "accepting", Pool: 2, HotPool: 2, Log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	w := setupWriter(t)
+	spec := writerType()
+	spec.Stages[0].Timeout = asyncflow.Duration(5 * time.Minute)
+	spec.Stages[0].MaxProcessingTime = asyncflow.Duration(time.Minute)
+	pipe := w.put(spec)
+	s := w.deaf("accepting")
 	s.SetAcceptedWait(4 * time.Minute)
 	told := make(chan time.Time, 10)
 	s.Wakeups.Subscribe(func(key store.TypeKey, at time.Time) { told <- at }, func() {})
-	b.submit(newTask(`1`))
-	l := b.lease(pipe, 1)[0]
-	deadline := b.Clock.Now().Add(time.Minute)
+	w.submit(newTask(`1`))
+	l := w.lease(pipe, 1)[0]
+	deadline := w.Clock.Now().Add(time.Minute)
 	written := make(chan error, 1)
 	s.Accept(tenant, l, deadline, func(err error) { written <- err })
 	select {
@@ -181,7 +186,7 @@ func TestAcceptOfAShortStage(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("it is not written at once")
 	}
-	assert.WithinDuration(t, deadline, b.until(), time.Microsecond)
+	assert.WithinDuration(t, deadline, w.until(), time.Microsecond)
 	assert.Equal(t, deadline, <-told)
-	s.Close()
+	s.Committer.Close()
 }

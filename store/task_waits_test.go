@@ -45,7 +45,7 @@ func TestWaitsForTheRate(t *testing.T) {
 	b.submit(newTask(`1`), newTask(`2`))
 	last := b.submit(newTask(`3`))[0].ID
 	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(last), "there is room")
-	l := b.guarded(1, &doorman{})[0]
+	l := b.leaseLimited(1, &doorman{})[0]
 	require.Equal(t, all(asyncflow.WaitType), b.reasons(last))
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	require.Equal(t, all(asyncflow.WaitType), b.reasons(last))

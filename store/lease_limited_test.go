@@ -24,7 +24,7 @@ type doorman struct {
 	endpoint string // that all go to
 }
 
-func (d *doorman) Room(stage string) int {
+func (d *doorman) Capacity(stage string) int {
 	if room, ok := d.rooms[stage]; ok {
 		return room
 	}
@@ -53,11 +53,11 @@ func (d *doorman) AdmitKey(key string) bool {
 	return true
 }
 
-// guarded leases by a doorman, as the type is known now.
-func (b *bundle) guarded(n int, d *doorman) []asyncflow.Lease {
+// leaseLimited leases by a doorman, as the type is known now.
+func (b *bundle) leaseLimited(n int, d *doorman) []asyncflow.Lease {
 	b.t.Helper()
 	for {
-		g, err := b.LeaseGuarded(b.t.Context(), b.known(), n, func(store.InFlight) store.Admission { return d })
+		g, err := b.LeaseLimited(b.t.Context(), b.known(), n, func(store.InFlight) store.Admission { return d })
 		require.NoError(b.t, err)
 		if !g.Busy {
 			return g.Leases
@@ -65,7 +65,7 @@ func (b *bundle) guarded(n int, d *doorman) []asyncflow.Lease {
 	}
 }
 
-func (b *bundle) admitAll() []asyncflow.Lease { return b.guarded(100, &doorman{}) }
+func (b *bundle) admitAll() []asyncflow.Lease { return b.leaseLimited(100, &doorman{}) }
 
 // soon leases until there is a lease: the news of it is on its way.
 func (b *bundle) soon() []asyncflow.Lease {
@@ -106,7 +106,7 @@ func TestHeldByStage(t *testing.T) {
 	for i := range 5 {
 		b.submit(newTask(fmt.Sprint(i)))
 	}
-	first := b.guarded(100, &doorman{rooms: map[string]int{"first": 2}})
+	first := b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 2}})
 	require.Equal(t, []string{"0", "1"}, contexts(first))
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
 	require.NoError(t, err)
@@ -115,13 +115,13 @@ func TestHeldByStage(t *testing.T) {
 		assert.Equal(t, asyncflow.WaitLimit, b.task(task.ID).WaitsFor)
 	}
 	b.checkTokens("pipe")
-	require.Empty(t, b.guarded(100, &doorman{rooms: map[string]int{"first": 0}}))
+	require.Empty(t, b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}}))
 	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
-	second := b.guarded(100, &doorman{rooms: map[string]int{"first": 0}})
+	second := b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}})
 	require.Equal(t, []string{"0"}, contexts(second), "its second stage")
-	require.Equal(t, []string{"2"}, contexts(b.guarded(100, &doorman{rooms: map[string]int{"first": 1}})))
-	require.Equal(t, []string{"3"}, contexts(b.guarded(1, &doorman{})), "no more than asked for")
-	require.Equal(t, []string{"4"}, contexts(b.guarded(100, &doorman{})))
+	require.Equal(t, []string{"2"}, contexts(b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 1}})))
+	require.Equal(t, []string{"3"}, contexts(b.leaseLimited(1, &doorman{})), "no more than asked for")
+	require.Equal(t, []string{"4"}, contexts(b.leaseLimited(100, &doorman{})))
 	b.checkTokens("pipe")
 }
 
@@ -144,7 +144,7 @@ func TestMaxInFlight(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, node := range []*bundle{b, far, b, far} {
 		wg.Go(func() {
-			leases := node.guarded(2, &doorman{})
+			leases := node.leaseLimited(2, &doorman{})
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, leases...)
@@ -226,13 +226,13 @@ func TestFlowKeyRate(t *testing.T) {
 	for i := range 3 {
 		b.submit(keyed("a", fmt.Sprint(i)))
 	}
-	require.Equal(t, []string{"0"}, contexts(b.guarded(10, &doorman{keys: map[string]int{"a": 1}})))
+	require.Equal(t, []string{"0"}, contexts(b.leaseLimited(10, &doorman{keys: map[string]int{"a": 1}})))
 	require.Empty(t, b.admitAll(), "they are held: nobody looks at them")
-	more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+	more, err := b.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 	require.NoError(t, err)
 	require.True(t, more)
 	require.Equal(t, []string{"1"}, contexts(b.admitAll()))
-	more, err = b.Unhold(t.Context(), tenant, "pipe", "a", 2)
+	more, err = b.ReleaseKey(t.Context(), tenant, "pipe", "a", 2)
 	require.NoError(t, err)
 	require.False(t, more, "there was but one")
 }
@@ -276,7 +276,7 @@ func (b *bundle) leaseOf(context string) asyncflow.Lease {
 		context).Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
 	require.NoError(b.t, err)
 	l.ID.Type = "pipe"
-	l, stands, err := b.LeaseOf(b.t.Context(), b.known(), l.ID, l.Seq)
+	l, stands, err := b.LeaseOf(b.t.Context(), tenant, l.ID, l.Seq)
 	require.NoError(b.t, err)
 	require.True(b.t, stands)
 	return l
@@ -306,9 +306,9 @@ func TestFlowFailure(t *testing.T) {
 	t.Run("block", func(t *testing.T) {
 		b, l := begin(t, asyncflow.FlowBlock)
 		b.settle(b.known(), l, rejected)
-		_, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+		_, err := b.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 		require.NoError(t, err)
-		n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+		n, _, err := b.ReleaseStuck(t.Context(), b.known(), "")
 		require.NoError(t, err)
 		require.Zero(t, n)
 		require.Empty(t, b.admitAll())
@@ -320,7 +320,7 @@ func TestFlowFailure(t *testing.T) {
 		require.Equal(t, []string{"0"}, contexts(again), "but the one that has failed does")
 		b.settle(b.known(), again[0], rejected)
 		require.Empty(t, b.admitAll())
-		n, err = b.Release(t.Context(), tenant, "pipe", "a")
+		n, err = b.UnblockKey(t.Context(), tenant, "pipe", "a")
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, []string{"1"}, contexts(b.soon()))
@@ -349,7 +349,7 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 }
 
 // What was held goes on though the news that it may got lost.
-func TestUnholdStuck(t *testing.T) {
+func TestReleaseStuck(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
@@ -358,14 +358,14 @@ func TestUnholdStuck(t *testing.T) {
 		b.submit(keyed(fmt.Sprint("k", i%10), fmt.Sprint(i)))
 	}
 	require.Len(t, b.admitAll(), 10)
-	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+	n, _, err := b.ReleaseStuck(t.Context(), b.known(), "")
 	require.NoError(t, err)
 	require.Zero(t, n, "none has room")
 	for _, key := range []string{"k3", "k7"} { // as if their ends had been forgotten
 		_, err = b.db.Exec(t.Context(), `DELETE FROM tenant_acme.lease_pipe WHERE key = $1`, key)
 		require.NoError(t, err)
 	}
-	n, last, err := b.UnholdStuck(t.Context(), b.known(), "")
+	n, last, err := b.ReleaseStuck(t.Context(), b.known(), "")
 	require.NoError(t, err)
 	assert.Equal(t, 2, n)
 	assert.Empty(t, last)
@@ -425,7 +425,7 @@ func TestOrderedFlowOnTwoNodes(t *testing.T) {
 				if all {
 					return
 				}
-				for _, l := range node.guarded(1+rand.IntN(4), &doorman{}) {
+				for _, l := range node.leaseLimited(1+rand.IntN(4), &doorman{}) {
 					key := l.Options.FlowKey
 					mu.Lock()
 					if other := under[key]; other != "" {
@@ -503,7 +503,7 @@ func TestSetHealth(t *testing.T) {
 
 // Of a key with a rate so many go on that one of them is refused again: else nobody would
 // look at the others before governance does.
-func TestUnholdStuckByRate(t *testing.T) {
+func TestReleaseStuckByRate(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 20, Per: time.Second}}}
@@ -511,8 +511,8 @@ func TestUnholdStuckByRate(t *testing.T) {
 	for i := range 30 {
 		b.submit(keyed("a", fmt.Sprint(i)))
 	}
-	require.Empty(t, b.guarded(100, &doorman{keys: map[string]int{"a": 0}}))
-	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+	require.Empty(t, b.leaseLimited(100, &doorman{keys: map[string]int{"a": 0}}))
+	n, _, err := b.ReleaseStuck(t.Context(), b.known(), "")
 	require.NoError(t, err)
 	require.Equal(t, 22, n)
 }
@@ -534,7 +534,7 @@ func TestOrderedBatch(t *testing.T) {
 	for len(got) < len(tasks) {
 		var leases []asyncflow.Lease
 		eventually(t, "one goes on", func() bool {
-			leases = b.guarded(4, &doorman{})
+			leases = b.leaseLimited(4, &doorman{})
 			return len(leases) > 0
 		})
 		require.Len(t, leases, 1)
@@ -560,8 +560,8 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 	_, err := b.Redrive(t.Context(), tenant, first[0].ID, store.Redrive{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // once it is due by this node's clock
-		require.Empty(t, b.guarded(10, &doorman{keys: map[string]int{"a": 0}}), "its rate is used up")
-		more, err := b.Unhold(t.Context(), tenant, "pipe", "a", 1)
+		require.Empty(t, b.leaseLimited(10, &doorman{keys: map[string]int{"a": 0}}), "its rate is used up")
+		more, err := b.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 		require.NoError(t, err)
 		return more
 	}, patience, time.Millisecond)
@@ -571,7 +571,7 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 	require.Empty(t, b.admitAll())
 	spec.Flow = &asyncflow.Flow{Ordered: true}
 	b.put(spec)
-	n, _, err := b.UnholdStuck(t.Context(), b.known(), "")
+	n, _, err := b.ReleaseStuck(t.Context(), b.known(), "")
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, []string{"1"}, contexts(b.admitAll()))
@@ -593,7 +593,7 @@ func TestOrderedWithRateAndDelay(t *testing.T) {
 	first := b.admitAll()
 	require.Equal(t, []string{"0"}, contexts(first), "the delayed one keeps nobody")
 	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
-	second := b.guarded(10, &doorman{keys: map[string]int{"a": 0}})
+	second := b.leaseLimited(10, &doorman{keys: map[string]int{"a": 0}})
 	require.Equal(t, []string{"0"}, contexts(second))
 	require.Equal(t, "second", second[0].Stage)
 }
@@ -606,7 +606,7 @@ func TestLately(t *testing.T) {
 	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
 	require.NoError(t, err)
 	b.submit(newTask("1"), newTask("2"))
-	require.Len(t, b.guarded(1, &doorman{endpoint: e.ID}), 1)
+	require.Len(t, b.leaseLimited(1, &doorman{endpoint: e.ID}), 1)
 	now := b.Clock.Now()
 	set, err := b.SetHealth(t.Context(), tenant, e.ID, asyncflow.Health{}, asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Millisecond)})
 	require.NoError(t, err)
@@ -615,7 +615,7 @@ func TestLately(t *testing.T) {
 		eventually(t, "it is half-open", func() bool {
 			return b.known().Endpoints("first")[0].Health.At(b.Clock.Now()) == asyncflow.HealthHalfOpen
 		})
-		_, err = b.LeaseGuarded(t.Context(), b.known(), 1, func(f store.InFlight) store.Admission {
+		_, err = b.LeaseLimited(t.Context(), b.known(), 1, func(f store.InFlight) store.Admission {
 			assert.Equal(t, []int{want + 1, want}, []int{f.All[e.ID], f.Lately[e.ID]})
 			return &doorman{endpoint: e.ID}
 		})

@@ -1,0 +1,167 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// batched adds items of some bytes each to a batcher of one writer, at once. It returns the sizes
+// of its batches in the order in which they began, and how many were written at a time at most.
+// To write one takes 10 ms.
+func batched(t *testing.T, items ...int) (batches [][]int, most int) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := make(chan []int, len(items))
+		under, peak := make(chan int, 1), 0
+		under <- 0
+		b := newBatcher(t.Context(), func(_ context.Context, _ string, batch []int) {
+			n := <-under + 1
+			peak = max(peak, n)
+			under <- n
+			begun <- batch
+			time.Sleep(10 * time.Millisecond)
+			under <- <-under - 1
+		})
+		b.size = func(bytes int) int { return bytes }
+		b.add("report", items...)
+		b.drain()
+		close(begun)
+		for batch := range begun {
+			batches = append(batches, batch)
+		}
+		most = peak
+	})
+	return batches, most
+}
+
+func TestBatchesOfLongItems(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		items         []int
+		batches, most int
+	}{
+		{"short ones one batch at a time", slices.Repeat([]int{200}, 2_000), 4, 1},
+		{"long ones by bytes, several at a time", slices.Repeat([]int{100 << 10}, 40), 4, 3},
+		{"some that are longer than a batch", []int{2 << 20, 200, 3 << 20}, 3, 3},
+		{"short ones after long ones",
+			append(slices.Repeat([]int{1 << 20}, 2), slices.Repeat([]int{10}, 600)...), 4, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			batches, most := batched(t, c.items...)
+			if len(batches) != c.batches || most != c.most {
+				t.Errorf("%d batches, %d at a time; want %d, %d", len(batches), most, c.batches, c.most)
+			}
+			n := 0
+			for _, batch := range batches {
+				n += len(batch)
+				if sum := sumOf(batch); len(batch) > 1 && sum > batchBytes {
+					t.Errorf("a batch of %d items has %d bytes", len(batch), sum)
+				}
+			}
+			if n != len(c.items) {
+				t.Errorf("%d items were written; want %d", n, len(c.items))
+			}
+		})
+	}
+}
+
+// lingering is a batcher whose items linger for as long as they say. It notes when each batch
+// began, and what it had. To write one takes a millisecond.
+type lingering struct {
+	*batcher[string, time.Duration]
+	start   time.Time
+	began   []time.Duration
+	batches []int
+}
+
+func newLingering(t *testing.T) *lingering {
+	l := &lingering{start: time.Now()}
+	l.batcher = newBatcher(t.Context(), func(_ context.Context, _ string, batch []time.Duration) {
+		l.began, l.batches = append(l.began, time.Since(l.start)), append(l.batches, len(batch))
+		time.Sleep(time.Millisecond)
+	})
+	l.linger = func(d time.Duration) time.Duration { return d }
+	return l
+}
+
+// An item on its own is written at once; under load batches are as far apart as items linger.
+func TestBatchesLinger(t *testing.T) {
+	const linger = 3 * time.Millisecond
+	for perMS, want := range map[int]int{1: 100, 8: 100, 400: 240} { // those of 400 fill up
+		synctest.Test(t, func(t *testing.T) {
+			l := newLingering(t)
+			for range 300 {
+				l.add("report", slices.Repeat([]time.Duration{linger}, perMS)...)
+				time.Sleep(time.Millisecond)
+			}
+			l.drain()
+			assert.Zero(t, l.began[0], "the first one waits for none")
+			assert.InDelta(t, want, len(l.batches), 5, "%d per ms", perMS)
+			sum := 0
+			for _, n := range l.batches {
+				sum += n
+				assert.LessOrEqual(t, n, commitMost)
+			}
+			assert.Equal(t, 300*perMS, sum)
+		})
+	}
+}
+
+// The most urgent item of a batch says how long it lingers, since the last one began. All that is
+// there goes with it.
+func TestTheMostUrgentItemDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLingering(t)
+		l.add("report", time.Millisecond)
+		time.Sleep(time.Millisecond / 2)
+		l.add("report", 20*time.Millisecond, 10*time.Millisecond)
+		time.Sleep(time.Millisecond)
+		l.add("report", 5*time.Millisecond)
+		time.Sleep(time.Millisecond)
+		l.add("report", 30*time.Millisecond)
+		l.drain()
+		assert.Equal(t, []time.Duration{0, 5 * time.Millisecond}, l.began)
+		assert.Equal(t, []int{1, 4}, l.batches)
+		time.Sleep(time.Second)
+		l.add("report", 20*time.Millisecond)
+		l.drain()
+		assert.Equal(t, time.Second+6*time.Millisecond, l.began[2], "it comes alone")
+	})
+}
+
+// The queues of keys that are gone are dropped, but not while they have something to do.
+func TestBatcherForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLingering(t)
+		kept := func() (keys []string) {
+			l.forget(func(key string) bool {
+				keys = append(keys, key)
+				return false
+			})
+			return keys
+		}
+		gone := func(key string) bool { return key == "gone" }
+		l.add("gone", 0)
+		l.add("here", 0)
+		synctest.Wait()
+		l.forget(gone)
+		assert.Empty(t, kept(), "both are being written")
+		assert.Len(t, l.queues, 2)
+		l.drain()
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"gone", "here"}, kept())
+		l.forget(gone)
+		assert.Equal(t, []string{"here"}, kept())
+	})
+}
+
+func sumOf(items []int) (sum int) {
+	for _, n := range items {
+		sum += n
+	}
+	return sum
+}

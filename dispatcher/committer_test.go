@@ -1,0 +1,175 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// writer is a node that writes and delivers nothing: a store and its committer.
+type writer struct {
+	*store.Store
+	*dispatcher.Committer
+	t   *testing.T
+	url string
+	db  *pgxpool.Pool // a way to look at the database from the side
+}
+
+// prepareWriter fills the template database.
+func prepareWriter(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	_, err := store.CreateTenant(ctx, url, tenant)
+	return err
+}
+
+func setupWriter(t *testing.T) *writer {
+	t.Helper()
+	t.Parallel()
+	return openWriter(t, pgtest.Database(t, prepareWriter), "node-1")
+}
+
+func openWriter(t *testing.T, url, node string) *writer {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true,
+		Pool: 4, HotPool: 4})
+	require.NoError(t, err)
+	c := dispatcher.NewCommitter(s, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	db, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		require.NoError(t, <-done)
+		s.Close()
+		db.Close()
+	})
+	return &writer{Store: s, Committer: c, t: t, url: url, db: db}
+}
+
+// deaf opens another node on the same database, which hears nothing of the others.
+func (w *writer) deaf(node string) *writer {
+	w.t.Helper()
+	s, err := store.Open(w.t.Context(), store.Config{URL: w.url, Node: node, Pool: 2, HotPool: 2})
+	require.NoError(w.t, err)
+	c := dispatcher.NewCommitter(s, nil)
+	w.t.Cleanup(func() {
+		c.Close()
+		s.Close()
+	})
+	return &writer{Store: s, Committer: c, t: w.t, url: w.url, db: w.db}
+}
+
+// writerType is a task type with quick retries.
+func writerType() asyncflow.TaskType {
+	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
+	return asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
+		{Name: "first", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
+		{Name: "second", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
+	}}.WithDefaults()
+}
+
+func (w *writer) put(t asyncflow.TaskType) *store.Type {
+	w.t.Helper()
+	_, _, err := w.PutTaskType(w.t.Context(), tenant, t)
+	require.NoError(w.t, err)
+	known, err := w.Catalog.Type(tenant, t.Name)
+	require.NoError(w.t, err)
+	return known
+}
+
+func newTask(context string) asyncflow.NewTask {
+	return asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(context)}
+}
+
+func withKey(key, context string) asyncflow.NewTask {
+	task := newTask(context)
+	task.Options.Key = key
+	return task
+}
+
+func (w *writer) submit(tasks ...asyncflow.NewTask) []store.Submitted {
+	w.t.Helper()
+	results := w.Submit(w.t.Context(), tenant, tasks)
+	for i, r := range results {
+		require.NoError(w.t, r.Err, "task %d", i)
+	}
+	return results
+}
+
+func (w *writer) lease(t *store.Type, n int) []asyncflow.Lease {
+	w.t.Helper()
+	leases, _, err := w.Lease(w.t.Context(), t, n)
+	require.NoError(w.t, err)
+	return leases
+}
+
+// settle settles a lease with an outcome and waits for the result.
+func (w *writer) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) store.Settled {
+	w.t.Helper()
+	done := make(chan store.Settled, 1)
+	w.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+		Verdict: asyncflow.Decide(t.TaskType, l, o, w.Clock.Now())}, func(r store.Settled) { done <- r })
+	return <-done
+}
+
+// checkTokens asserts that each live task has exactly one token row, and a final one none.
+func (w *writer) checkTokens() {
+	w.t.Helper()
+	var wrong int
+	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `
+		WITH tokens AS (
+		  SELECT id FROM tenant_acme.ready_pipe_1 UNION ALL SELECT id FROM tenant_acme.lease_pipe
+		  UNION ALL SELECT id FROM tenant_acme.wait_pipe)
+		SELECT count(*) FROM tenant_acme.task_pipe_1 t
+		WHERE (SELECT count(*) FROM tokens k WHERE k.id = t.id) <> CASE WHEN coalesce(
+		  (SELECT j.final IS NOT NULL FROM tenant_acme.journal_pipe_1 j WHERE j.id = t.id
+		   ORDER BY j.seq DESC LIMIT 1), false) THEN 0 ELSE 1 END`).Scan(&wrong))
+	require.Zero(w.t, wrong, "tasks with a wrong number of token rows")
+}
+
+// eventually waits for something that another goroutine or the clock brings about.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, patience, 2*time.Millisecond, what)
+}
+
+// Types that come, are used and go leave nothing behind in a committer.
+func TestCommitterForgetsTypesThatAreGone(t *testing.T) {
+	w := setupWriter(t)
+	for n := range 10 {
+		name := fmt.Sprint("passing", n)
+		w.put(asyncflow.TaskType{Name: name, Flow: &asyncflow.Flow{Ordered: true},
+			Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+		task := withKey("key", `1`)
+		task.Type = name
+		id := w.submit(task)[0].ID
+		_, stands, err := w.LeaseOf(t.Context(), tenant, id, 1)
+		require.NoError(t, err)
+		require.False(t, stands)
+		require.Positive(t, w.KeptTypes())
+		_, err = w.Cancel(t.Context(), tenant, id, "")
+		require.NoError(t, err)
+		require.NoError(t, w.DeleteTaskType(t.Context(), tenant, name))
+	}
+	pipe := writerType()
+	eventually(t, "with the next change all of them are forgotten", func() bool {
+		pipe.ScheduleLimit = pipe.ScheduleLimit%100 + 1
+		w.put(pipe)
+		return w.KeptTypes() == 0
+	})
+}

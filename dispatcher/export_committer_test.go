@@ -1,0 +1,82 @@
+package dispatcher
+
+import (
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// How many submits of a type may wait for their keys, and how many leases of deliveries that were
+// answered with 202 are remembered.
+const (
+	HeldMost     = heldMost
+	AcceptedMost = acceptedMost
+)
+
+// HeldKeys returns how many submits wait for keys that others hold.
+func (c *Committer) HeldKeys() (n int) {
+	c.heldKeys.mu.Lock()
+	defer c.heldKeys.mu.Unlock()
+	for _, q := range c.heldKeys.queues {
+		n += len(q.items)
+	}
+	return n
+}
+
+// SetAcceptedWait sets how long it isn't written down that a delivery was answered with 202.
+func (c *Committer) SetAcceptedWait(d time.Duration) { c.accepted.wait = d }
+
+// SettleUntil is Settle for a worker that waits until a time.
+func (c *Committer) SettleUntil(
+	until time.Time, tenant string, settlement asyncflow.Settlement, done func(store.Settled),
+) {
+	c.settleUntil(until, tenant, settlement, done)
+}
+
+// KeptTypes returns of how many types the committer keeps something.
+func (c *Committer) KeptTypes() int {
+	kept := map[store.TypeKey]bool{}
+	collect := func(key store.TypeKey) bool {
+		kept[key] = true
+		return false
+	}
+	c.keyed.forget(collect)
+	c.lookups.forget(collect)
+	c.freed.forget(collect)
+	return len(kept)
+}
+
+// WritesApart returns how many kinds of writes of types are written apart from the others.
+func (c *Committer) WritesApart() int {
+	c.aside.mu.Lock()
+	defer c.aside.mu.Unlock()
+	return len(c.aside.waiting)
+}
+
+// Nexts returns the leases with which tasks go on at once that have taken the node's capacity, and
+// gives back all of it; nil: there are none, or others may stand in line.
+func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
+	nexts []*asyncflow.Lease) {
+	if empty, _ := d.agenda.idle(t.Key()); !empty {
+		return nil
+	}
+	n, bytes := len(settlements), 0
+	for _, s := range settlements {
+		bytes += len(s.Lease.Context)
+	}
+	d.ledger.mu.Lock()
+	d.ledger.take(Ask{Type: t.Key()}, n)
+	d.ledger.mu.Unlock()
+	d.ledger.Arrived(t.Key(), n, bytes)
+	d.ledger.Begun(t.Key(), n)
+	d.ledger.Took(t.Key(), time.Millisecond, d.store.Clock.Now())
+	nexts = d.nexts(t, settlements)
+	for _, l := range nexts {
+		if l != nil {
+			d.ledger.Begun(t.Key(), 1)
+		}
+	}
+	d.ledger.Release(t.Key(), n, bytes)
+	return nexts
+}

@@ -1,0 +1,189 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// holdKeys has an open transaction hold keys by SQL.
+func (w *writer) holdKeys(n int) pgx.Tx {
+	w.t.Helper()
+	tx, err := w.db.Begin(w.t.Context())
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	for i := range n {
+		_, err := tx.Exec(w.t.Context(), `SELECT tenant_acme.submit_task('pipe', '1', key => $1)`,
+			fmt.Sprintf("held-%d", i))
+		require.NoError(w.t, err)
+	}
+	return tx
+}
+
+func (w *writer) submitKey(key string) store.Submitted {
+	return w.Submit(context.Background(), tenant, []asyncflow.NewTask{withKey(key, `1`)})[0]
+}
+
+// lockWaits returns how many of the node's statements have waited for a lock for a while.
+func (w *writer) lockWaits() (n int) {
+	w.t.Helper()
+	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `
+		SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND application_name = 'asyncflow' AND wait_event_type = 'Lock'
+		AND clock_timestamp() - query_start > interval '100 ms'`).Scan(&n))
+	return n
+}
+
+// While callers repeat keys that an open transaction holds, no batch waits for them, so that those
+// with other keys don't either.
+func TestHeldKeysStallNobody(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	w.holdKeys(2)
+	var refused atomic.Int64
+	over := make(chan struct{})
+	var callers sync.WaitGroup
+	for i := range 2 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				assert.Equal(t, asyncflow.CodeUnavailable,
+					asyncflow.CodeOf(w.submitKey(fmt.Sprintf("held-%d", i)).Err))
+				refused.Add(1)
+			}
+		})
+	}
+	for refused.Load() == 0 { // as they have begun to repeat
+		require.NoError(t, w.submitKey("before").Err)
+	}
+	const others = 60
+	waits := 0
+	for i := range others {
+		require.NoError(t, w.submitKey(fmt.Sprintf("other-%d", i)).Err)
+		if w.lockWaits() > 0 {
+			waits++
+		}
+	}
+	assert.Less(t, waits, others/4, "much of the time a batch waited for a key")
+	close(over)
+	callers.Wait()
+}
+
+// Many keys that are held with others in one batch wait apart, and answered when they are free.
+func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	const held = 30 // three times as many as are claimed at once
+	tx := w.holdKeys(held)
+	var tasks []asyncflow.NewTask
+	for i := range held {
+		tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`),
+			withKey(fmt.Sprintf("free-%d", i), `1`))
+	}
+	free := make(chan []store.Submitted, 1)
+	go func() { free <- w.Submit(context.Background(), tenant, tasks) }()
+	eventually(t, "the others are written", func() bool {
+		var n int
+		require.NoError(t, w.db.QueryRow(t.Context(),
+			`SELECT count(*) FROM tenant_acme.idempotency_keys WHERE key LIKE 'free-%'`).Scan(&n))
+		return n == held
+	})
+	require.NoError(t, tx.Commit(t.Context()))
+	for i, r := range <-free {
+		if i%2 == 0 && r.Err != nil { // too late
+			assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(r.Err))
+			continue
+		}
+		assert.NoError(t, r.Err)
+		assert.Equal(t, i%2 == 0, r.Existing)
+	}
+	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
+}
+
+// What may wait for keys is bounded, by number and by bytes: more is refused at once.
+func TestHeldKeysAreBounded(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	w.holdKeys(1)
+	var callers sync.WaitGroup
+	var most atomic.Int64
+	for range 2 * dispatcher.HeldMost {
+		callers.Go(func() {
+			assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(w.submitKey("held-0").Err))
+			most.Store(max(most.Load(), int64(w.HeldKeys())))
+		})
+	}
+	eventually(t, "some wait", func() bool { return w.HeldKeys() > 0 })
+	for w.HeldKeys() > 0 {
+		require.LessOrEqual(t, w.HeldKeys(), dispatcher.HeldMost)
+	}
+	callers.Wait()
+	assert.LessOrEqual(t, most.Load(), int64(dispatcher.HeldMost))
+}
+
+// Submits whose keys others hold are answered in time, too, when the database goes silent while
+// they wait, and so are those that come with the same keys meanwhile.
+func TestHeldKeysOfASilentDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepareWriter)
+	network, through := pgtest.Behind(t, url)
+	w := openWriter(t, through, "node-1")
+	w.put(writerType())
+	direct := openWriter(t, url, "node-2")
+	tx := direct.holdKeys(5)
+	results := make(chan store.Submitted, 20)
+	var late sync.WaitGroup
+	submit := func(i int) {
+		late.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), dispatcher.SubmitPatience)
+			defer cancel()
+			began := time.Now()
+			results <- w.Submit(ctx, tenant, []asyncflow.NewTask{withKey("held-"+strconv.Itoa(i%5), `1`)})[0]
+			assert.Less(t, time.Since(began), dispatcher.SubmitPatience+5*time.Second)
+		})
+	}
+	for i := range 10 {
+		submit(i)
+	}
+	eventually(t, "some wait", func() bool { return w.HeldKeys() > 0 })
+	network.Silence()
+	for i := range 10 {
+		submit(i)
+	}
+	late.Wait()
+	for range 20 {
+		assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain},
+			asyncflow.CodeOf((<-results).Err))
+	}
+	network.Heal()
+	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
+	require.NoError(t, tx.Commit(t.Context()))
+	eventually(t, "the keys are answered", func() bool {
+		for i := range 5 {
+			r := w.submitKey("held-" + strconv.Itoa(i))
+			if r.Err != nil {
+				return false
+			}
+			assert.True(t, r.Existing)
+		}
+		return true
+	})
+	w.checkTokens()
+}
