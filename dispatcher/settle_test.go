@@ -1,0 +1,69 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+)
+
+// startWithOneSlot starts a node of one slot that tells of what it sends, and waits for what
+// comes of it.
+func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- asyncflow.Outcome) {
+	b.t.Helper()
+	sent, answers := make(chan asyncflow.Delivery), make(chan asyncflow.Outcome)
+	return b.start("a", dispatcher.Config{Concurrency: 1}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		sent <- d
+		return <-answers
+	}), sent, answers
+}
+
+// A task that goes on with its next stage keeps its slot, though it be the only one: the
+// lease of that stage is written where that of the last one ends.
+func TestHandoffToTheNextStage(t *testing.T) {
+	b := setup(t)
+	n, sent, answers := b.startWithOneSlot()
+	task := newTasks(1)
+	task[0].Options.Priority = asyncflow.Priority{0, 5}
+	for _, output := range []string{"", `{"made":1}`} {
+		ended, want := done, string(task[0].Context)
+		if output != "" {
+			ended.Output, want = json.RawMessage(output), output
+		}
+		require.Eventually(t, func() bool { // else there was just a look
+			results := n.Submit(t.Context(), tenant, task)
+			require.NoError(t, results[0].Err)
+			<-sent
+			answers <- ended
+			second := (<-sent).Lease
+			handed := b.count(`tenant_acme.lease_pipe l JOIN tenant_acme.journal_pipe_1 j ON j.id = l.id AND j.xmin::text = l.xmin::text`)
+			answers <- done
+			n.await(t, results, asyncflow.StatusSucceeded)
+			assert.Equal(t, []any{results[0].ID, "second", 1, 2, want, task[0].Options},
+				[]any{second.ID, second.Stage, second.Attempt, second.Seq, string(second.Context), second.Options})
+			return handed == 1
+		}, patience, time.Millisecond)
+	}
+	require.Eventually(t, func() bool { return n.Load() == 0 && n.InFlight() == 0 }, patience, time.Millisecond)
+}
+
+// Those in line are before a task that enters its next stage.
+func TestHandoffToTheNextStageKeepsTheOrder(t *testing.T) {
+	b := setup(t)
+	n, sent, answers := b.startWithOneSlot()
+	results := n.submit(t, 3)
+	for _, stage := range []string{"first", "second"} {
+		for _, r := range results {
+			l := (<-sent).Lease
+			assert.Equal(t, []any{r.ID, stage}, []any{l.ID, l.Stage})
+			answers <- done
+		}
+	}
+	n.await(t, results, asyncflow.StatusSucceeded)
+}
