@@ -32,7 +32,7 @@ type Ledger struct {
 	endpoints map[string]int      // deliveries under way; without zeros
 	waiting   map[store.TypeKey][]*waiter
 	refused   map[store.TypeKey]struct{} // to be woken
-	quiet     chan struct{}              // closed and replaced when something has ended, see awaitQuiet
+	quiet     chan struct{}              // closed when something has ended; nil: nobody waits, see awaitQuiet
 }
 
 // usage is what the ledger knows of a task type.
@@ -73,8 +73,7 @@ type Limits struct {
 func NewLedger(capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey)) *Ledger {
 	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,
 		types: map[store.TypeKey]*usage{}, active: map[*usage]struct{}{}, tenants: map[string]int{}, endpoints: map[string]int{},
-		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{},
-		quiet: make(chan struct{})}
+		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
 // Reserve takes capacity for up to a.N tasks, and returns for how many.
@@ -103,11 +102,14 @@ func (l *Ledger) Keep(a Ask) int {
 func (l *Ledger) Begun(key store.TypeKey, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if u := l.usage(key); n > 0 {
-		if u.leasing -= n; u.leasing == 0 {
-			l.signal()
-		}
+	if n == 0 {
+		return
 	}
+	u := l.usage(key)
+	if u.leasing -= n; u.leasing == 0 {
+		l.signal()
+	}
+	l.tidy(key, u)
 }
 
 // Arrived takes in the size of the contexts of n tasks for which capacity was reserved.
@@ -162,6 +164,7 @@ func (l *Ledger) Unused(key store.TypeKey, n int) {
 // release gives capacity back, to those who wait first. It unlocks l.mu.
 func (l *Ledger) release(key store.TypeKey, u *usage, n int) {
 	l.count(key, u, -n)
+	l.tidy(key, u)
 	if l.free == l.capacity {
 		l.signal()
 	}
@@ -247,9 +250,16 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u := l.types[key]; u != nil {
-		if u.gone = true; u.inFlight == 0 {
-			delete(l.types, key)
-		}
+		u.gone = true
+		l.tidy(key, u)
+	}
+}
+
+// tidy drops what is known of a type that is gone, once nothing of it is to be counted any more: its
+// tasks may end before Begun is called for them.
+func (l *Ledger) tidy(key store.TypeKey, u *usage) {
+	if u.gone && u.inFlight == 0 && u.leasing == 0 {
+		delete(l.types, key)
 	}
 }
 
@@ -281,9 +291,6 @@ func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
 		l.active[u] = struct{}{}
 	} else {
 		delete(l.active, u)
-		if u.gone {
-			delete(l.types, key)
-		}
 	}
 	if l.tenants[key.Tenant] += n; l.tenants[key.Tenant] == 0 {
 		delete(l.tenants, key.Tenant)

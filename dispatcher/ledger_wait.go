@@ -143,8 +143,10 @@ func (l *Ledger) serve() {
 
 // signal tells those in awaitQuiet that something has ended.
 func (l *Ledger) signal() {
-	close(l.quiet)
-	l.quiet = make(chan struct{})
+	if l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
+	}
 }
 
 // awaitQuiet waits until something holds that Begun or Release may bring about, or until ctx ends.
@@ -152,6 +154,9 @@ func (l *Ledger) awaitQuiet(ctx context.Context, holds func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !holds() && ctx.Err() == nil {
+		if l.quiet == nil {
+			l.quiet = make(chan struct{})
+		}
 		quiet := l.quiet
 		l.mu.Unlock()
 		select {
