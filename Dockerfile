@@ -1,5 +1,5 @@
-# Targets: asyncflow (the default), thumbnails (the sample worker), setup (asyncflow with a shell, for
-# one-shot set-up in docker-compose.yml).
+# Targets: asyncflow (the default), thumbnails (the sample worker), and setup (asyncflow with a
+# shell, for the one-shot set-up in docker-compose.yml).
 
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
@@ -10,7 +10,7 @@ ARG VERSION=dev
 ENV CGO_ENABLED=0
 RUN go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/asyncflow ./cmd/asyncflow
 RUN go build -trimpath -ldflags "-s -w" -o /out/thumbnails ./examples/thumbnails/cmd/thumbnails
-# What the images below have of a file system: certificates, a user, and the sample worker's folders.
+# The file system of the images below: certificates, a user, and the sample worker's folders.
 RUN mkdir -p /rootfs/etc/ssl/certs /data/images /data/thumbnails \
  && cp /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ \
  && echo 'nonroot:x:65532:65532::/:/nonexistent' > /rootfs/etc/passwd \
@@ -38,7 +38,8 @@ COPY --from=build /rootfs/ /
 COPY --from=build /out/asyncflow /asyncflow
 USER 65532:65532
 EXPOSE 8080
-# Asks ASYNCFLOW_URL, or http://127.0.0.1:8080: set it when ASYNCFLOW_LISTEN has another port.
+# The check asks ASYNCFLOW_URL, or http://127.0.0.1:8080. Set it when ASYNCFLOW_LISTEN has another
+# port.
 HEALTHCHECK --interval=5s --timeout=6s --start-period=30s CMD ["/asyncflow", "healthcheck"]
 ENTRYPOINT ["/asyncflow"]
 CMD ["serve"]

@@ -1,4 +1,4 @@
-# make help lists what there is. Everything that CI does is in .ci/run.
+# make help lists the targets. Everything that CI does is in .ci/run.
 
 VERSION ?= dev
 GO ?= go
@@ -7,13 +7,14 @@ FUZZTIME ?= 1m
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dev: ## Run everything on this machine, with a Postgres of its own
 	$(GO) run ./cmd/asyncflow dev
 
 build: ## Build bin/asyncflow and bin/thumbnails
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/asyncflow ./cmd/asyncflow
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" \
+		-o bin/asyncflow ./cmd/asyncflow
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/thumbnails ./examples/thumbnails/cmd/thumbnails
 
 test: ## Run all tests
@@ -22,7 +23,7 @@ test: ## Run all tests
 race: ## Run all tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-model: ## Hold the store against a simple model for 1,000 random sequences
+model: ## Compare the store with a simple model in 1,000 random sequences
 	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=250 -model-lanes 4 -parallel 4
 
 test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
@@ -42,12 +43,13 @@ lint: ## Check the format, vet, staticcheck and openapi.yaml
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 ./...
 	npx --yes @redocly/cli@2.77.0 lint openapi.yaml
-	npx --yes @stoplight/spectral-cli@6.16.3 lint --ruleset .ci/spectral.yaml --fail-severity warn openapi.yaml
+	npx --yes @stoplight/spectral-cli@6.16.3 lint \
+		--ruleset .ci/spectral.yaml --fail-severity warn openapi.yaml
 
 generate: ## Make the code that comes from openapi.yaml again
 	$(GO) generate ./client/api ./internal/httpapi
 
-typescript: ## Install what sdk/typescript is built with, and test it
+typescript: ## Install the tools of sdk/typescript, and test it
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	$(GO) test -count=1 -v -run '^TestTypeScript$$' ./cmd/asyncflow
 
@@ -55,25 +57,25 @@ generate-typescript: ## Make the types of sdk/typescript from openapi.yaml again
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	npm --prefix sdk/typescript run generate
 
-bench: bench-peers ## Measure all that has a target, beside the peers; takes a quarter of an hour
+bench: bench-peers ## Measure all targets, beside the peers; takes 20 minutes
 	$(GO) run ./bench
 
-bench-peers: ## Build and install what asyncflow is measured beside
+bench-peers: ## Build and install the peers
 	$(GO) -C bench/peers build -o ../../bin/peers/river ./river
 	npm --prefix bench/peers ci --no-audit --no-fund
 
 BASE ?= HEAD
 
-bench-compare: ## Measure this tree and another revision by turns: make bench-compare BASE=v0.4.0
+bench-compare: ## Compare CPU per task with another revision: make bench-compare BASE=v0.4.0
 	$(GO) run ./bench compare --base $(BASE)
 
 bench-short: ## Measure for a few seconds, to see that it works
 	$(GO) run ./bench --short
 
-bench-profile: ## Tell where the time of a task goes, in the node and in Postgres
+bench-profile: ## Show where the time of a task goes, in the node and in Postgres
 	$(GO) run ./bench profile
 
-bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes long, and some 20 GB
+bench-history: ## Measure with 0, 1 and 10 million finished tasks; takes 20 GB
 	$(GO) run ./bench history --sizes 0,1000000,10000000 --plots docs/performance
 
 bench-rolls: ## Measure what rolls cost submits
@@ -82,7 +84,7 @@ bench-rolls: ## Measure what rolls cost submits
 bench-promote: ## Measure what happens when a million delayed tasks are due at once
 	$(GO) run ./bench promote
 
-bench-held: ## Measure what tasks cost the others that their flow key holds back
+bench-held: ## Measure what tasks that their flow key blocks cost the others
 	$(GO) run ./bench held
 
 bench-noisy: ## Measure what a noisy tenant costs a quiet one
@@ -94,10 +96,10 @@ bench-snapshot: ## Measure leases while a transaction is open for 5 minutes
 bench-sustained: ## Measure a run of 20 minutes
 	$(GO) run ./bench sustained --plots docs/performance
 
-bench-idle: ## Measure what 1,000 and 5,000 task types cost that have nothing to do
+bench-idle: ## Measure what 1,000 and 5,000 idle task types cost
 	$(GO) run ./bench idle --types 0,1000,5000
 
-ci: ## Run what CI runs; installs what is missing
+ci: ## Run all that CI runs; installs what is missing
 	.ci/run
 
 docker: ## Build the image asyncflow
@@ -106,7 +108,10 @@ docker: ## Build the image asyncflow
 compose: ## Run Postgres, two nodes and the sample worker in containers
 	docker compose up --build
 
-clean: ## Remove what was built
+clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev build test race model test-postgres rolls fuzz fuzz-short lint generate typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot bench-sustained bench-idle ci docker compose clean
+.PHONY: help dev build test race model test-postgres rolls fuzz fuzz-short lint generate \
+	typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile \
+	bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
+	bench-sustained bench-idle ci docker compose clean

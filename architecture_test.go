@@ -27,7 +27,7 @@ var arrows = map[string][]string{
 	"migrations":       {},
 	"auth":             {"."},
 	"callbacks":        {"internal/signing", "."},
-	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
+	"store":            {"migrations", "internal/expression", "internal/timetable", "store/internal/...", "."},
 	"dispatcher":       {"store", "."},
 	"governance":       {"store", "."},
 	"client/api":       {"."},
@@ -41,6 +41,10 @@ var arrows = map[string][]string{
 	"cmd/asyncflow":    {"..."},
 	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
 	"bench/...":        {"..."},
+
+	"store/internal/lowwater": {},
+	"store/internal/postgres": {"."},
+	"store/internal/schema":   {"migrations", "store/internal/postgres", "."},
 
 	"internal/expression":  {"."},
 	"internal/timetable":   {"."},
@@ -61,7 +65,7 @@ var onlyBy = map[string][]string{
 	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
 	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
-	"github.com/jackc/pgx/...":      {"store", "internal/devpg", "internal/pgtest", "bench/..."},
+	"github.com/jackc/pgx/...":      {"store/...", "internal/devpg", "internal/pgtest", "bench/..."},
 
 	"github.com/fergusstrange/embedded-postgres/...": {"internal/pgfetch"},
 }
@@ -72,7 +76,7 @@ var notBy = map[string][]string{
 }
 
 // sqlIn are the packages that may hold SQL.
-var sqlIn = []string{"store", "migrations", "internal/devpg", "internal/pgtest", "bench/..."}
+var sqlIn = []string{"store/...", "migrations", "internal/devpg", "internal/pgtest", "bench/..."}
 
 var sql = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\bINSERT\s+INTO\b|\bDELETE\s+FROM\b|\bUPDATE\b.*\bSET\b`)
 
@@ -283,7 +287,7 @@ func TestArchitectureRules(t *testing.T) {
 		{"worker", module + "/callbacks", false},
 		{"internal/signing", module + "/callbacks", false},
 		{"internal/httpapi", "github.com/gofiber/fiber/v2", true},
-		{"internal/httpapi", module + "/dispatcher", false},
+		{"store", module + "/dispatcher", false},
 		{"internal/httpapi", "github.com/jackc/pgx/v5", false},
 		{"client/api", "github.com/gofiber/fiber/v2/middleware/cors", false},
 		{"internal/pgtest", module + "/internal/devpg", true},

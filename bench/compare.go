@@ -5,15 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
-)
+	"time"
 
-// slowestRatio is the median rate, against the base's, below which the comparison fails.
-const slowestRatio = 0.75
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+)
 
 // compareConfig says what is compared with what.
 type compareConfig struct {
@@ -21,177 +18,122 @@ type compareConfig struct {
 	base string // a revision
 }
 
+// compareRows are the scenarios that are compared, unless --only names others; compareShort those
+// of the short form.
+var (
+	compareRows = names{
+		"post", "batch", "stages", "accepted", "single", "nodes", "nodes20", "nodes50",
+		"types", "context10k", "context100k",
+	}
+	compareShort = names{"post", "single"}
+)
+
 func parseCompare(args []string) (compareConfig, error) {
-	cfg := compareConfig{config: config{only: names{"post", "single"}}}
-	err := cfg.parse(args, "four pairs of 5,000 tasks", func(f *flag.FlagSet) {
+	cfg := compareConfig{config: config{latencyTime: 10 * time.Second}}
+	const short = "four pairs of 10,000 tasks, only post and single"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.StringVar(&cfg.base, "base", "HEAD", "the revision that this tree is compared with")
-		f.Var(&cfg.only, "only", "scenarios with a rate, such as post,single")
+		f.Var(&cfg.only, "only", "scenarios with CPU per task, such as post,single; default: all")
 		f.IntVar(&cfg.rounds, "rounds", 6, "pairs of each")
-		f.IntVar(&cfg.tasks, "tasks", 30000, "tasks of a measurement")
+		f.IntVar(&cfg.tasks, "tasks", 60000, "tasks of a measurement")
 	})
+	if len(cfg.only) == 0 {
+		cfg.only = compareRows
+		if cfg.short {
+			cfg.only = compareShort
+		}
+	}
 	if cfg.short {
-		cfg.rounds, cfg.tasks = 4, 5000
+		cfg.rounds, cfg.tasks, cfg.latencyTime = 4, 10_000, 2*time.Second
 	}
-	if err == nil && (cfg.rounds < 1 || cfg.tasks < batchSize) {
-		err = fmt.Errorf("--rounds must be at least 1 and --tasks at least %d", batchSize)
+	if err == nil && (cfg.rounds < 1 || cfg.tasks < rig.BatchSize) {
+		err = fmt.Errorf("--rounds must be at least 1 and --tasks at least %d", rig.BatchSize)
 	}
-	cfg.tasks -= cfg.tasks % batchSize
+	cfg.tasks -= cfg.tasks % rig.BatchSize
 	if err == nil {
 		_, err = chosen(cfg.only)
 	}
 	return cfg, err
 }
 
-// runCompare measures another revision and this tree by turns: A B, B A, and so on. Both
-// have a node, a worker and a database of their own in the same Postgres; the one whose
-// turn it isn't has nothing to do. What is looked at from the side fits both.
+// runCompare asks: does a task cost more than with another revision? It measures that revision and
+// this tree by turns: A B, B A, and so on. Each has a node, a worker and a database of its own in
+// the same Postgres; the one whose turn it isn't has nothing to do. Both are measured by the client
+// of this tree, which looks at a node's API and at its tables only.
 func runCompare(ctx context.Context, args []string) error {
 	cfg, err := parseCompare(args)
 	if err != nil {
 		return err
 	}
-	b := &bench{options: cfg.options}
-	if err := b.begin(ctx, b.startPostgres, b.build); err != nil {
+	r := rig.New(cfg.options.rig())
+	if err := r.Begin(ctx, r.StartPostgres, r.Build); err != nil {
 		return err
 	}
-	defer b.stop()
-	base, err := b.buildRevision(ctx, cfg.base)
+	defer r.Stop()
+	base, err := r.BuildRevision(ctx, cfg.base)
 	if err != nil {
 		return err
 	}
-	c := comparison{Machine: describeMachine(), Base: cfg.base, Tasks: cfg.tasks}
-	if c.Machine.Postgres, err = b.db.version(ctx); err != nil {
-		return err
-	}
-	var turns [2]turn
-	for i, binary := range []string{base, b.binary} {
-		if turns[i], err = b.turn(ctx, []string{"base", "head"}[i], binary, cfg.config); err != nil {
-			return err
+	c := comparison{Machine: describe(r), Base: cfg.base, Tasks: cfg.tasks}
+	var sides [2]comparedSide
+	for i, of := range []struct{ name, binary string }{{"base", base}, {"head", r.Binary}} {
+		if sides[i], err = compareSide(ctx, r, of.name, of.binary, cfg.config); err != nil {
+			return fmt.Errorf("%s: %w", of.name, err)
 		}
 	}
-	if err := c.measure(ctx, turns, cfg.config.rounds); err != nil {
+	if err := c.measure(ctx, sides, cfg.rounds); err != nil {
 		return err
 	}
 	c.writeMarkdown(os.Stdout)
-	return errors.Join(writeJSON(cfg.json, c), c.verdict())
+	return errors.Join(report.WriteJSON(cfg.json, c), c.verdict())
 }
 
-// buildRevision builds the program of a revision from a copy of its files, and returns its
-// path.
-func (b *bench) buildRevision(ctx context.Context, revision string) (string, error) {
-	tree, program := b.dir.join("tree"), b.dir.join("asyncflow-base")
-	if err := os.Mkdir(tree, 0o755); err != nil {
-		return "", err
-	}
-	script := `cd "$(git rev-parse --show-toplevel)" && git archive --format=tar "$1^{commit}" | tar -x -C "$2" && cd "$2" && exec go build -o "$3" ./cmd/asyncflow`
-	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", script, "bash", revision, tree, program)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", revision, err, strings.TrimSpace(string(said)))
-	}
-	return program, nil
-}
-
-// turn is one of the two that are compared.
-type turn struct {
+// comparedSide is one of the two revisions.
+type comparedSide struct {
 	*rounds
 	begun []started
 }
 
-func (b *bench) turn(ctx context.Context, database, binary string, cfg config) (t turn, err error) {
-	side, err := b.side(ctx, database, binary)
+func compareSide(
+	ctx context.Context, r *rig.Rig, name, binary string, cfg config,
+) (s comparedSide, err error) {
+	side, err := r.Side(ctx, name, binary)
 	if err != nil {
-		return t, err
+		return s, err
 	}
-	if err := side.begin(ctx, side.startNode, side.makeTenant); err != nil {
-		return t, fmt.Errorf("%s: %w", database, err)
+	if err := side.Begin(ctx, side.StartNode, side.MakeTenant); err != nil {
+		return s, err
 	}
-	t.rounds = &rounds{bench: side, config: cfg}
+	s.rounds = &rounds{Rig: side, config: cfg, comparing: true}
 	var missing map[string]string
-	t.begun, missing, err = t.beginAll(ctx)
+	s.begun, missing, err = s.beginAll(ctx)
 	if err == nil && len(missing) > 0 {
-		err = fmt.Errorf("%s lacks what is to be compared: %v", database, missing)
+		err = fmt.Errorf("it lacks what is to be compared: %v", missing)
 	}
-	return t, err
+	return s, err
 }
 
-// comparison is the result.
-type comparison struct {
-	Machine machine    `json:"machine"`
-	Base    string     `json:"base"`
-	Tasks   int        `json:"tasks"`
-	Figures []compared `json:"figures"`
-}
-
-// compared is a figure of both, pair by pair.
-type compared struct {
-	Scenario string    `json:"scenario"`
-	Name     string    `json:"name"`
-	Unit     string    `json:"unit"`
-	Base     []float64 `json:"base"`
-	Head     []float64 `json:"head"`
-	Ratios   []float64 `json:"ratios"` // head ÷ base
-}
-
-// comparedKeys are the figures that are compared.
-var comparedKeys = []string{"rate", "cpu_all", "cpu_node", "cpu_postgres"}
-
-func (c *comparison) measure(ctx context.Context, turns [2]turn, pairs int) error {
+// measure measures pairs: every other time this tree first.
+func (c *comparison) measure(ctx context.Context, sides [2]comparedSide, pairs int) error {
 	for n := range pairs {
-		for i := range turns[0].begun {
-			var pair [2]figures
-			for turn := range turns {
+		for i, of := range sides[0].begun {
+			var pair [2]report.Figures
+			for turn := range sides {
 				side := (turn + n) % 2
-				f, err := turns[side].begun[i].measure(ctx)
-				if err == nil {
-					err = f.check()
-				}
+				f, err := sides[side].begun[i].run(ctx)
 				if err != nil {
-					return fmt.Errorf("pair %d of %s: %w", n+1, turns[side].begun[i].name, err)
+					return fmt.Errorf("pair %d: %w", n+1, err)
 				}
 				pair[side] = f
 			}
-			fmt.Fprintf(os.Stderr, "bench: pair %d of %d, %s: %s and %s %s\n", n+1, pairs, turns[0].begun[i].name,
-				number(pair[0][0].value), number(pair[1][0].value), pair[0][0].unit)
-			c.add(turns[0].begun[i].name, pair)
+			c.add(of.name, pair)
+			cpu := c.find(of.name, "cpu_all")
+			if cpu == nil {
+				return fmt.Errorf("%s has no CPU time that could be compared", of.name)
+			}
+			fmt.Fprintf(os.Stderr, "bench: pair %d of %d, %s: CPU per task × %.2f\n",
+				n+1, pairs, of.name, cpu.Ratios[n])
 		}
 	}
 	return nil
-}
-
-func (c *comparison) add(scenario string, pair [2]figures) {
-	for _, key := range comparedKeys {
-		base, ok1 := pair[0].find(key)
-		head, ok2 := pair[1].find(key)
-		if !ok1 || !ok2 || base == 0 {
-			continue
-		}
-		of := slices.IndexFunc(pair[0], func(f figure) bool { return f.key == key })
-		i := slices.IndexFunc(c.Figures, func(f compared) bool { return f.Scenario == scenario && f.Name == pair[0][of].name })
-		if i < 0 {
-			i = len(c.Figures)
-			c.Figures = append(c.Figures, compared{Scenario: scenario, Name: pair[0][of].name, Unit: pair[0][of].unit})
-		}
-		f := &c.Figures[i]
-		f.Base, f.Head, f.Ratios = append(f.Base, base), append(f.Head, head), append(f.Ratios, head/base)
-	}
-}
-
-func (c *comparison) writeMarkdown(w io.Writer) {
-	fmt.Fprintf(w, "%s. This tree against %s: medians of %d pairs of %d tasks.\n\n", c.Machine, c.Base, len(c.Figures[0].Ratios), c.Tasks)
-	fmt.Fprint(w, "| | Unit | Base | This tree | Ratio | Min–max |\n|---|---|---:|---:|---:|---:|\n")
-	for _, f := range c.Figures {
-		fmt.Fprintf(w, "| %s: %s | %s | %s | %s | **%.2f** | %.2f–%.2f |\n", f.Scenario, f.Name, f.Unit, number(median(f.Base)), number(median(f.Head)),
-			median(f.Ratios), slices.Min(f.Ratios), slices.Max(f.Ratios))
-	}
-}
-
-// verdict is an error when a rate is far below the base's, and in no pair as high: one that
-// swings so much tells of other work on the machine.
-func (c *comparison) verdict() (err error) {
-	for _, f := range c.Figures {
-		if ratio := median(f.Ratios); strings.HasSuffix(f.Unit, "/s") && ratio < slowestRatio && slices.Max(f.Ratios) < 1 {
-			err = errors.Join(err, fmt.Errorf("%s: %.2f of the rate of %s, less than %.2f", f.Scenario, ratio, c.Base, slowestRatio))
-		}
-	}
-	return err
 }

@@ -1,37 +1,50 @@
 package main
 
-import "context"
+import (
+	"context"
 
-// contexts returns the begin of a scenario with contexts of so many bytes, so many of them
-// in a submit: the tasks of a round divided by part. Its node is a new one each round, so
-// that its memory is its own.
+	"github.com/asyncflow/asyncflow/bench/internal/machine"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+)
+
+// context10k and context100k ask: what do long contexts cost, in rate and in memory?
+var (
+	context10k  = scenario{"context10k", "Contexts of 10 KB", 1, contexts(10<<10, 50, 6)}
+	context100k = scenario{"context100k", "Contexts of 100 KB", 1, contexts(100<<10, 10, 30)}
+)
+
+// contexts returns the begin of a scenario with contexts of size bytes, batch of them in a submit.
+// part divides the number of tasks of a round. Each round has a new node, so that its memory is its
+// own.
 func contexts(size, batch, part int) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
-		side, err := r.side(ctx, r.scenario.name, "")
+		name := r.scenario.name
+		side, err := r.Side(ctx, name, r.Binary)
 		if err != nil {
 			return nil, err
 		}
-		tasks := r.tasks / part
-		var p *pipe
-		err = side.withNode(ctx, func(ctx context.Context) error {
-			if err := side.makeTenant(ctx); err != nil {
+		var t *rig.TaskType
+		err = side.WithNode(ctx, func(ctx context.Context) (err error) {
+			if err := side.MakeTenant(ctx); err != nil {
 				return err
 			}
-			p, err = side.registerShape(ctx, r.scenario.name, shape{size: size, batch: batch})
+			t, err = side.Register(ctx, name, rig.Shape{Size: size, Batch: batch})
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		r.countDead(side, p)
-		return func(ctx context.Context) (all figures, err error) {
-			err = side.withNode(ctx, func(ctx context.Context) error {
-				if _, err := side.endToEnd(ctx, p, tasks/10); err != nil { // a warm-up
+		r.countDead(side, t)
+		tasks := r.tasks / part
+		return func(ctx context.Context) (all report.Figures, err error) {
+			err = side.WithNode(ctx, func(ctx context.Context) error {
+				if _, err := side.Pass(ctx, t, tasks/10); err != nil { // a warm-up
 					return err
 				}
-				if all, err = side.rate(ctx, p, tasks); err == nil {
-					all = append(all, figure{"memory", "Memory of the node, at most", "MB", peakMemory(side.nodes[0].pid())})
-				}
+				all, err = side.Measure(ctx, t, tasks)
+				all.Add("memory", "Memory of the node, at most", "MB",
+					machine.PeakMemory(side.Nodes[0].PID()))
 				return err
 			})
 			return all, err

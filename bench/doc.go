@@ -1,15 +1,18 @@
-// Command bench measures asyncflow on one machine: a Postgres that keeps its
-// promises (fsync and synchronous commits), a node, a worker and a client, each a
-// process of its own, all on the loopback.
+// Command bench measures asyncflow on one machine: a Postgres that keeps its promises (fsync and
+// synchronous commits), a node, a worker and a client, each a process of its own, all on the
+// loopback.
 //
 //	go run ./bench [--only post,river-post] [--rounds 5] [--tasks 60000] [--short] [--json FILE]
 //
-// Every round measures every scenario once (scenario.go lists them), what is compared one
-// after the other, every second round in the reverse order. Three tables are printed: the
-// targets and whether they are met, what a task costs in each scenario, and the rest.
-// Peers (peers.go) are there once "make bench-peers" has installed them.
+// Each file asks one question; internal/ has what all of them use: rig runs and measures the
+// processes, report prints.
 //
-// The node gets this program's environment, so that settings can be tried:
+// Every round measures every scenario once (rounds_scenarios.go lists them). What is compared is
+// measured one after the other, every second round in the reverse order. The bench prints three
+// tables: the targets and whether they are met, what a task costs in each scenario, and the rest.
+// Peers (peers.go) take part once "make bench-peers" has installed them.
+//
+// The node gets the environment of this program, so that settings can be tried:
 //
 //	ASYNCFLOW_CONCURRENCY=1024 GOGC=400 go run ./bench --only post --rounds 3
 //
@@ -17,23 +20,23 @@
 //
 //	go run ./bench compare --base HEAD~1
 //
-// Other things are measured by themselves, each by the name of its mode:
+// Other questions are measured by themselves, each by the name of its mode:
 //
-//	go run ./bench held       what do tasks cost the others that their flow key holds back?
-//	go run ./bench noisy      what does a tenant cost the others that floods, to an endpoint that hangs?
-//	go run ./bench history    do a million finished tasks slow new ones, gets and lists?
+//	go run ./bench held       what do tasks that their flow key blocks cost the others?
+//	go run ./bench history    do a million finished tasks slow down new ones, gets and lists?
+//	go run ./bench idle       what do task types cost that have nothing to do?
+//	go run ./bench noisy      what does a tenant cost the others that floods a hanging endpoint?
 //	go run ./bench profile    where does the time of a task go?
 //	go run ./bench promote    what happens when a million delayed tasks are due at once?
 //	go run ./bench rolls      do submits take longer while tables roll?
 //	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?
 //	go run ./bench sustained  is the rate of the first minute that of the twentieth?
-//	go run ./bench idle       what do task types cost that have nothing to do?
 //
 // Each has --short, --json FILE and --plots DIR, which writes SVG; see --help.
 //
-// Figures of a machine that is busy with other things mean little: the load that
-// was there at the start stands with the result, and so does how many cores the
-// four processes got. What all cores would allow by the CPU time of a task is
-// disturbed less. No figure makes the program fail, only a result that is broken: lost
-// tasks, or nothing done; and a comparison in which a rate drops by more than a quarter.
+// Figures of a machine that is busy with other things mean little. The result names the load at the
+// start, and how many cores the four processes used. The rate that all cores would allow by the CPU
+// time of a task is disturbed less. No figure makes the program fail, except one that shows that
+// something is broken: lost tasks, or nothing done; and a comparison in which every pair shows that
+// tasks cost far more CPU time than before.
 package main

@@ -4,21 +4,17 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/bench/internal/machine"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// idleTenants is among how many tenants the types are divided.
-const idleTenants = 100
-
-// idleConfig says how many types there are and for how long nothing happens.
+// idleConfig says how many types there are, and for how long nothing happens.
 type idleConfig struct {
 	options
 	types  sizes
@@ -28,9 +24,12 @@ type idleConfig struct {
 
 func parseIdle(args []string) (idleConfig, error) {
 	cfg := idleConfig{types: sizes{0, 1000}}
-	err := cfg.parse(args, "a few seconds and types, to see that nothing is broken", func(f *flag.FlagSet) {
-		f.Var(&cfg.types, "types", "task types, ascending, such as 0,1000,5000; they are of 100 tenants")
-		f.DurationVar(&cfg.settle, "settle", 3*time.Minute, "time to calm down before each measurement: tallies are added up for two minutes")
+	const short = "a few seconds and types, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
+		f.Var(&cfg.types, "types",
+			"task types, ascending, such as 0,1000,5000; they are of 100 tenants")
+		f.DurationVar(&cfg.settle, "settle", 3*time.Minute,
+			"time to calm down before each measurement: tallies are added up for two minutes")
 		f.DurationVar(&cfg.idle, "idle", 2*time.Minute, "time that is measured")
 	})
 	if cfg.short {
@@ -39,173 +38,138 @@ func parseIdle(args []string) (idleConfig, error) {
 	return cfg, err
 }
 
-// runIdle measures what a node and Postgres cost that have nothing to do: with task
-// types that were never used, and once each has had a task.
+// runIdle asks: what do task types cost that have nothing to do? It measures a node and Postgres
+// with types that were never used, and once each has had a task.
 func runIdle(ctx context.Context, args []string) error {
 	cfg, err := parseIdle(args)
 	if err != nil {
 		return err
 	}
-	b := &bench{options: cfg.options, settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}}
-	if err := b.begin(ctx, b.startPostgres, b.startWorker, b.migrate); err != nil {
+	what := cfg.rig()
+	what.Settings = map[string]string{"shared_preload_libraries": "pg_stat_statements"}
+	r := rig.New(what)
+	if err := r.Begin(ctx, r.StartPostgres, r.StartWorker); err != nil {
 		return err
 	}
-	defer b.stop()
-	g := grid{Machine: describeMachine(), By: "Task types"}
-	if g.Machine.Postgres, err = b.db.version(ctx); err != nil {
+	defer r.Stop()
+	if _, err := r.DB.Conn.Exec(ctx, `CREATE EXTENSION pg_stat_statements`); err != nil {
 		return err
 	}
-	made := 0
+	g := report.Grid{Machine: describe(r), By: "Task types"}
+	var types *rig.ManyTypes
 	for _, n := range cfg.types {
 		fmt.Fprintf(os.Stderr, "bench: %d task types\n", n)
-		if err := b.makeTypes(ctx, made, n); err != nil {
-			return fmt.Errorf("make types: %w", err)
-		}
-		made = max(made, n)
-		g.Columns = append(g.Columns, number(float64(n)))
-		figures, err := b.idleFigures(ctx, cfg, n)
-		if err != nil {
-			return fmt.Errorf("%d types: %w", n, err)
-		}
-		g.add(figures)
-	}
-	g.writeMarkdown(os.Stdout)
-	return writeJSON(cfg.json, g)
-}
-
-func (b *bench) migrate(ctx context.Context) error {
-	if _, err := store.Migrate(ctx, b.url()); err != nil {
-		return err
-	}
-	_, err := b.db.conn.Exec(ctx, `CREATE EXTENSION pg_stat_statements`)
-	return err
-}
-
-// typeOf returns the tenant and the name of a type by its number.
-func idleType(n int) (tenant, name string) {
-	return "tenant" + strconv.Itoa(n%idleTenants), "type" + strconv.Itoa(n)
-}
-
-// makeTypes makes the types of some numbers, and the tenants if there are none yet.
-func (b *bench) makeTypes(ctx context.Context, from, to int) error {
-	if from == 0 {
-		for n := range idleTenants {
-			tenant, _ := idleType(n)
-			if _, err := store.CreateTenant(ctx, b.url(), tenant); err != nil && asyncflow.CodeOf(err) != asyncflow.CodeConflict {
-				return err
-			}
-		}
-	}
-	s, err := store.Open(ctx, store.Config{URL: b.url(), Node: "bench"})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	var g errgroup.Group
-	g.SetLimit(submitters)
-	for n := from; n < to; n++ {
-		g.Go(func() error {
-			tenant, name := idleType(n)
-			_, _, err := s.PutTaskType(ctx, tenant, asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults())
-			return err
-		})
-	}
-	return g.Wait()
-}
-
-// idleFigures starts a node and measures it twice.
-func (b *bench) idleFigures(ctx context.Context, cfg idleConfig, types int) (figures, error) {
-	if err := b.startNode(ctx); err != nil {
-		return nil, err
-	}
-	defer b.stopNode()
-	all, err := b.whileIdle(ctx, cfg, "unused", "")
-	if err != nil {
-		return nil, err
-	}
-	if err := b.useAll(ctx, types); err != nil {
-		return nil, err
-	}
-	used, err := b.whileIdle(ctx, cfg, "used", ", each had a task")
-	return append(all, used...), err
-}
-
-// useAll submits a task of each type and waits until it stands where it stays: their
-// stages have no endpoint.
-func (b *bench) useAll(ctx context.Context, types int) error {
-	var g errgroup.Group
-	g.SetLimit(submitters)
-	for i := range min(types, idleTenants) {
-		g.Go(func() error {
-			tenant, _ := idleType(i)
-			token, err := b.token(tenant)
-			if err != nil {
-				return err
-			}
-			api := &client{http: b.api.http, base: b.api.base, token: token}
-			for n := i; n < types; n += idleTenants {
-				_, name := idleType(n)
-				if _, err := api.call(ctx, http.MethodPost, "/v1/tasks", appendTask(nil, name, n, contextBytes, "")); err != nil {
+		err := r.WithNode(ctx, func(ctx context.Context) (err error) {
+			if types == nil {
+				if types, err = r.NewManyTypes(ctx, tenants); err != nil {
 					return err
 				}
 			}
-			return nil
+			types.Locate()
+			return types.Add(ctx, n, false)
+		})
+		if err != nil {
+			return fmt.Errorf("make types: %w", err)
+		}
+		g.Columns = append(g.Columns, report.Number(float64(n)))
+		err = r.WithNode(ctx, func(ctx context.Context) error {
+			types.Locate()
+			figures, err := idleFigures(ctx, r, cfg, types, n)
+			g.Add(figures)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%d types: %w", n, err)
+		}
+	}
+	g.WriteMarkdown(os.Stdout)
+	return report.WriteJSON(cfg.json, g)
+}
+
+// idleFigures measures a new node: before the types are used, and after.
+func idleFigures(
+	ctx context.Context, r *rig.Rig, cfg idleConfig, types *rig.ManyTypes, n int,
+) (report.Figures, error) {
+	all, err := whileIdle(ctx, r, cfg, "unused", "")
+	if err != nil {
+		return nil, err
+	}
+	if err := useAll(ctx, types, n); err != nil {
+		return nil, err
+	}
+	used, err := whileIdle(ctx, r, cfg, "used", ", each had a task")
+	return append(all, used...), err
+}
+
+// useAll submits a task of each type. The tasks stay where they are: their stages have no endpoint.
+func useAll(ctx context.Context, types *rig.ManyTypes, n int) error {
+	var g errgroup.Group
+	g.SetLimit(rig.Submitters)
+	for i := range n {
+		g.Go(func() error {
+			client, name := types.At(i)
+			return client.Submit(ctx, name, i)
 		})
 	}
 	return g.Wait()
 }
 
-// whileIdle waits until all is calm and measures.
-func (b *bench) whileIdle(ctx context.Context, cfg idleConfig, key, name string) (figures, error) {
-	before, err := b.costs(ctx)
-	for _, pause := range []time.Duration{cfg.settle, cfg.idle} {
-		if err == nil {
-			before, err = b.costs(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return nil, err
-		}
+// whileIdle waits until all is calm, and measures.
+func whileIdle(
+	ctx context.Context, r *rig.Rig, cfg idleConfig, key, name string,
+) (all report.Figures, err error) {
+	if err := rig.Sleep(ctx, cfg.settle); err != nil {
+		return nil, err
 	}
-	after, err := b.costs(ctx)
-	share := func(d time.Duration) float64 { return 100 * d.Seconds() / cfg.idle.Seconds() }
-	return figures{
-		{key + "_cpu_node", "CPU of the node" + name, "% of a core", share(after.node - before.node)},
-		{key + "_cpu_postgres", "CPU of Postgres" + name, "% of a core", share(after.postgres - before.postgres)},
-		{key + "_statements", "Statements" + name, "a second", float64(after.statements-before.statements) / cfg.idle.Seconds()},
-		{key + "_memory_node", "Memory of the node" + name, "MB", after.memory},
-		{key + "_memory_postgres", "Memory of the node's connections" + name, "MB", after.backends},
-	}, err
+	before, err := readIdle(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := rig.Sleep(ctx, cfg.idle); err != nil {
+		return nil, err
+	}
+	after, err := readIdle(ctx, r)
+	used, idle := after.Since(before.Usage), cfg.idle.Seconds()
+	all.Add(key+"_cpu_node", "CPU of the node"+name, "% of a core", 100*used.Node.Seconds()/idle)
+	all.Add(key+"_cpu_postgres", "CPU of Postgres"+name, "% of a core",
+		100*used.Postgres.Seconds()/idle)
+	all.Add(key+"_statements", "Statements"+name, "a second",
+		float64(after.statements-before.statements)/idle)
+	all.Add(key+"_memory_node", "Memory of the node"+name, "MB", after.memory)
+	all.Add(key+"_memory_postgres", "Memory of the node's connections"+name, "MB", after.backends)
+	return all, err
 }
 
-// costs are what was used until now, and what is in use.
-type costs struct {
-	usage
+// idleReading is what was used until now, and what is in use.
+type idleReading struct {
+	rig.Usage
 	statements       int64
 	memory, backends float64 // MB
 }
 
-func (b *bench) costs(ctx context.Context) (c costs, err error) {
-	if c.usage, err = b.usage(); err != nil {
-		return c, err
+func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
+	if now.Usage, err = r.Usage(); err != nil {
+		return now, err
 	}
-	if err = b.db.conn.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements`).Scan(&c.statements); err != nil {
-		return c, err
-	}
-	rows, err := b.db.conn.Query(ctx, `SELECT pid FROM pg_stat_activity WHERE application_name = 'asyncflow' AND datname = current_database()`)
+	err = r.DB.Conn.QueryRow(ctx,
+		`SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements`).Scan(&now.statements)
 	if err != nil {
-		return c, err
+		return now, err
+	}
+	rows, err := r.DB.Conn.Query(ctx, `
+		SELECT pid FROM pg_stat_activity
+		WHERE application_name = 'asyncflow' AND datname = current_database()`)
+	if err != nil {
+		return now, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var pid int
 		if err := rows.Scan(&pid); err != nil {
-			return c, err
+			return now, err
 		}
-		c.backends += privateMemory(pid)
+		now.backends += machine.PrivateMemory(pid)
 	}
-	c.memory = residentMemory(b.nodes[0].pid())
-	return c, rows.Err()
+	now.memory = machine.ResidentMemory(r.Nodes[0].PID())
+	return now, rows.Err()
 }

@@ -11,109 +11,154 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/bench/internal/worker"
 )
 
-// newsOfNodes is when a node knows of another one that came or went: each looks every 5 s.
-const newsOfNodes = 6 * time.Second
+// nodes asks: do two nodes on one machine do the work of one, and share it? One node and two, each
+// with a database of its own, take turns.
+var nodes = scenario{"nodes", "Two nodes on one database", 1, beginNodes}
 
-// nodesTurns is how often one node and two have their turn in a round: so often that a machine
-// that gets faster or slower does so for both.
+// nodes20 and nodes50 ask: how fast are two nodes when the workers take their time?
+var (
+	nodes20 = scenario{"nodes20", "Two nodes, workers that take 20 ms", 1, slowWorkers("20ms")}
+	nodes50 = scenario{"nodes50", "Two nodes, workers that take 50 ms", 1, slowWorkers("50ms")}
+)
+
+// nodesKnown is when a node knows of another one that came or went: each looks every 5 s.
+const nodesKnown = 6 * time.Second
+
+// nodesTurns is how often one node and two have their turn in a round: when the machine gets faster
+// or slower, it does so for both.
 const nodesTurns = 3
 
-// beginNodes measures one node and two, each with a database of its own, by turns. Half of the
-// submits go to each of the two.
 func beginNodes(ctx context.Context, r *rounds) (measure, error) {
-	var sides [2]nodesSide
-	for i := range sides {
-		var err error
-		if sides[i], err = r.nodesSide(ctx, i+1); err != nil {
-			return nil, err
-		}
+	two, err := r.nodesRig(ctx, 2, rig.Shape{})
+	if err != nil {
+		return nil, err
 	}
-	r.countDead(sides[1].bench, sides[1].pipe)
-	return func(ctx context.Context) (all figures, err error) {
-		err = sides[0].run(ctx, func(ctx context.Context) error {
-			return sides[1].run(ctx, func(ctx context.Context) error {
-				all, err = oneAndTwo(ctx, sides[0], sides[1], r.tasks)
+	r.countDead(two.Rig, two.taskType)
+	if r.comparing {
+		return two.measure(r), nil
+	}
+	one, err := r.nodesRig(ctx, 1, rig.Shape{})
+	return func(ctx context.Context) (all report.Figures, err error) {
+		err = one.run(ctx, func(ctx context.Context) error {
+			return two.run(ctx, func(ctx context.Context) error {
+				all, err = oneAndTwo(ctx, r, one, two)
 				return err
 			})
 		})
 		return all, err
-	}, nil
+	}, err
 }
 
-// nodesSide is some nodes on a database.
-type nodesSide struct {
-	*bench
-	pipe  *pipe
-	count int
-}
-
-func (r *rounds) nodesSide(ctx context.Context, count int) (s nodesSide, err error) {
-	s.count = count
-	if s.bench, err = r.side(ctx, fmt.Sprintf("nodes%d", count), ""); err != nil {
-		return s, err
+// slowWorkers returns the begin of a scenario of two nodes whose worker answers after a delay.
+func slowWorkers(delay string) func(context.Context, *rounds) (measure, error) {
+	return func(ctx context.Context, r *rounds) (measure, error) {
+		two, err := r.nodesRig(ctx, 2, rig.Shape{Path: worker.AfterPath + delay})
+		if err != nil {
+			return nil, err
+		}
+		r.countDead(two.Rig, two.taskType)
+		return two.measure(r), nil
 	}
-	return s, s.withNode(ctx, func(ctx context.Context) (err error) {
-		if err = s.makeTenant(ctx); err == nil {
-			s.pipe, err = s.registerShape(ctx, "nodes", shape{})
+}
+
+// nodesRig is a database with a number of nodes.
+type nodesRig struct {
+	*rig.Rig
+	taskType *rig.TaskType
+	count    int
+}
+
+func (r *rounds) nodesRig(ctx context.Context, count int, s rig.Shape) (n nodesRig, err error) {
+	n.count = count
+	name := fmt.Sprintf("%s_%d", r.scenario.name, count)
+	if n.Rig, err = r.Side(ctx, name, r.Binary); err != nil {
+		return n, err
+	}
+	return n, n.WithNode(ctx, func(ctx context.Context) (err error) {
+		if err = n.MakeTenant(ctx); err == nil {
+			n.taskType, err = n.Register(ctx, "nodes", s)
 		}
 		return err
 	})
 }
 
-// run does something while the nodes run.
-func (s nodesSide) run(ctx context.Context, do func(context.Context) error) error {
-	for range s.count {
-		next := do
-		do = func(ctx context.Context) error { return s.withNode(ctx, next) }
+// run calls do while the nodes run.
+func (n nodesRig) run(ctx context.Context, do func(context.Context) error) error {
+	return n.WithNodes(ctx, n.count, do)
+}
+
+// ready waits until the nodes know of each other, and warms them up.
+func (n nodesRig) ready(ctx context.Context, r *rounds) error {
+	if !r.short {
+		if err := rig.Sleep(ctx, nodesKnown); err != nil {
+			return err
+		}
 	}
-	return do(ctx)
+	return n.WarmUp(ctx, n.taskType)
+}
+
+// measure returns what measures the nodes by themselves.
+func (n nodesRig) measure(r *rounds) measure {
+	return func(ctx context.Context) (all report.Figures, err error) {
+		err = n.run(ctx, func(ctx context.Context) error {
+			if err := n.ready(ctx, r); err != nil {
+				return err
+			}
+			all, err = n.Measure(ctx, n.taskType, r.tasks)
+			return err
+		})
+		return all, err
+	}
 }
 
 // oneAndTwo measures one node and two by turns, and compares them.
-func oneAndTwo(ctx context.Context, one, two nodesSide, tasks int) (figures, error) {
-	if err := sleep(ctx, newsOfNodes); err != nil {
+func oneAndTwo(ctx context.Context, r *rounds, one, two nodesRig) (report.Figures, error) {
+	if err := two.ready(ctx, r); err != nil {
 		return nil, err
 	}
-	turns := []nodesSide{one, two}
-	for _, s := range turns {
-		if err := s.warmUp(ctx, s.pipe); err != nil {
-			return nil, err
-		}
+	if err := one.WarmUp(ctx, one.taskType); err != nil {
+		return nil, err
 	}
-	before, err := two.attempts(ctx, two.pipe)
+	before, err := attempts(ctx, two)
 	if err != nil {
 		return nil, err
 	}
-	measured := map[int][]figures{}
+	measured := map[int][]report.Figures{}
+	turns := []nodesRig{one, two}
 	for range nodesTurns {
-		for _, s := range turns {
-			f, err := s.rate(ctx, s.pipe, tasks)
+		for _, n := range turns {
+			f, err := n.Measure(ctx, n.taskType, r.tasks)
 			if err != nil {
 				return nil, err
 			}
-			measured[s.count] = append(measured[s.count], f)
+			measured[n.count] = append(measured[n.count], f)
 		}
 		slices.Reverse(turns)
 	}
-	after, err := two.attempts(ctx, two.pipe)
+	after, err := attempts(ctx, two)
 	if err != nil {
 		return nil, err
 	}
-	ofOne, all := meanOf(measured[1]), meanOf(measured[2])
-	oneBound, ok := ofOne.find("cpu_bound")
-	twoBound, _ := all.find("cpu_bound")
-	all = append(all, figure{"one_rate", "One node in the same round", "tasks/s", ofOne[0].value},
-		figure{"over_one", "Two nodes ÷ one node", "×", all[0].value / ofOne[0].value},
-		figure{"least_share", "Share of the node that did less", "%", leastShare(before, after)})
+	ofOne, all := report.MeanOf(measured[1]), report.MeanOf(measured[2])
+	oneBound, ok := ofOne.Find("cpu_bound")
+	twoBound, _ := all.Find("cpu_bound")
+	rate := all[0].Value
+	all.Add("one_rate", "One node in the same round", "tasks/s", ofOne[0].Value)
+	all.Add("over_one", "Two nodes ÷ one node", "×", rate/ofOne[0].Value)
+	all.Add("least_share", "Share of the node that did less", "%", leastShare(before, after))
 	if ok {
-		all = append(all, figure{"cpu_over_one", "By CPU of all, ÷ one node", "×", twoBound / oneBound})
+		all.Add("cpu_over_one", "By CPU of all, ÷ one node", "×", twoBound/oneBound)
 	}
 	return all, nil
 }
 
-// leastShare returns the share of what was done of the node that did least, in percent.
+// leastShare returns the share of the node that did least, in percent.
 func leastShare(before, after []float64) float64 {
 	sum, least := 0.0, math.Inf(1)
 	for i := range after {
@@ -123,23 +168,25 @@ func leastShare(before, after []float64) float64 {
 	return 100 * least / sum
 }
 
-// attempts returns how many attempts at tasks of a pipe each node has made, by its metrics.
-func (b *bench) attempts(ctx context.Context, p *pipe) (counts []float64, err error) {
-	for _, n := range b.nodes {
-		text, err := n.api.call(ctx, http.MethodGet, "/metrics", nil)
+// attempts returns how many attempts at tasks of the type each node has made, by its metrics.
+func attempts(ctx context.Context, of nodesRig) (counts []float64, err error) {
+	for _, n := range of.Nodes {
+		text, err := n.API.Call(ctx, http.MethodGet, "/metrics", nil)
 		if err != nil {
 			return nil, err
 		}
 		sum := 0.0
 		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), "} ")
-			if strings.HasPrefix(name, "asyncflow_attempts_total{") && strings.Contains(name, `type="`+p.name+`"`) {
-				n, err := strconv.ParseFloat(value, 64)
-				if err != nil {
-					return nil, fmt.Errorf("metrics: %q: %w", lines.Text(), err)
-				}
-				sum += n
+			if !strings.HasPrefix(name, "asyncflow_attempts_total{") ||
+				!strings.Contains(name, `type="`+of.taskType.Name+`"`) {
+				continue
 			}
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return nil, fmt.Errorf("metrics: %q: %w", lines.Text(), err)
+			}
+			sum += n
 		}
 		counts = append(counts, sum)
 	}

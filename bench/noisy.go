@@ -12,8 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/bench/internal/worker"
 )
 
 // noisyConfig says how much is measured, and how noisy the other tenant is.
@@ -26,7 +27,8 @@ type noisyConfig struct {
 
 func parseNoisy(args []string) (noisyConfig, error) {
 	var cfg noisyConfig
-	err := cfg.parse(args, "one round of a few seconds, to see that nothing is broken", func(f *flag.FlagSet) {
+	const short = "one round of a few seconds, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.rounds, "rounds", 5, "how often both are measured")
 		f.DurationVar(&cfg.lasting, "lasting", 20*time.Second, "for how long, each time")
 		f.Float64Var(&cfg.quota, "quota", 500, "tasks a second that the noisy tenant may submit")
@@ -35,108 +37,105 @@ func parseNoisy(args []string) (noisyConfig, error) {
 		cfg.rounds, cfg.lasting = 1, 5*time.Second
 	}
 	if err == nil && (cfg.rounds < 1 || cfg.lasting < time.Second || cfg.quota <= 0) {
-		err = fmt.Errorf("--rounds must be at least 1, --lasting at least 1s, and --quota positive")
+		err = errors.New(
+			"--rounds must be at least 1, --lasting at least 1s, and --quota positive")
 	}
 	return cfg, err
 }
 
-// noisyTenant floods, and its endpoint hangs.
-const noisyTenant = "noisy"
-
-// runNoisy measures the latency of a tenant, by turns alone and beside one that submits
-// all that it may, and more, to an endpoint that never answers.
+// runNoisy asks: what does a tenant cost the others that floods an endpoint which never answers?
+// The latency of a quiet tenant is measured by turns alone and beside the noisy one, which submits
+// all that its quota allows, and more.
 func runNoisy(ctx context.Context, args []string) error {
 	cfg, err := parseNoisy(args)
 	if err != nil {
 		return err
 	}
-	b, err := start(ctx, cfg.options)
+	r, err := cfg.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	g := grid{Machine: describeMachine(), By: "Tenant", Columns: []string{"alone", "beside a noisy one"}}
-	if g.Machine.Postgres, err = b.db.version(ctx); err != nil {
-		return err
+	defer r.Stop()
+	g := report.Grid{
+		Machine: describe(r),
+		By:      "Tenant",
+		Columns: []string{"alone", "beside a noisy one"},
 	}
-	p, err := b.register(ctx, "bench", "")
+	t, err := r.Register(ctx, "bench", rig.Shape{})
 	if err == nil {
-		err = b.warmUp(ctx, p)
+		err = r.WarmUp(ctx, t)
 	}
 	if err != nil {
 		return err
 	}
-	noise, err := b.noisyClient(ctx, cfg.quota)
+	noise, err := newFlood(ctx, r, cfg.quota)
 	if err != nil {
 		return fmt.Errorf("the noisy tenant: %w", err)
 	}
-	var all [2]report
-	var flooded atomic.Int64
+	var all [2]report.Rounds
 	for n := range cfg.rounds {
 		for turn := range all {
 			i := (n + turn) % len(all)
 			fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s\n", n+1, cfg.rounds, g.Columns[i])
 			stop := func() error { return nil }
 			if i == 1 {
-				stop = noise.flood(ctx, &flooded)
+				stop = noise.start(ctx)
 			}
-			f, err := b.latency(ctx, p, cfg.lasting)
+			f, err := r.Latency(ctx, t, cfg.lasting)
 			if err := errors.Join(err, stop()); err != nil {
 				return fmt.Errorf("round %d: %w", n+1, err)
 			}
-			all[i].add(f)
+			all[i].Add(f)
 		}
 	}
-	for i := range all {
-		var medians figures
-		for _, s := range all[i].Figures {
-			medians = append(medians, figure{s.Key, s.Name, s.Unit, s.Median})
-		}
-		g.add(medians)
+	for _, rounds := range all {
+		g.Add(rounds.Medians())
 	}
-	g.writeMarkdown(os.Stdout)
-	fmt.Printf("\nThe noisy tenant got %s tasks in, at a quota of %s a second.\n", number(float64(flooded.Load())), number(cfg.quota))
-	return writeJSON(cfg.json, g)
+	g.WriteMarkdown(os.Stdout)
+	fmt.Printf("\nThe noisy tenant submitted %s tasks, at a quota of %s a second.\n",
+		report.Number(float64(noise.accepted.Load())), report.Number(cfg.quota))
+	return report.WriteJSON(cfg.json, g)
 }
 
-// noisyClient makes the noisy tenant, with a type whose endpoint hangs.
-func (b *bench) noisyClient(ctx context.Context, quota float64) (*client, error) {
-	s, err := store.Open(ctx, store.Config{URL: b.url(), Node: "bench"})
+// flood is the noisy tenant.
+type flood struct {
+	client   *rig.Client
+	accepted atomic.Int64 // tasks
+}
+
+const floodType = "flood"
+
+// newFlood makes the noisy tenant, with a type whose endpoint hangs.
+func newFlood(ctx context.Context, r *rig.Rig, quota float64) (*flood, error) {
+	quotas := fmt.Sprintf(`{"submits_per_second":%g}`, quota)
+	c, err := r.NewTenant(ctx, "noisy", quotas)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
-	if _, err := s.CreateTenant(ctx, noisyTenant, asyncflow.Quotas{SubmitsPerSecond: quota}); err != nil {
-		return nil, err
-	}
-	token, err := b.token(noisyTenant)
+	document := []byte(`{"stages":[{"name":"call"}]}`)
+	_, err = c.Call(ctx, http.MethodPut, "/v1/task-types/"+floodType, document)
 	if err != nil {
 		return nil, err
 	}
-	c := &client{http: b.api.http, base: b.api.base, token: token}
-	if _, err := c.call(ctx, http.MethodPut, "/v1/task-types/flood", []byte(`{"stages":[{"name":"call"}]}`)); err != nil {
-		return nil, err
-	}
-	endpoint := fmt.Sprintf(`{"type":"flood","stage":"call","url":%q}`, b.sink.base+hangPath)
-	_, err = c.call(ctx, http.MethodPost, "/v1/endpoints", []byte(endpoint))
-	return c, err
+	endpoint := fmt.Appendf(nil, `{"type":%q,"stage":"call","url":%q}`,
+		floodType, r.Worker.Base+worker.HangPath)
+	_, err = c.Call(ctx, http.MethodPost, "/v1/endpoints", endpoint)
+	return &flood{client: c}, err
 }
 
-// flood submits as much as goes until stop is called; what is over the quota is refused.
-func (c *client) flood(ctx context.Context, accepted *atomic.Int64) (stop func() error) {
+// start submits as fast as it can until stop is called. The node refuses what exceeds the quota.
+func (f *flood) start(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var g errgroup.Group
-	for range submitters {
+	for range rig.Submitters {
 		g.Go(func() error {
 			for ctx.Err() == nil {
-				if err := c.submitBatch(ctx, "flood", 0, ""); err == nil {
-					accepted.Add(batchSize)
-				} else {
-					select { // as a client does that was told to come back later
-					case <-ctx.Done():
-					case <-time.After(20 * time.Millisecond):
-					}
+				if err := f.client.SubmitBatch(ctx, floodType, 0, ""); err == nil {
+					f.accepted.Add(rig.BatchSize)
+					continue
 				}
+				// Come back later, as a client does that was refused.
+				_ = rig.Sleep(ctx, 20*time.Millisecond)
 			}
 			return nil
 		})

@@ -3,83 +3,106 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/bench/internal/bare"
+	"github.com/asyncflow/asyncflow/bench/internal/machine"
+	"github.com/asyncflow/asyncflow/bench/internal/peer"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/bench/internal/worker"
 )
 
-// peer is a program that does the same work in another way, in a database of its own. It is
-// told the database, the number of jobs, and where to POST each, if it shall. It prints
-// "ready", begins at a line of its input, prints a peerResult, and ends with its input.
-type peer struct {
-	name    string // of its scenario
-	post    bool   // one POST per job
-	needs   string // file that must be there
-	command func() ([]string, error)
-}
+// The peers ask: how fast do others do the same work?
+var (
+	bareLoop = scenario{
+		"bare", "Bare loop, one POST per task", 3,
+		program{name: "bare", post: true, command: bareCommand}.begin,
+	}
+	riverPost = scenario{
+		"river-post", "River, one POST per job", 1,
+		program{name: "river-post", post: true, needs: riverBinary, command: riverCommand}.begin,
+	}
+	river = scenario{
+		"river", "River, no-op jobs in its process", 1,
+		program{name: "river", needs: riverBinary, command: riverCommand}.begin,
+	}
+	graphilePost = scenario{
+		"graphile-post", "graphile-worker, one POST per job", 1,
+		program{
+			name: "graphile-post", post: true, needs: graphileModule, command: graphileCommand,
+		}.begin,
+	}
+	graphile = scenario{
+		"graphile", "graphile-worker, no-op jobs in its processes", 1,
+		program{name: "graphile", needs: graphileModule, command: graphileCommand}.begin,
+	}
+)
 
 const (
-	riverProgram   = "bin/peers/river"
+	riverBinary    = "bin/peers/river"
 	graphileScript = "bench/peers/graphile.mjs"
 	graphileModule = "bench/peers/node_modules/graphile-worker/package.json"
 )
 
-var (
-	peerRiver        = peer{"river", false, riverProgram, func() ([]string, error) { return []string{riverProgram}, nil }}
-	peerRiverPost    = peer{"river-post", true, riverProgram, peerRiver.command}
-	peerGraphile     = peer{"graphile", false, graphileModule, func() ([]string, error) { return []string{"node", graphileScript}, nil }}
-	peerGraphilePost = peer{"graphile-post", true, graphileModule, peerGraphile.command}
-	peerBare         = peer{"bare", true, "", func() ([]string, error) {
-		self, err := os.Executable()
-		return []string{self, bareMode}, err
-	}}
-)
+// program is a peer: it does the same work in another way, in a database of its own. Package peer
+// has the protocol.
+type program struct {
+	name    string // of its scenario, and of its database
+	post    bool   // one POST per job
+	needs   string // a file that must be there
+	command func() ([]string, error)
+}
 
-// peerResult is what a peer tells in the end.
-type peerResult struct {
-	Seconds float64 `json:"seconds"`
-	P50     float64 `json:"p50_ms"` // from insert to completion
-	P99     float64 `json:"p99_ms"`
+func riverCommand() ([]string, error) { return []string{riverBinary}, nil }
+
+func graphileCommand() ([]string, error) { return []string{"node", graphileScript}, nil }
+
+func bareCommand() ([]string, error) {
+	self, err := os.Executable()
+	return []string{self, bare.Mode}, err
 }
 
 // begin makes the peer's database.
-func (p peer) begin(ctx context.Context, r *rounds) (measure, error) {
+func (p program) begin(ctx context.Context, r *rounds) (measure, error) {
 	if p.needs != "" {
 		if _, err := os.Stat(p.needs); err != nil {
 			return nil, notAvailable("make bench-peers installs it")
 		}
 	}
-	return func(ctx context.Context) (figures, error) { return r.peer(ctx, p) }, r.postgres.EnsureDatabase(ctx, p.name)
+	url, err := r.MakeDatabase(ctx, p.name)
+	flags := peer.Flags{Database: url, Jobs: r.tasks}
+	if p.post {
+		flags.URL = r.Worker.Base + worker.RawPath
+	}
+	return func(ctx context.Context) (report.Figures, error) { return p.run(ctx, r.Rig, flags) }, err
 }
 
 // peerLimit is how long a peer may take for a round.
 const peerLimit = 2 * time.Minute
 
-// peer starts a peer, has it work, and ends it.
-func (r *rounds) peer(ctx context.Context, p peer) (all figures, err error) {
+// run starts a peer, lets it work, and ends it.
+func (p program) run(
+	ctx context.Context, r *rig.Rig, flags peer.Flags,
+) (all report.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, peerLimit)
 	defer cancel()
+	before, err := deadIn(ctx, flags.Database)
+	if err != nil {
+		return nil, err
+	}
 	args, err := p.command()
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, "--database", r.postgres.URL(p.name), "--jobs", strconv.Itoa(r.tasks))
-	if p.post {
-		args = append(args, "--url", r.sink.base+rawPath)
-	}
-	before, err := r.deadIn(ctx, p.name)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.CommandContext(ctx, args[0], append(args[1:], flags.Args()...)...)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -90,79 +113,74 @@ func (r *rounds) peer(ctx context.Context, p peer) (all figures, err error) {
 	}
 	defer output.Close()
 	cmd.Stdout = w
-	program, err := startProcess(p.name, cmd)
+	process, err := rig.StartProcess(p.name, cmd)
 	_ = w.Close()
 	if err != nil {
 		return nil, err
 	}
-	all, err = r.watchPeer(ctx, program, input, bufio.NewReader(output))
+	all, err = watchPeer(ctx, r, process, flags.Jobs, input, bufio.NewReader(output))
 	_ = input.Close()
-	<-program.done
-	if err = errors.Join(err, program.err); err != nil {
-		return nil, err
+	if err = errors.Join(err, process.Wait()); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	after, err := r.deadIn(ctx, p.name)
-	return append(all, figure{"dead", "Dead rows", "rows/task", (after - before) / float64(r.tasks+warmUpTasks)}), err
+	after, err := deadIn(ctx, flags.Database)
+	rows := (after - before) / float64(flags.Jobs+rig.WarmUpTasks)
+	all.Add("dead", "Dead rows", "rows/task", rows)
+	return all, err
 }
 
-// deadIn returns how many versions of rows have died in a peer's database. Its connections
-// have told of all when they have ended.
-func (r *rounds) deadIn(ctx context.Context, database string) (rows float64, err error) {
-	conn, err := pgx.Connect(ctx, r.postgres.URL(database))
+// deadIn returns the number of row versions that have died in a peer's database. Its connections
+// have reported all of them once they have ended.
+func deadIn(ctx context.Context, url string) (rows float64, err error) {
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, `SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::float8 FROM pg_stat_user_tables`).Scan(&rows)
+	err = conn.QueryRow(ctx, `
+		SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::float8 FROM pg_stat_user_tables`).Scan(&rows)
 	return rows, err
 }
 
-// watchPeer has a peer begin when it is ready, and measures it.
-func (r *rounds) watchPeer(ctx context.Context, program *process, input io.Writer, output *bufio.Reader) (figures, error) {
-	line, err := output.ReadString('\n')
-	if err != nil || strings.TrimSpace(line) != "ready" {
-		return nil, fmt.Errorf("%s is not ready: %q, %w", program.name, line, err)
-	}
-	if err := r.db.checkpoint(ctx); err != nil {
+// watchPeer lets a peer begin when it is ready, and measures it.
+func watchPeer(
+	ctx context.Context, r *rig.Rig, process *rig.Process, jobs int,
+	input io.Writer, output *bufio.Reader,
+) (all report.Figures, err error) {
+	if err := peer.AwaitReady(output); err != nil {
 		return nil, err
 	}
-	before, err := r.peerReading(ctx, program)
+	if err := r.DB.Checkpoint(ctx); err != nil {
+		return nil, err
+	}
+	before, err := readWithPeer(ctx, r, process)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.WriteString(input, "go\n"); err != nil {
-		return nil, err
-	}
-	if line, err = output.ReadString('\n'); err != nil {
-		return nil, fmt.Errorf("%s has told no result: %w", program.name, err)
-	}
-	after, err := r.peerReading(ctx, program)
+	result, err := peer.Begin(input, output)
 	if err != nil {
 		return nil, err
 	}
-	var result peerResult
-	if err := json.Unmarshal([]byte(line), &result); err != nil {
-		return nil, fmt.Errorf("%s: %q: %w", program.name, line, err)
+	after, err := readWithPeer(ctx, r, process)
+	if err != nil {
+		return nil, err
 	}
-	all := figures{
-		{"rate", "Rate", "jobs/s", float64(r.tasks) / result.Seconds},
-		{"settled_p50", "Insert to completion, p50", "ms", result.P50},
-		{"settled_p99", "Insert to completion, p99", "ms", result.P99},
-	}
-	all = append(all, writtenFigures(r.tasks, before.written, after.written)...)
-	elapsed := time.Duration(result.Seconds * float64(time.Second))
-	return append(all, cpuFigures(r.tasks, elapsed, after.usage.since(before.usage))...), nil
+	cost := after.CostSince(before, time.Duration(result.Seconds*float64(time.Second)))
+	all.Add("rate", "Rate", "jobs/s", float64(jobs)/result.Seconds)
+	all.Add("settled_p50", "Insert to completion, p50", "ms", result.P50)
+	all.Add("settled_p99", "Insert to completion, p99", "ms", result.P99)
+	return append(all, cost.Figures(jobs)...), nil
 }
 
-// peerReading reads the counters with the peer in the place of the node; it submits itself.
-func (r *rounds) peerReading(ctx context.Context, program *process) (all reading, err error) {
-	if all.written, err = r.db.written(ctx); err != nil {
-		return all, err
+// readWithPeer reads the counters with the peer in the place of the node. There is no client: the
+// peer inserts its jobs itself.
+func readWithPeer(
+	ctx context.Context, r *rig.Rig, process *rig.Process,
+) (now rig.Reading, err error) {
+	if now, err = r.Read(ctx); err != nil {
+		return now, err
 	}
-	if all.usage, err = r.usage(); err != nil {
-		return all, err
-	}
-	all.usage.submitter = 0
-	all.usage.node, err = cpuOfFamily(program.pid())
-	return all, err
+	now.Client = 0
+	now.Node, err = machine.CPUOfFamily(process.PID())
+	return now, err
 }

@@ -5,65 +5,77 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/asyncflow/asyncflow/bench/internal/machine"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// beginPending submits the tasks, once, to a type that is paused. In each round a new node
-// works on them for a while; then there are as many again.
+// pending asks: does the memory of a node grow with the number of pending tasks?
+var pending = scenario{
+	"pending", "A node with 1 M pending tasks", 1,
+	beginPending,
+}
+
+// beginPending submits the tasks, once, to a type that is paused. In each round a new node works
+// on them for a while; then as many are submitted again.
 func beginPending(ctx context.Context, r *rounds) (measure, error) {
-	side, err := r.side(ctx, "pending", "")
+	side, err := r.Side(ctx, "pending", r.Binary)
 	if err != nil {
 		return nil, err
 	}
 	pending, working := 1_000_000, 5*time.Second
-	if r.config.short {
+	if r.short {
 		pending, working = 20_000, time.Second
 	}
-	var p *pipe
-	err = side.withNode(ctx, func(ctx context.Context) error {
-		if err := side.makeTenant(ctx); err != nil {
+	var t *rig.TaskType
+	err = side.WithNode(ctx, func(ctx context.Context) error {
+		if err := side.MakeTenant(ctx); err != nil {
 			return err
 		}
-		if p, err = side.registerShape(ctx, "pending", shape{}); err != nil {
+		if t, err = side.Register(ctx, "pending", rig.Shape{}); err != nil {
 			return err
 		}
-		if err := side.pause(ctx, p); err != nil {
+		if err := side.Pause(ctx, t); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "bench: submitting %s tasks that stay pending\n", number(float64(pending)))
-		return side.submitAll(ctx, p, pending)
+		fmt.Fprintf(os.Stderr, "bench: submitting %s tasks that stay pending\n",
+			report.Number(float64(pending)))
+		return side.SubmitAll(ctx, t, pending)
 	})
-	return func(ctx context.Context) (all figures, err error) {
-		err = side.withNode(ctx, func(ctx context.Context) error {
-			all, err = side.pendingMemory(ctx, p, pending, working)
+	return func(ctx context.Context) (all report.Figures, err error) {
+		err = side.WithNode(ctx, func(ctx context.Context) error {
+			all, err = pendingMemory(ctx, side, t, pending, working)
 			return err
 		})
 		return all, err
 	}, err
 }
 
-// pendingMemory has the node work for a while, and returns the memory that it came to.
-func (b *bench) pendingMemory(ctx context.Context, p *pipe, pending int, working time.Duration) (figures, error) {
-	var before, after counts
-	if err := b.sink.get(ctx, countPath, &before); err != nil {
+// pendingMemory lets the node work for a while, and returns the memory that it came to.
+func pendingMemory(
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, pending int, working time.Duration,
+) (all report.Figures, err error) {
+	before, err := r.WorkerCounts(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := b.resume(ctx, p); err != nil {
+	if err := r.Resume(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, working); err != nil {
+	if err := rig.Sleep(ctx, working); err != nil {
 		return nil, err
 	}
-	if err := b.pause(ctx, p); err != nil {
+	if err := r.Pause(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := b.sink.get(ctx, countPath, &after); err != nil {
+	after, err := r.WorkerCounts(ctx)
+	if err != nil {
 		return nil, err
 	}
-	all := figures{
-		{"memory", "Memory of the node, at most", "MB", peakMemory(b.nodes[0].pid())},
-		{"pending", "Pending tasks", "tasks", float64(pending)},
-		{"meanwhile", "Meanwhile", "tasks/s", float64(after.Deliveries-before.Deliveries) / working.Seconds()},
-	}
-	done := (after.Deliveries - before.Deliveries) / batchSize * batchSize
-	return all, b.submitAll(ctx, p, done)
+	done := after.Deliveries - before.Deliveries
+	all.Add("memory", "Memory of the node, at most", "MB", machine.PeakMemory(r.Nodes[0].PID()))
+	all.Add("pending", "Pending tasks", "tasks", float64(pending))
+	all.Add("meanwhile", "Meanwhile", "tasks/s", float64(done)/working.Seconds())
+	return all, r.SubmitAll(ctx, t, done/rig.BatchSize*rig.BatchSize)
 }

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
 // profiled is added to the program that is profiled.
@@ -31,87 +34,91 @@ type profileConfig struct {
 
 func parseProfile(args []string) (profileConfig, error) {
 	var cfg profileConfig
-	err := cfg.parse(args, "5,000 tasks, to see that nothing is broken", func(f *flag.FlagSet) {
+	const short = "5,000 tasks, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.tasks, "tasks", 60_000, "tasks")
 	})
 	if cfg.short {
 		cfg.tasks = 5000
 	}
-	if err == nil && (cfg.given || cfg.tasks < batchSize) {
-		err = fmt.Errorf("--tasks must be at least %d, and --binary empty: the program is built for it", batchSize)
+	if err == nil && (cfg.binary != "" || cfg.tasks < rig.BatchSize) {
+		err = fmt.Errorf("--tasks must be at least %d, and --binary empty: the program is built for it",
+			rig.BatchSize)
 	}
 	return cfg, err
 }
 
-// runProfile tells where the time of the scenario post goes: in the node by its profiles,
-// in Postgres by statement.
+// runProfile asks: where does the time of a task go, with one POST per task? It prints the CPU
+// time of the node by function, and that of Postgres by statement.
 func runProfile(ctx context.Context, args []string) error {
 	cfg, err := parseProfile(args)
 	if err != nil {
 		return err
 	}
-	b := &bench{options: cfg.options, settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}}
-	if err := b.begin(ctx, b.startPostgres, b.startWorker, b.buildProfiled, b.startNode, b.makeTenant); err != nil {
+	r := rig.New(rig.Config{
+		Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"},
+	})
+	build := func(ctx context.Context) error { return buildProfiled(ctx, r) }
+	err = r.Begin(ctx, r.StartPostgres, r.StartWorker, build, r.StartNode, r.MakeTenant)
+	if err != nil {
 		return err
 	}
-	defer b.stop()
-	m := describeMachine()
-	if m.Postgres, err = b.db.version(ctx); err != nil {
-		return err
-	}
-	p, err := b.register(ctx, "bench", "")
+	defer r.Stop()
+	m := describe(r)
+	t, err := r.Register(ctx, "bench", rig.Shape{})
 	if err == nil {
-		err = b.warmUp(ctx, p)
+		err = r.WarmUp(ctx, t)
 	}
 	if err != nil {
 		return err
 	}
-	var w passage
-	err = b.profiling(ctx, func() (err error) {
-		w, err = b.pass(ctx, p, cfg.tasks)
+	var p rig.Passage
+	err = profiling(ctx, r, func() (err error) {
+		p, err = r.Pass(ctx, t, cfg.tasks)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s. %d tasks.\n\n", m, cfg.tasks)
-	for _, f := range w.figures() {
-		fmt.Printf("%s: %s %s\n", f.name, number(f.value), f.unit)
+	for _, f := range p.Figures() {
+		fmt.Printf("%s: %s %s\n", f.Name, report.Number(f.Value), f.Unit)
 	}
-	if err := b.db.writeStatements(ctx, os.Stdout, cfg.tasks); err != nil {
+	if err := writeStatements(ctx, r.DB, os.Stdout, cfg.tasks); err != nil {
 		return err
 	}
-	return b.writeProfiles(ctx, os.Stdout)
+	return writeProfiles(ctx, r, os.Stdout)
 }
 
 // buildProfiled builds the program with the profiler in it.
-func (b *bench) buildProfiled(ctx context.Context) error {
-	const program = "github.com/asyncflow/asyncflow/cmd/asyncflow"
-	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", program).Output()
+func buildProfiled(ctx context.Context, r *rig.Rig) error {
+	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", rig.Program).Output()
 	if err != nil {
-		return fmt.Errorf("go list %s: %w", program, err)
+		return fmt.Errorf("go list %s: %w", rig.Program, err)
 	}
 	added := filepath.Join(strings.TrimSpace(string(dir)), "bench_profile.go")
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{added: b.dir.join("profile.go")}})
-	err = errors.Join(err, os.WriteFile(b.dir.join("profile.go"), profiled, 0o600), os.WriteFile(b.dir.join("overlay.json"), overlay, 0o600))
+	source, overlay := r.Path("profile.go"), r.Path("overlay.json")
+	document, err := json.Marshal(map[string]any{"Replace": map[string]string{added: source}})
+	err = errors.Join(err,
+		os.WriteFile(source, profiled, 0o600),
+		os.WriteFile(overlay, document, 0o600))
+	if err == nil {
+		err = r.BuildWith(ctx, "-overlay", overlay)
+	}
 	if err != nil {
 		return err
 	}
-	b.binary = b.dir.join("asyncflow")
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", b.dir.join("overlay.json"), "-o", b.binary, program)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("go build: %w", err)
-	}
-	return os.Setenv("BENCH_PROFILES", b.dir.path) // which the node gets too
+	return os.Setenv("BENCH_PROFILES", r.Path("")) // which the node gets too
 }
 
-// profiling profiles the node and counts statements while something is done.
-func (b *bench) profiling(ctx context.Context, do func() error) error {
-	if _, err := b.db.conn.Exec(ctx, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SELECT pg_stat_statements_reset()`); err != nil {
+// profiling profiles the node, and counts statements, while do runs.
+func profiling(ctx context.Context, r *rig.Rig, do func() error) error {
+	_, err := r.DB.Conn.Exec(ctx, `
+		CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SELECT pg_stat_statements_reset()`)
+	if err != nil {
 		return err
 	}
-	node := b.nodes[0].cmd.Process
+	node := r.Nodes[0]
 	if err := node.Signal(syscall.SIGUSR1); err != nil {
 		return err
 	}
@@ -121,44 +128,50 @@ func (b *bench) profiling(ctx context.Context, do func() error) error {
 	if err := node.Signal(syscall.SIGUSR2); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, slack)
+	ctx, cancel := context.WithTimeout(ctx, rig.Slack)
 	defer cancel()
-	return poll(ctx, 50*time.Millisecond, func() (bool, error) {
-		_, err := os.Stat(b.dir.join("done"))
+	return rig.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		_, err := os.Stat(r.Path("done"))
 		return err == nil, nil
 	})
 }
 
 // writeStatements writes what statements cost the server.
-func (d *database) writeStatements(ctx context.Context, w io.Writer, tasks int) error {
-	rows, err := d.conn.Query(ctx, `
-		SELECT regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'), calls, total_exec_time * 1000, wal_bytes::float8
-		FROM pg_stat_statements WHERE toplevel AND query <> 'CHECKPOINT' ORDER BY total_exec_time DESC LIMIT 16`)
+func writeStatements(ctx context.Context, d *rig.Database, w io.Writer, tasks int) error {
+	rows, err := d.Conn.Query(ctx, `
+		SELECT regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'), calls,
+		  total_exec_time * 1000, wal_bytes::float8
+		FROM pg_stat_statements WHERE toplevel AND query <> 'CHECKPOINT'
+		ORDER BY total_exec_time DESC LIMIT 16`)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(w, "\n| Statement | Calls per 1,000 tasks | µs/task | WAL, bytes/task |\n|---|---:|---:|---:|\n")
+	fmt.Fprint(w, "\n| Statement | Calls per 1,000 tasks | µs/task | WAL, bytes/task |\n"+
+		"|---|---:|---:|---:|\n")
 	var text string
 	var calls int64
 	var time, wal float64
 	n := float64(tasks)
+	short := strings.NewReplacer(`"`+rig.Schema+`".`, "", rig.Schema+".", "", "|", `\|`)
 	_, err = pgx.ForEachRow(rows, []any{&text, &calls, &time, &wal}, func() error {
-		text = strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(text), schema+".", ""), "|", `\|`)
-		_, err := fmt.Fprintf(w, "| `%.90s` | %s | %s | %s |\n", text, number(1000*float64(calls)/n), number(time/n), number(wal/n))
+		_, err := fmt.Fprintf(w, "| `%.90s` | %s | %s | %s |\n",
+			short.Replace(strings.TrimSpace(text)),
+			report.Number(1000*float64(calls)/n), report.Number(time/n), report.Number(wal/n))
 		return err
 	})
 	return err
 }
 
 // writeProfiles writes what takes the node's time and memory, by function.
-func (b *bench) writeProfiles(ctx context.Context, w io.Writer) error {
+func writeProfiles(ctx context.Context, r *rig.Rig, w io.Writer) error {
 	for _, of := range []struct{ title, profile, index, sort string }{
 		{"CPU by function and what it calls", "cpu", "cpu", "-cum"},
 		{"CPU by function", "cpu", "cpu", "-flat"},
 		{"Bytes allocated, since the node began", "allocs", "alloc_space", "-flat"},
 	} {
 		fmt.Fprintf(w, "\n%s:\n\n", of.title)
-		cmd := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", of.sort, "-nodecount=50", "-sample_index="+of.index, b.binary, b.dir.join(of.profile))
+		cmd := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", of.sort, "-nodecount=50",
+			"-sample_index="+of.index, r.Binary, r.Path(of.profile))
 		cmd.Stdout, cmd.Stderr = w, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("go tool pprof: %w", err)

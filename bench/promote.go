@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
 // promoteConfig says how many tasks are due at once.
@@ -18,107 +21,120 @@ type promoteConfig struct {
 
 func parsePromote(args []string) (promoteConfig, error) {
 	var cfg promoteConfig
-	err := cfg.parse(args, "20,000 tasks, to see that nothing is broken", func(f *flag.FlagSet) {
+	const short = "20,000 tasks, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.tasks, "tasks", 1_000_000, "tasks that are due in the same minute")
 	})
 	if cfg.short {
 		cfg.tasks = 20_000
 	}
-	if err == nil && cfg.tasks < batchSize {
-		err = fmt.Errorf("--tasks must be at least %d", batchSize)
+	if err == nil && cfg.tasks < rig.BatchSize {
+		err = fmt.Errorf("--tasks must be at least %d", rig.BatchSize)
 	}
 	return cfg, err
 }
 
-// runPromote measures what happens when very many delayed tasks are due at once: how fast
+// runPromote asks: what happens when a million delayed tasks are due at once? It measures how fast
 // they are done, and how quickly tasks of another type still arrive.
 func runPromote(ctx context.Context, args []string) error {
 	cfg, err := parsePromote(args)
 	if err != nil {
 		return err
 	}
-	b, err := start(ctx, cfg.options)
+	r, err := cfg.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	t := timeline{Machine: describeMachine(), Notes: []string{fmt.Sprintf("%s tasks are due in the same minute.", number(float64(cfg.tasks)))}}
-	if t.Machine.Postgres, err = b.db.version(ctx); err != nil {
-		return err
-	}
-	var pipes []*pipe
-	for _, name := range []string{"crowd", "other"} {
-		p, err := b.register(ctx, name, "")
+	defer r.Stop()
+	note := fmt.Sprintf("%s tasks are due in the same minute.", report.Number(float64(cfg.tasks)))
+	line := report.Timeline{Machine: describe(r), Notes: []string{note}}
+	var types []*rig.TaskType
+	for _, name := range []string{"delayed", "other"} {
+		t, err := r.Register(ctx, name, rig.Shape{})
 		if err == nil {
-			err = b.warmUp(ctx, p)
+			err = r.WarmUp(ctx, t)
 		}
 		if err != nil {
 			return err
 		}
-		pipes = append(pipes, p)
+		types = append(types, t)
 	}
-	if err := b.db.fillWait(ctx, pipes[0].name, b.take(pipes[0], cfg.tasks), cfg.tasks); err != nil {
+	delayed, other := types[0], types[1]
+	first := r.Take(delayed, cfg.tasks)
+	if err := fillWait(ctx, r.DB, delayed.Name, first, cfg.tasks); err != nil {
 		return fmt.Errorf("delayed tasks: %w", err)
 	}
-	if err := b.watchCrowd(ctx, cfg.tasks, pipes[1], &t); err != nil {
+	if err := watchDelayed(ctx, r, delayed, other, cfg.tasks, &line); err != nil {
 		return err
 	}
-	t.writeMarkdown(os.Stdout)
-	return writeJSON(cfg.json, t)
+	line.WriteMarkdown(os.Stdout)
+	return report.WriteJSON(cfg.json, line)
 }
 
-// watchCrowd samples until all have arrived.
-func (b *bench) watchCrowd(ctx context.Context, tasks int, other *pipe, t *timeline) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks)*slowest+2*time.Minute)
+// watchDelayed samples until all delayed tasks have been leased.
+func watchDelayed(
+	ctx context.Context, r *rig.Rig, delayed, other *rig.TaskType, tasks int, t *report.Timeline,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, rig.Patience(tasks)+2*time.Minute)
 	defer cancel()
 	const period = 5 * time.Second
 	start := time.Now()
 	for {
-		before, err := b.reading(ctx)
+		before, err := r.WorkerCounts(ctx)
 		if err != nil {
 			return err
 		}
-		latencies, err := b.latency(ctx, other, period)
+		latencies, err := r.Latency(ctx, other, period)
 		if err != nil {
 			return err
 		}
-		after, err := b.reading(ctx)
+		after, err := r.WorkerCounts(ctx)
 		if err != nil {
 			return err
 		}
 		var waiting, ready float64
-		if err := b.db.conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM `+schema+`.wait_crowd), (SELECT count(*) FROM `+schema+`.ready_crowd_1)`).Scan(&waiting, &ready); err != nil {
+		err = r.DB.Conn.QueryRow(ctx, fmt.Sprintf(`
+			SELECT (SELECT count(*) FROM %[1]s.wait_%[2]s), (SELECT count(*) FROM %[1]s.ready_%[2]s_1)`,
+			rig.Schema, delayed.Name)).Scan(&waiting, &ready)
+		if err != nil {
 			return err
 		}
-		n := after.counts.Distinct - before.counts.Distinct
-		t.add(time.Since(start).Seconds(), append(figures{
-			{"rate", "Delivered", "tasks/s", float64(n) / period.Seconds()},
-			{"waiting", "Waiting", "thousands", waiting / 1e3}, {"ready", "Ready", "thousands", ready / 1e3}}, latencies...))
+		var all report.Figures
+		delivered := float64(after.Distinct - before.Distinct)
+		all.Add("rate", "Delivered", "tasks/s", delivered/period.Seconds())
+		all.Add("waiting", "Waiting", "thousands", waiting/1e3)
+		all.Add("ready", "Ready", "thousands", ready/1e3)
+		t.Add(time.Since(start).Seconds(), append(all, latencies...))
 		if waiting+ready == 0 {
 			return nil
 		}
 	}
 }
 
-// fillWait writes delayed tasks that are due within the next minute, with the numbers of
-// the bench from first on.
-func (d *database) fillWait(ctx context.Context, taskType string, first, tasks int) error {
-	return pgx.BeginFunc(ctx, d.conn, func(tx pgx.Tx) error {
+// fillWait writes delayed tasks that are due in 90 s, with the numbers of the bench from first on.
+func fillWait(ctx context.Context, d *rig.Database, taskType string, first, tasks int) error {
+	return pgx.BeginFunc(ctx, d.Conn, func(tx pgx.Tx) error {
 		var id int64
-		err := tx.QueryRow(ctx, `UPDATE `+schema+`.rolls SET next_number = next_number + $2 WHERE type = $1 RETURNING (position::bigint << 40) + next_number - $2`, taskType, tasks).Scan(&id)
+		err := tx.QueryRow(ctx, `
+			UPDATE `+rig.Schema+`.rolls SET next_number = next_number + $2 WHERE type = $1
+			RETURNING (position::bigint << 40) + next_number - $2`, taskType, tasks).Scan(&id)
 		if err != nil {
 			return err
 		}
-		for _, sql := range []string{
-			`INSERT INTO ` + schema + `.task_` + taskType + `_1 (id, created_at, order_time, context)
-				SELECT $1::bigint + n, now(), now() + interval '90 s', ('{"n":' || $2::bigint + n || ',"pad":"' || repeat('x', 172) || '"}')::json FROM generate_series(0, $3::bigint - 1) n`,
-			`INSERT INTO ` + schema + `.wait_` + taskType + ` (id, seq, stage, attempt, order_time, reason, until)
-				SELECT $1::bigint + n, 1, 'call', 1, now() + interval '90 s', 'delay', now() + interval '90 s' FROM generate_series(0, $3::bigint - 1) n WHERE $2::bigint >= 0`,
-		} {
-			if _, err := tx.Exec(ctx, sql, id, first, tasks); err != nil {
-				return err
-			}
+		_, err = tx.Exec(ctx, `
+			INSERT INTO `+rig.Schema+`.task_`+taskType+`_1 (id, created_at, order_time, context)
+			SELECT $1::bigint + n, now(), now() + interval '90 s',
+			  '{"n":' || $2::bigint + n || ',"pad":"' || repeat('x', 172) || '"}'
+			FROM generate_series(0, $3::bigint - 1) n`, id, first, tasks)
+		if err != nil {
+			return err
 		}
-		return nil
+		_, err = tx.Exec(ctx, `
+			INSERT INTO `+rig.Schema+`.wait_`+taskType+`
+			  (id, seq, stage, attempt, order_time, reason, until)
+			SELECT $1::bigint + n, 1, 'call', 1, now() + interval '90 s', 'delay',
+			  now() + interval '90 s'
+			FROM generate_series(0, $2::bigint - 1) n`, id, tasks)
+		return err
 	})
 }

@@ -7,9 +7,12 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// config is what the rounds measure and for how long.
+// config says what the rounds measure, and for how long.
 type config struct {
 	options
 	only        names
@@ -21,7 +24,8 @@ type config struct {
 
 func parseRounds(args []string) (config, error) {
 	cfg := config{latencyTime: 10 * time.Second, httpTime: 3 * time.Second}
-	err := cfg.parse(args, "one round of 5,000 tasks, to see that nothing is broken", func(f *flag.FlagSet) {
+	const short = "one round of 3,000 tasks, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.Var(&cfg.only, "only", "scenarios, such as post,river-post; default: all")
 		f.IntVar(&cfg.rounds, "rounds", 5, "how often everything is measured")
 		f.IntVar(&cfg.tasks, "tasks", 60000, "tasks of a round")
@@ -30,24 +34,26 @@ func parseRounds(args []string) (config, error) {
 		return cfg, err
 	}
 	if cfg.short {
-		cfg.rounds, cfg.tasks, cfg.latencyTime, cfg.httpTime = 1, 5000, 2*time.Second, time.Second
+		cfg.rounds, cfg.tasks = 1, 3000
+		cfg.latencyTime, cfg.httpTime = 2*time.Second, time.Second
 	}
-	if cfg.rounds < 1 || cfg.tasks < 30*batchSize {
-		return cfg, fmt.Errorf("--rounds must be at least 1 and --tasks at least %d", 30*batchSize)
+	const unit = 30 * rig.BatchSize // so that the parts of it are whole batches
+	if cfg.rounds < 1 || cfg.tasks < unit {
+		return cfg, fmt.Errorf("--rounds must be at least 1 and --tasks at least %d", unit)
 	}
-	cfg.tasks -= cfg.tasks % (30 * batchSize) // the parts of it are whole batches
+	cfg.tasks -= cfg.tasks % unit
 	_, err = chosen(cfg.only)
 	return cfg, err
 }
 
-// rounds is a run of all scenarios, again and again.
+// rounds measures scenarios again and again.
 type rounds struct {
-	*bench
+	*rig.Rig
 	config
-	number   int      // of the round
-	scenario scenario // that begins, while it does
-	mostRate float64  // tasks/s that the scenario post has reached last; 0: not measured
-	counted  []counted
+	comparing bool     // two revisions: a scenario measures no counterpart of its own
+	scenario  scenario // that begins, while it does
+	mostRate  float64  // tasks/s that the scenario post has reached last; 0: not measured
+	counted   []counted
 }
 
 // started is a scenario that has begun.
@@ -62,16 +68,13 @@ func runRounds(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	b, err := start(ctx, cfg.options)
+	b, err := cfg.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	r := &rounds{bench: b, config: cfg}
-	all := report{Machine: describeMachine(), Tasks: cfg.tasks, Short: cfg.short}
-	if all.Machine.Postgres, err = b.db.version(ctx); err != nil {
-		return err
-	}
+	defer b.Stop()
+	r := &rounds{Rig: b, config: cfg}
+	all := result{Machine: describe(b), Tasks: cfg.tasks, Short: cfg.short}
 	begun, missing, err := r.beginAll(ctx)
 	if err != nil {
 		return err
@@ -82,19 +85,21 @@ func runRounds(ctx context.Context, args []string) error {
 		if err != nil {
 			return fmt.Errorf("round %d: %w", n+1, err)
 		}
-		all.add(figures)
+		all.Figures.Add(figures)
 	}
 	dead, err := r.deadRows(ctx)
 	if err != nil {
 		return err
 	}
-	all.add(dead)
+	all.Figures.Add(dead)
 	all.writeMarkdown(os.Stdout)
-	return writeJSON(cfg.json, all)
+	return report.WriteJSON(cfg.json, all)
 }
 
-// beginAll begins the scenarios, and tells of those that aren't available, with the reason.
-func (r *rounds) beginAll(ctx context.Context) (begun []started, missing map[string]string, err error) {
+// beginAll begins the scenarios. Of those that aren't available, it returns the reason by name.
+func (r *rounds) beginAll(
+	ctx context.Context,
+) (begun []started, missing map[string]string, err error) {
 	some, err := chosen(r.only)
 	missing = map[string]string{}
 	for _, s := range some {
@@ -115,38 +120,47 @@ func (r *rounds) beginAll(ctx context.Context) (begun []started, missing map[str
 	return begun, missing, err
 }
 
-// round measures everything: every other time in the reverse order, so that what else the
-// machine does hits all alike.
-func (r *rounds) round(ctx context.Context, n int, begun []started) (figures, error) {
-	r.number = n
-	turns := byTurns(begun, r.config.short)
+// run measures once, and refuses a result that is broken.
+func (s started) run(ctx context.Context) (report.Figures, error) {
+	f, err := s.measure(ctx)
+	if err == nil {
+		err = f.Check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return f, nil
+}
+
+// round measures everything, every other time in the reverse order: other work on the machine
+// disturbs all scenarios alike.
+func (r *rounds) round(ctx context.Context, n int, begun []started) (report.Figures, error) {
+	turns := byTurns(begun, r.short)
 	if n%2 == 1 {
 		slices.Reverse(turns)
 	}
-	measured := map[string][]figures{}
+	measured := map[string][]report.Figures{}
 	for _, s := range turns {
-		f, err := s.measure(ctx)
-		if err == nil {
-			err = f.check()
-		}
+		f, err := s.run(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+			return nil, err
 		}
-		fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s: %s %s\n", n+1, r.config.rounds, s.name, number(f[0].value), f[0].unit)
+		fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s: %s %s\n",
+			n+1, r.config.rounds, s.name, report.Number(f[0].Value), f[0].Unit)
 		measured[s.name] = append(measured[s.name], f)
 	}
-	var all figures
+	var all report.Figures
 	for _, s := range begun {
-		for _, f := range meanOf(measured[s.name]) {
-			f.key = s.name + "." + f.key
+		for _, f := range report.MeanOf(measured[s.name]) {
+			f.Key = s.name + "." + f.Key
 			all = append(all, f)
 		}
 	}
 	return append(all, ratios(all)...), nil
 }
 
-// byTurns lists scenarios as often as they have their turn: those side by side with several
-// turns one after the other, and then the other way round. In a short run each has one.
+// byTurns lists scenarios as often as they have their turn: those side by side with several turns
+// one after the other, and then the other way round. In a short run each has one turn.
 func byTurns(begun []started, short bool) (turns []started) {
 	for len(begun) > 0 {
 		n := 1

@@ -6,60 +6,63 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/bench/internal/payload"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
+
+// single asks: how many tasks a second can clients submit one by one? The type is paused: nothing
+// else goes on.
+var single = scenario{
+	"single", "Single submits alone, 64 connections", 1,
+	beginSingle,
+}
 
 const (
 	singleConnections = 64
 	singleWarmUp      = 2000 // submits
 )
 
-// beginSingle: one call for each task, over 64 connections, of a type that is paused:
-// nothing else goes on. The client is the lightest that there is, as it runs on the same
-// cores.
 func beginSingle(ctx context.Context, r *rounds) (measure, error) {
-	p, err := r.registerShape(ctx, "single", shape{})
+	t, err := r.Register(ctx, "single", rig.Shape{})
 	if err == nil {
-		err = r.pause(ctx, p)
+		err = r.Pause(ctx, t)
 	}
 	if err == nil {
-		err = r.submitEach(ctx, p, singleWarmUp)
+		err = submitEach(ctx, r.Rig, t, singleWarmUp)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.countDead(r.bench, p)
-	return func(ctx context.Context) (figures, error) { return r.single(ctx, p, r.tasks) }, nil
+	r.countDead(r.Rig, t)
+	return func(ctx context.Context) (all report.Figures, err error) {
+		ctx, cancel := context.WithTimeout(ctx, rig.Patience(r.tasks))
+		defer cancel()
+		meter, err := r.StartMeter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := submitEach(ctx, r.Rig, t, r.tasks); err != nil {
+			return nil, err
+		}
+		cost, err := meter.Stop(ctx)
+		all.Add("rate", "Rate", "tasks/s", cost.Rate(r.tasks))
+		return append(all, cost.Figures(r.tasks)...), err
+	}, nil
 }
 
-func (b *bench) single(ctx context.Context, p *pipe, tasks int) (figures, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(tasks)*slowest+slack)
-	defer cancel()
-	if err := b.db.checkpoint(ctx); err != nil {
-		return nil, err
+// submitEach submits the next tasks one by one over many connections. Its client is the lightest
+// that there is, since it runs on the same cores.
+func submitEach(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error {
+	first := r.Take(t, tasks)
+	host := &fasthttp.HostClient{
+		Addr:     strings.TrimPrefix(r.API.Base, "http://"),
+		MaxConns: singleConnections,
 	}
-	before, err := b.reading(ctx)
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	if err := b.submitEach(ctx, p, tasks); err != nil {
-		return nil, err
-	}
-	elapsed := time.Since(start)
-	after, err := b.reading(ctx)
-	all := figures{{"rate", "Rate", "tasks/s", float64(tasks) / elapsed.Seconds()}}
-	all = append(all, writtenFigures(tasks, before.written, after.written)...)
-	return append(all, cpuFigures(tasks, elapsed, after.usage.since(before.usage))...), err
-}
-
-// submitEach submits the next tasks one by one over many connections.
-func (b *bench) submitEach(ctx context.Context, p *pipe, tasks int) error {
-	first := b.take(p, tasks)
-	host := &fasthttp.HostClient{Addr: strings.TrimPrefix(b.api.base, "http://"), MaxConns: singleConnections}
 	defer host.CloseIdleConnections()
 	var taken atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -68,19 +71,19 @@ func (b *bench) submitEach(ctx context.Context, p *pipe, tasks int) error {
 			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 			defer fasthttp.ReleaseRequest(req)
 			defer fasthttp.ReleaseResponse(resp)
-			req.SetRequestURI(b.api.base + "/v1/tasks")
+			req.SetRequestURI(r.API.Base + "/v1/tasks")
 			req.Header.SetMethod(http.MethodPost)
 			req.Header.SetContentType("application/json")
-			req.Header.Set("Authorization", "Bearer "+b.api.token)
+			req.Header.Set("Authorization", "Bearer "+r.API.Token)
 			var body []byte
 			for ctx.Err() == nil {
 				n := int(taken.Add(1)) - 1
 				if n >= tasks {
 					return nil
 				}
-				body = appendTask(body[:0], p.name, first+n, contextBytes, "")
+				body = rig.AppendTask(body[:0], t.Name, first+n, payload.Usual, "")
 				req.SetBodyRaw(body)
-				if err := host.DoTimeout(req, resp, slack); err != nil {
+				if err := host.DoTimeout(req, resp, rig.Slack); err != nil {
 					return err
 				}
 				if resp.StatusCode() != http.StatusCreated {

@@ -5,108 +5,127 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/bench/internal/rawstore"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// snapshotConfig says how long an old snapshot is held.
+// snapshotConfig says how long an old snapshot stays open.
 type snapshotConfig struct {
 	options
-	held  time.Duration // how long
+	open  time.Duration // how long
 	rate  int           // tasks a second meanwhile; 0: half of what is possible
-	tasks int           // by which that is found
+	tasks int           // to find out what is possible
 }
 
 func parseSnapshot(args []string) (snapshotConfig, error) {
 	var cfg snapshotConfig
-	err := cfg.parse(args, "20 s, to see that nothing is broken", func(f *flag.FlagSet) {
-		f.DurationVar(&cfg.held, "held", 5*time.Minute, "how long the snapshot is held")
+	const short = "20 s, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
+		f.DurationVar(&cfg.open, "held", 5*time.Minute, "how long the snapshot stays open")
 		f.IntVar(&cfg.rate, "rate", 0, "tasks a second; default: half of what is possible")
-		f.IntVar(&cfg.tasks, "tasks", 100_000, "tasks by which that is found")
+		f.IntVar(&cfg.tasks, "tasks", 100_000, "tasks to find out what is possible")
 	})
 	if cfg.short {
-		cfg.held, cfg.tasks = 20*time.Second, 30_000
+		cfg.open, cfg.tasks = 20*time.Second, 30_000
 	}
-	if err == nil && (cfg.held < time.Second || cfg.rate < 0 || cfg.tasks < batchSize) {
-		err = fmt.Errorf("--held must be at least 1s, --rate positive, and --tasks at least %d", batchSize)
+	if err == nil && (cfg.open < time.Second || cfg.rate < 0 || cfg.tasks < rig.BatchSize) {
+		err = fmt.Errorf("--held must be at least 1s, --rate positive, and --tasks at least %d",
+			rig.BatchSize)
 	}
-	cfg.tasks -= cfg.tasks % batchSize
+	cfg.tasks -= cfg.tasks % rig.BatchSize
 	return cfg, err
 }
 
-// runSnapshot measures what a transaction that stays open does to leases: the store
-// alone submits, leases and settles at a steady rate, and governance does its jobs.
-func runSnapshot(ctx context.Context, args []string) error {
+// runSnapshot asks: do leases get slow while a transaction is open for minutes? The store alone
+// submits, leases and settles at a steady rate, with the background jobs of a node.
+func runSnapshot(ctx context.Context, args []string) (err error) {
 	cfg, err := parseSnapshot(args)
 	if err != nil {
 		return err
 	}
-	b := &bench{options: cfg.options}
-	if err := b.begin(ctx, b.startPostgres, b.prepareStore); err != nil {
+	r := rig.New(cfg.rig())
+	if err := r.Begin(ctx, r.StartPostgres); err != nil {
 		return err
 	}
-	defer b.stop()
-	t := timeline{Machine: describeMachine()}
-	if t.Machine.Postgres, err = b.db.version(ctx); err != nil {
-		return err
-	}
-	s, err := b.openStore(ctx)
+	defer r.Stop()
+	url, err := r.MakeDatabase(ctx, storeDatabase)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := rawstore.Prepare(ctx, url); err != nil {
+		return err
+	}
+	s, err := rawstore.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
 	if cfg.rate == 0 {
 		start := time.Now()
-		if err := s.cycle(ctx, cfg.tasks); err != nil {
+		if err := s.Cycle(ctx, cfg.tasks); err != nil {
 			return err
 		}
 		cfg.rate = int(float64(cfg.tasks) / time.Since(start).Seconds() / 2)
 	}
-	before := max(cfg.held/10, 5*time.Second)
-	t.Notes = []string{fmt.Sprintf("The store alone at %s tasks/s; a snapshot is held from %s on for %s.", number(float64(cfg.rate)), before, cfg.held)}
+	before := max(cfg.open/10, 5*time.Second)
+	t := report.Timeline{Machine: describe(r), Notes: []string{fmt.Sprintf(
+		"The store alone at %s tasks/s; a snapshot is held from %s on for %s.",
+		report.Number(float64(cfg.rate)), before, cfg.open)}}
 	fmt.Fprintln(os.Stderr, "bench:", t.Notes[0])
-	if err := s.steady(ctx, b, cfg, before, &t); err != nil {
+	if err := underSnapshot(ctx, s, url, cfg, before, &t); err != nil {
 		return err
 	}
-	t.writeMarkdown(os.Stdout)
-	err = t.plot(cfg.plots, chart{file: "snapshot-lease", title: "Leases while a snapshot is held", y: "ms", keys: []string{"lease_p50", "lease_p99"}},
-		chart{file: "snapshot-delay", title: "From due to leased while a snapshot is held", y: "ms", keys: []string{"delay_p50", "delay_p99"}})
+	t.WriteMarkdown(os.Stdout)
+	err = t.Plot(cfg.plots,
+		report.Chart{
+			File:  "snapshot-lease",
+			Title: "Leases while a snapshot is held",
+			Y:     "ms",
+			Keys:  []string{"lease_p50", "lease_p99"},
+		},
+		report.Chart{
+			File:  "snapshot-delay",
+			Title: "From due to leased while a snapshot is held",
+			Y:     "ms",
+			Keys:  []string{"delay_p50", "delay_p99"},
+		})
 	if err != nil {
 		return err
 	}
-	return writeJSON(cfg.json, t)
+	return report.WriteJSON(cfg.json, t)
 }
 
-// steady submits at a rate, leases and settles, with a snapshot that is held from a
-// time on; and a while longer, to see how it recovers.
-func (s *rawStore) steady(ctx context.Context, b *bench, cfg snapshotConfig, before time.Duration, t *timeline) error {
-	ctx, cancel := context.WithTimeout(ctx, before+cfg.held+before)
+// underSnapshot submits at a rate, leases and settles, with a snapshot that is open from a time on;
+// and a while longer, to see how it recovers.
+func underSnapshot(
+	ctx context.Context, s *rawstore.Store, url string, cfg snapshotConfig, before time.Duration,
+	t *report.Timeline,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, before+cfg.open+before)
 	defer cancel()
-	w := &leaseWatch{}
-	s.leased = w.leased
-	governor, err := governance.New(s.Store, s.committer, governance.Config{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
+	w := &leaseTimes{}
+	s.Leased = w.add
+	period := max(cfg.open/100, time.Second)
+	const endless = 1 << 62
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return governor.Run(ctx) })
-	g.Go(func() error { return untilOver(ctx, s.submitAt(ctx, cfg.rate)) })
-	g.Go(func() error { return untilOver(ctx, s.leaseAll(ctx, 1<<62)) })
-	g.Go(func() error { return untilOver(ctx, b.holdSnapshot(ctx, before, cfg.held)) })
-	g.Go(func() error { return untilOver(ctx, w.sample(ctx, max(cfg.held/100, time.Second), t)) })
+	g.Go(func() error { return s.Govern(ctx) })
+	g.Go(func() error { return untilOver(ctx, s.SubmitAt(ctx, cfg.rate)) })
+	g.Go(func() error { return untilOver(ctx, s.LeaseAll(ctx, endless)) })
+	g.Go(func() error { return untilOver(ctx, openSnapshot(ctx, url, before, cfg.open)) })
+	g.Go(func() error { return untilOver(ctx, w.sample(ctx, period, t)) })
 	return g.Wait()
 }
 
-// untilOver takes what a loop returned at the end of the time for no error.
+// untilOver drops the error that a loop returns because the time is over.
 func untilOver(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil
@@ -114,43 +133,20 @@ func untilOver(ctx context.Context, err error) error {
 	return err
 }
 
-// submitAt submits so many tasks a second, in batches.
-func (s *rawStore) submitAt(ctx context.Context, rate int) error {
-	var sent atomic.Int64
-	start := time.Now()
-	g, ctx := errgroup.WithContext(ctx)
-	for range submitters {
-		g.Go(func() error {
-			for {
-				n := sent.Add(batchSize) - batchSize
-				due := start.Add(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
-				select {
-				case <-ctx.Done():
-					return ctx.Err()
-				case <-time.After(time.Until(due)):
-				}
-				if err := s.submitBatch(ctx, int(n)); err != nil {
-					return err
-				}
-			}
-		})
-	}
-	return g.Wait()
-}
-
-// holdSnapshot holds a snapshot from a time on for another: nothing that is deleted
-// meanwhile can be cleaned away.
-func (b *bench) holdSnapshot(ctx context.Context, from, lasting time.Duration) error {
-	conn, err := pgx.Connect(ctx, b.postgres.URL(storeDatabase))
+// openSnapshot keeps a snapshot open from a time on for another. Postgres can't clean away anything
+// that is deleted meanwhile.
+func openSnapshot(ctx context.Context, url string, from, lasting time.Duration) error {
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	const begin = `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM asyncflow.tenants`
 	for _, step := range []struct {
 		after time.Duration
 		sql   string
-	}{{from, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM asyncflow.tenants`}, {lasting, `COMMIT`}} {
-		if err := sleep(ctx, step.after); err != nil {
+	}{{from, begin}, {lasting, `COMMIT`}} {
+		if err := rig.Sleep(ctx, step.after); err != nil {
 			return err
 		}
 		if _, err := conn.Exec(ctx, step.sql); err != nil {
@@ -160,14 +156,14 @@ func (b *bench) holdSnapshot(ctx context.Context, from, lasting time.Duration) e
 	return nil
 }
 
-// leaseWatch collects what leases took.
-type leaseWatch struct {
+// leaseTimes collects how long leases took.
+type leaseTimes struct {
 	mu     sync.Mutex
 	took   []float64 // ms
 	delays []float64 // ms from the time that a task was due until it was leased
 }
 
-func (w *leaseWatch) leased(took time.Duration, leases []asyncflow.Lease) {
+func (w *leaseTimes) add(took time.Duration, leases []asyncflow.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.took = append(w.took, float64(took)/1e6)
@@ -176,8 +172,8 @@ func (w *leaseWatch) leased(took time.Duration, leases []asyncflow.Lease) {
 	}
 }
 
-// sample adds to the timeline what came together in each period.
-func (w *leaseWatch) sample(ctx context.Context, period time.Duration, t *timeline) error {
+// sample adds to the timeline what was collected in each period.
+func (w *leaseTimes) sample(ctx context.Context, period time.Duration, t *report.Timeline) error {
 	start := time.Now()
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -191,12 +187,12 @@ func (w *leaseWatch) sample(ctx context.Context, period time.Duration, t *timeli
 		took, delays := w.took, w.delays
 		w.took, w.delays = nil, nil
 		w.mu.Unlock()
-		t.add(time.Since(start).Seconds(), figures{
-			{"rate", "Leased", "tasks/s", float64(len(delays)) / period.Seconds()},
-			{"lease_p50", "Lease p50", "ms", percentile(took, 50)},
-			{"lease_p99", "Lease p99", "ms", percentile(took, 99)},
-			{"delay_p50", "Due to leased p50", "ms", percentile(delays, 50)},
-			{"delay_p99", "Due to leased p99", "ms", percentile(delays, 99)},
-		})
+		var all report.Figures
+		all.Add("rate", "Leased", "tasks/s", float64(len(delays))/period.Seconds())
+		all.Add("lease_p50", "Lease p50", "ms", report.Percentile(took, 50))
+		all.Add("lease_p99", "Lease p99", "ms", report.Percentile(took, 99))
+		all.Add("delay_p50", "Due to leased p50", "ms", report.Percentile(delays, 50))
+		all.Add("delay_p99", "Due to leased p99", "ms", report.Percentile(delays, 99))
+		t.Add(time.Since(start).Seconds(), all)
 	}
 }

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/bench/internal/machine"
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
 // sustainedConfig says for how long it goes on.
@@ -19,99 +23,112 @@ type sustainedConfig struct {
 
 func parseSustained(args []string) (sustainedConfig, error) {
 	var cfg sustainedConfig
-	err := cfg.parse(args, "30 s, to see that nothing is broken", func(f *flag.FlagSet) {
-		f.DurationVar(&cfg.lasting, "lasting", 20*time.Minute, "for how long tasks are submitted as fast as they are done")
+	const short = "30 s, to see that nothing is broken"
+	err := cfg.parse(args, short, func(f *flag.FlagSet) {
+		f.DurationVar(&cfg.lasting, "lasting", 20*time.Minute,
+			"for how long tasks are submitted as fast as they are done")
 	})
 	if cfg.short {
 		cfg.lasting = 30 * time.Second
 	}
 	if err == nil && cfg.lasting < time.Second {
-		err = fmt.Errorf("--lasting must be at least 1s")
+		err = errors.New("--lasting must be at least 1s")
 	}
 	return cfg, err
 }
 
-// runSustained measures whether what is so in the first minute is so for long: rate,
-// CPU, WAL, the sizes of the tables and their dead rows.
+// runSustained asks: is the rate of the first minute that of the twentieth? It watches rate, CPU,
+// WAL, the sizes of the tables and their dead rows.
 func runSustained(ctx context.Context, args []string) error {
 	cfg, err := parseSustained(args)
 	if err != nil {
 		return err
 	}
-	b, err := start(ctx, cfg.options)
+	r, err := cfg.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	t := timeline{Machine: describeMachine(), Notes: []string{fmt.Sprintf("Tasks are submitted as fast as they are done, for %s.", cfg.lasting)}}
-	if t.Machine.Postgres, err = b.db.version(ctx); err != nil {
-		return err
+	defer r.Stop()
+	line := report.Timeline{Machine: describe(r), Notes: []string{
+		fmt.Sprintf("Tasks are submitted as fast as they are done, for %s.", cfg.lasting),
+	}}
+	t, err := r.Register(ctx, "bench", rig.Shape{})
+	if err == nil {
+		err = r.WarmUp(ctx, t)
 	}
-	p, err := b.register(ctx, "bench", "")
+	if err == nil {
+		err = sustain(ctx, r, t, cfg.lasting, &line)
+	}
 	if err != nil {
 		return err
 	}
-	if err := b.warmUp(ctx, p); err != nil {
-		return err
-	}
-	if err := b.sustain(ctx, p, cfg.lasting, &t); err != nil {
-		return err
-	}
-	t.writeMarkdown(os.Stdout)
-	err = t.plot(cfg.plots,
-		chart{file: "sustained-rate", title: "Rate of a long run", y: "tasks/s", keys: []string{"rate"}},
-		chart{file: "sustained-live", title: "Small tables and dead rows of a long run", y: "MB, thousands", keys: []string{"live", "dead"}})
+	line.WriteMarkdown(os.Stdout)
+	err = line.Plot(cfg.plots,
+		report.Chart{
+			File:  "sustained-rate",
+			Title: "Rate of a long run",
+			Y:     "tasks/s",
+			Keys:  []string{"rate"},
+		},
+		report.Chart{
+			File:  "sustained-live",
+			Title: "Small tables and dead rows of a long run",
+			Y:     "MB, thousands",
+			Keys:  []string{"live", "dead"},
+		})
 	if err != nil {
 		return err
 	}
-	return writeJSON(cfg.json, t)
+	return report.WriteJSON(cfg.json, line)
 }
 
-// sustain submits for a while, and sees to it that everything is done in the end.
-func (b *bench) sustain(ctx context.Context, p *pipe, lasting time.Duration, t *timeline) error {
-	end := time.Now().Add(lasting)
+// sustain submits for a while, and checks that everything is done in the end.
+func sustain(
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, lasting time.Duration, line *report.Timeline,
+) error {
+	end, period := time.Now().Add(lasting), max(lasting/100, time.Second)
 	g, running := errgroup.WithContext(ctx)
-	g.Go(func() error { return b.feed(running, p, end, nil) })
-	g.Go(func() error { return b.sampleSustained(running, p, end, max(lasting/100, time.Second), t) })
+	g.Go(func() error { return r.Feed(running, t, end, nil) })
+	g.Go(func() error { return sampleSustained(running, r, t, end, period, line) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return b.finish(ctx, p)
+	return r.Finish(ctx, t)
 }
 
-func (b *bench) sampleSustained(ctx context.Context, p *pipe, end time.Time, period time.Duration, t *timeline) error {
-	start := time.Now()
-	before, err := b.reading(ctx)
+func sampleSustained(
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, end time.Time, period time.Duration,
+	line *report.Timeline,
+) error {
+	before, err := r.Read(ctx)
 	if err != nil {
 		return err
 	}
-	for last := start; last.Before(end); {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(period):
+	for start := before.At; before.At.Before(end); {
+		if err := rig.Sleep(ctx, period); err != nil {
+			return err
 		}
-		after, err := b.reading(ctx)
+		after, err := r.Read(ctx)
 		if err != nil {
 			return err
 		}
-		s, err := b.db.sizes(ctx, p.name)
+		s, err := sizesOf(ctx, r.DB, t.Name)
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		n := after.counts.Distinct - before.counts.Distinct
-		t.add(now.Sub(start).Seconds(), figures{
-			{"rate", "Rate", "tasks/s", float64(n) / now.Sub(last).Seconds()},
-			{"cpu_node", "CPU of the node", "µs/task", micros(after.usage.node-before.usage.node, n)},
-			{"cpu_postgres", "CPU of Postgres", "µs/task", micros(after.usage.postgres-before.usage.postgres, n)},
-			{"wal", "WAL", "bytes/task", float64(after.written.wal-before.written.wal) / float64(n)},
-			{"history", "Tasks and journal", "MB", s.history},
-			{"live", "Small tables", "MB", s.live},
-			{"dead", "Dead rows of those", "thousands", s.dead},
-			{"memory", "Memory of the node", "MB", residentMemory(b.nodes[0].pid())},
-		})
-		before, last = after, now
+		cost := after.CostSince(before, after.At.Sub(before.At))
+		n := cost.Distinct
+		var all report.Figures
+		all.Add("rate", "Rate", "tasks/s", cost.Rate(n))
+		all.Add("cpu_node", "CPU of the node", "µs/task", rig.Micros(cost.Node, n))
+		all.Add("cpu_postgres", "CPU of Postgres", "µs/task", rig.Micros(cost.Postgres, n))
+		all.Add("wal", "WAL", "bytes/task", float64(cost.WAL)/float64(n))
+		all.Add("history", "Tasks and journal", "MB", s.history)
+		all.Add("live", "Small tables", "MB", s.live)
+		all.Add("dead", "Dead rows of those", "thousands", s.dead)
+		all.Add("memory", "Memory of the node", "MB", machine.ResidentMemory(r.Nodes[0].PID()))
+		line.Add(after.At.Sub(start).Seconds(), all)
+		before = after
 	}
 	return nil
 }
@@ -122,16 +139,17 @@ type tableSizes struct {
 	dead          float64 // thousands of dead rows in the small tables
 }
 
-func (d *database) sizes(ctx context.Context, taskType string) (s tableSizes, err error) {
-	sum := func(kinds ...string) string {
-		return `c.relname ~ '^(` + strings.Join(kinds, "|") + `)_` + taskType + `(_[0-9]+)?$'`
-	}
-	live := sum("ready", "lease", "wait")
-	err = d.conn.QueryRow(ctx, `
-		SELECT coalesce(sum(pg_total_relation_size(c.oid)) FILTER (WHERE `+sum("task", "journal")+`), 0)::float8 / 1e6,
-		  coalesce(sum(pg_total_relation_size(c.oid)) FILTER (WHERE `+live+`), 0)::float8 / 1e6,
-		  coalesce(sum(pg_stat_get_dead_tuples(c.oid)) FILTER (WHERE `+live+`), 0)::float8 / 1e3
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).
-		Scan(&s.history, &s.live, &s.dead)
+func sizesOf(ctx context.Context, d *rig.Database, taskType string) (s tableSizes, err error) {
+	err = d.Conn.QueryRow(ctx, `
+		SELECT coalesce(sum(size) FILTER (WHERE NOT small), 0)::float8 / 1e6,
+		  coalesce(sum(size) FILTER (WHERE small), 0)::float8 / 1e6,
+		  coalesce(sum(dead) FILTER (WHERE small), 0)::float8 / 1e3
+		FROM (
+		    SELECT c.relname ~ '^(ready|lease|wait)_' AS small,
+		      pg_total_relation_size(c.oid) AS size, pg_stat_get_dead_tuples(c.oid) AS dead
+		    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		    WHERE n.nspname = $1 AND c.relkind = 'r'
+		      AND c.relname ~ ('^(task|journal|ready|lease|wait)_' || $2 || '(_[0-9]+)?$')) t`,
+		rig.Schema, taskType).Scan(&s.history, &s.live, &s.dead)
 	return s, err
 }

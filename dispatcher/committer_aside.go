@@ -94,7 +94,9 @@ func (a *aside) put(p *part) {
 func (a *aside) apart(key asideKey, do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiting[key] = a.waiting[key] // it is there, though it be empty
+	if _, is := a.waiting[key]; !is {
+		a.waiting[key] = nil
+	}
 	a.pending.Go(func() {
 		do()
 		a.mu.Lock()

@@ -91,7 +91,7 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 		d.agenda.put(key, time.Time{}, time.Time{})
 		return t, 0
 	}
-	most, again := d.charge(t.Tenant, t.ScheduleLimit, now)
+	most, again := d.charge(t.Tenant, min(t.ScheduleLimit, d.cfg.Concurrency), now)
 	n := 0
 	if most > 0 {
 		a := d.ask(t, most, now)

@@ -17,7 +17,7 @@ import (
 // refusing admits nothing to an endpoint: it is for a lease that files what is due.
 type refusing asyncflow.WaitReason
 
-func (r refusing) Room(string) int                              { return 0 }
+func (r refusing) Capacity(string) int                              { return 0 }
 func (r refusing) Admit(string) (string, asyncflow.WaitReason)  { return "", asyncflow.WaitReason(r) }
 func (r refusing) AdmitKey(string) bool                         { return true }
 func (r refusing) admission(store.InFlight) (a store.Admission) { return r }
@@ -33,7 +33,7 @@ func (b *bundle) held(t *testing.T, url string, pipe *store.Type, n int, why asy
 		require.NoError(t, r.Err)
 	}
 	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '400 s'`)
-	g, err := b.LeaseGuarded(t.Context(), pipe, n, refusing(why).admission)
+	g, err := b.LeaseLimited(t.Context(), pipe, n, refusing(why).admission)
 	require.NoError(t, err)
 	require.True(t, g.Filed)
 	require.Empty(t, g.Leases)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -36,6 +37,7 @@ func prepare(ctx context.Context, url string) error {
 // bundle is a node's store and governor.
 type bundle struct {
 	*store.Store
+	*dispatcher.Committer
 	jobs map[string]governance.Job
 	gov  *governance.Governor
 }
@@ -45,9 +47,11 @@ func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	gov, err := governance.New(s, cfg)
+	c := dispatcher.NewCommitter(s, nil)
+	t.Cleanup(c.Close)
+	gov, err := governance.New(s, c, cfg)
 	require.NoError(t, err)
-	b := &bundle{Store: s, gov: gov, jobs: map[string]governance.Job{}}
+	b := &bundle{Store: s, Committer: c, gov: gov, jobs: map[string]governance.Job{}}
 	for _, j := range b.gov.Jobs() {
 		b.jobs[j.Name] = j
 	}
@@ -193,7 +197,7 @@ func TestCron(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
-	_, err := governance.New(b.Store, governance.Config{Schedules: map[string]string{"rescue": "now and then"}})
+	_, err := governance.New(b.Store, b, governance.Config{Schedules: map[string]string{"rescue": "now and then"}})
 	require.ErrorContains(t, err, "now and then")
 }
 
@@ -291,32 +295,22 @@ func TestPacedOperation(t *testing.T) {
 	assert.Zero(t, n, "a node that stops takes no step")
 }
 
-// dying is a dispatcher that takes all tasks over, and does nothing with them.
-type dying struct{}
-
-func (dying) Await(*store.Type, func() int, time.Time)      {}
-func (dying) Keep(_ *store.Type, n int) int                 { return n }
-func (dying) MayLinger(int) bool                            { return true }
-func (dying) Quiesce(context.Context, store.TypeKey)        {}
-func (dying) Reserve(_ *store.Type, n int, _ time.Time) int { return n }
-func (dying) Receive(*store.Type, int, []asyncflow.Lease)   {}
-func (dying) Resume(*store.Type, int, []asyncflow.Lease)    {}
-
 // A node that hears of another one's tasks looks after them, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {
 	t.Run("leased", func(t *testing.T) { rescueOfANodeThatIsGone(t, false) })
-	t.Run("handed over", func(t *testing.T) { rescueOfANodeThatIsGone(t, true) })
+	t.Run("leased with its insert", func(t *testing.T) { rescueOfANodeThatIsGone(t, true) })
 }
 
-func rescueOfANodeThatIsGone(t *testing.T, handedOff bool) {
+func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	node := func(name string) (*bundle, func()) {
 		s, err := store.Open(t.Context(), store.Config{URL: url, Node: name, Notify: true})
 		require.NoError(t, err)
-		gov, err := governance.New(s, governance.Config{})
+		c := dispatcher.NewCommitter(s, nil)
+		gov, err := governance.New(s, c, governance.Config{})
 		require.NoError(t, err)
-		b := &bundle{Store: s, gov: gov, jobs: map[string]governance.Job{}}
+		b := &bundle{Store: s, Committer: c, gov: gov, jobs: map[string]governance.Job{}}
 		for _, j := range b.gov.Jobs() {
 			b.jobs[j.Name] = j
 		}
@@ -327,6 +321,7 @@ func rescueOfANodeThatIsGone(t *testing.T, handedOff bool) {
 		go func() { done <- s.Run(ctx) }()
 		<-listening
 		stop := sync.OnceFunc(func() {
+			c.Close()
 			cancel()
 			require.NoError(t, <-done)
 			s.Close()
@@ -348,9 +343,8 @@ func rescueOfANodeThatIsGone(t *testing.T, handedOff bool) {
 	_, _, err := a.PutTaskType(t.Context(), tenant, quick)
 	require.NoError(t, err)
 	require.False(t, rescued(), "it is idle")
-	if pipe, err = a.Catalog.Type(tenant, "pipe"); handedOff {
-		a.HandTo(dying{})
-		require.NoError(t, a.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].Err)
+	if pipe, err = a.Catalog.Type(tenant, "pipe"); atOnce {
+		a.insertLeased(t, pipe)
 	} else {
 		a.submitAndLease(t, pipe, 1)
 	}
@@ -363,4 +357,16 @@ func rescueOfANodeThatIsGone(t *testing.T, handedOff bool) {
 		require.NoError(t, err)
 		return len(leases) == 1
 	}, patience, 5*time.Millisecond)
+}
+
+// insertLeased inserts a task with its first lease, as a dispatcher does that has capacity.
+func (b *bundle) insertLeased(t *testing.T, pipe *store.Type) {
+	t.Helper()
+	pipe, numbers, err := b.TakeNumbers(t.Context(), pipe, 1)
+	require.NoError(t, err)
+	id, now, stage := asyncflow.NewTaskID(pipe.Name, pipe.End, numbers[0]), b.Clock.Now(), pipe.Stages[0].Name
+	lease := &asyncflow.Lease{ID: id, Seq: 1, Stage: stage, Attempt: 1, OrderTime: now}
+	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: []*store.Insertion{{ID: id, Created: now,
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: 1, OrderTime: now},
+		Context: []byte(`1`), Lease: lease}}}}))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -20,11 +21,13 @@ func TestRescueOfAShortStage(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Notify: true})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	gov, err := governance.New(s, governance.Config{})
+	c := dispatcher.NewCommitter(s, nil)
+	t.Cleanup(c.Close)
+	gov, err := governance.New(s, c, governance.Config{})
 	require.NoError(t, err)
 	rescue, err := gov.Job("rescue")
 	require.NoError(t, err)
-	b := &bundle{Store: s, gov: gov}
+	b := &bundle{Store: s, Committer: c, gov: gov}
 	spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{{Name: "only", Timeout: asyncflow.Duration(time.Hour), MaxProcessingTime: asyncflow.Duration(time.Second)}}}
 	_, _, err = s.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
@@ -34,7 +37,7 @@ func TestRescueOfAShortStage(t *testing.T) {
 	n, err := rescue.Run(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n, "it stands for an hour")
-	s.Accept(tenant, l, s.Clock.Now().Add(time.Second), func(err error) { require.NoError(t, err) })
+	c.Accept(tenant, l, s.Clock.Now().Add(time.Second), func(err error) { require.NoError(t, err) })
 	require.Eventually(t, func() bool {
 		n, err := rescue.Run(t.Context())
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
-// Package migrations holds the SQL that brings a database to the shape that
-// this version needs: one set for the schema asyncflow, one for the schema of
-// each tenant. The tables of a task type are made by package store when the
-// type is.
+// Package migrations holds the SQL that brings a database to the schema of this version: one set for
+// the schema asyncflow, one for the schema of each tenant. Package store makes the tables of a task
+// type when it makes the type.
 package migrations
 
 import (
@@ -15,8 +14,8 @@ var files embed.FS
 // Asyncflow returns the migrations of the schema asyncflow.
 func Asyncflow() fs.FS { return sub("asyncflow") }
 
-// Tenant returns the migrations of a tenant's schema. Their names are
-// unqualified: they run with the search path set to that schema.
+// Tenant returns the migrations of a tenant's schema. The names in them are unqualified: they run
+// with the search path set to that schema.
 func Tenant() fs.FS { return sub("tenant") }
 
 func sub(dir string) fs.FS {

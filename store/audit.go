@@ -3,35 +3,33 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// auditOf returns the table of a tenant's audit, or (tenant "") of what belongs to none.
+// auditOf returns the table of a tenant's audit or, with "", of the audit that belongs to no
+// tenant.
 func auditOf(tenant string) string {
 	if tenant == "" {
-		return baseSchema + ".audit"
+		return schema.Base + ".audit"
 	}
 	return quote(schemaOf(tenant)) + ".audit"
 }
 
-// execer is a pool, a connection or a transaction.
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
+const auditColumns = `id, at, origin, tenant, subject, token_id, issuer, scopes, action,
+  object_type, object, address, proxy, request_id, user_agent, outcome, status, code, detail,
+  claimed, calls, last_at`
 
-const auditColumns = `id, at, origin, tenant, subject, token_id, issuer, scopes, action, object_type, object, address, proxy,
-  request_id, user_agent, outcome, status, code, detail, claimed, calls, last_at`
-
-// insertAudit adds an entry. The table's rules allow no ON CONFLICT: who may have written
-// it before looks for 23505.
+// insertAudit adds an entry. The table's rules allow no ON CONFLICT: a caller that may have
+// written the entry before accepts a unique violation.
 func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.AuditEntry) error {
 	e = e.Bounded()
 	var detail, claimed []byte
@@ -47,15 +45,18 @@ func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.Audit
 		}
 	}
 	_, err = q.Exec(ctx, `INSERT INTO `+auditOf(tenant)+` (`+auditColumns+`)
-		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int, $18, $19::text::json, $20::text::json, $21, $22)`,
-		e.ID, e.At, string(e.Origin), orNull(e.Tenant), orNull(e.Subject), orNull(e.TokenID), orNull(e.Issuer), orNull(e.Scopes),
-		e.Action, orNull(e.ObjectType), orNull(e.Object), orNull(e.Address), orNull(e.Proxy), orNull(e.RequestID), orNull(e.UserAgent),
-		string(e.Outcome), orNull(e.Status), orNull(e.Code), orNull(string(detail)), orNull(string(claimed)), e.Calls, orNull(e.LastAt))
+		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
+		    $18, $19::text::json, $20::text::json, $21, $22)`,
+		e.ID, e.At, string(e.Origin), orNull(e.Tenant), orNull(e.Subject), orNull(e.TokenID),
+		orNull(e.Issuer), orNull(e.Scopes), e.Action, orNull(e.ObjectType), orNull(e.Object),
+		orNull(e.Address), orNull(e.Proxy), orNull(e.RequestID), orNull(e.UserAgent),
+		string(e.Outcome), orNull(e.Status), orNull(e.Code), orNull(string(detail)),
+		orNull(string(claimed)), e.Calls, orNull(e.LastAt))
 	return err
 }
 
-// Record writes the act of a call that has ended: with its outcome, unless a change has
-// written it already.
+// Record writes the entry of an audited call that has ended, with its outcome, unless a change
+// has written it already.
 func (s *Store) Record(ctx context.Context, a *Act) error {
 	if a.written {
 		return nil
@@ -64,26 +65,30 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 		a.At = s.Clock.Now()
 	}
 	err := insertAudit(ctx, s.of(a.Schema), a.Schema, a.AuditEntry)
-	if sqlState(err) == "23505" { // the change was made after all, though its answer was lost
+	// The change was made after all, though its answer was lost.
+	if sqlState(err) == pgerrcode.UniqueViolation {
 		err = nil
 	}
 	a.written = err == nil
 	return wrap(err, "Record(%q, %s)", a.Schema, a.Action)
 }
 
-// RecordAll writes acts of calls that have ended, all or none. Those that are in the audit
-// already are passed over; what was of a tenant that is gone belongs to none.
+// RecordAll writes the entries of audited calls that have ended, all or none. It skips entries
+// that are in the audit already. Entries of a tenant that is gone go to the audit that belongs
+// to no tenant.
 func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 	err := pgx.BeginFunc(ctx, s.base, func(tx pgx.Tx) error {
 		for _, a := range acts {
 			if !s.Catalog.HasTenant(a.Schema) { // it is gone
 				a.Schema = ""
 			}
-			if err := s.roles.asAny(ctx, tx, a.Schema); err != nil {
+			if err := s.roles.AsAny(ctx, tx, a.Schema); err != nil {
 				return err
 			}
 			var there bool
-			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+auditOf(a.Schema)+` WHERE id = $1::uuid)`, a.ID).Scan(&there); err != nil {
+			if err := tx.QueryRow(ctx,
+				`SELECT EXISTS (SELECT FROM `+auditOf(a.Schema)+` WHERE id = $1::uuid)`,
+				a.ID).Scan(&there); err != nil {
 				return err
 			}
 			if there {
@@ -98,12 +103,12 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 	return wrap(err, "RecordAll(%d)", len(acts))
 }
 
-// RecordByHand writes what the command line did straight in the database at url, at this
-// moment. A database without the table has nothing to be written down.
+// RecordByHand writes an entry for what the command line has just done directly in the database
+// at url. In a database without the table it does nothing.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
-	conn, err := connect(ctx, url)
+	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
-		return connectError(url, err)
+		return postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
 	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1
@@ -111,98 +116,38 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 		return wrap(err, "RecordByHand(%s)", e.Action)
 	}
 	err = insertAudit(ctx, conn, "", e)
-	if state := sqlState(err); state == "42P01" || state == "3F000" {
+	if state := sqlState(err); state == pgerrcode.UndefinedTable ||
+		state == pgerrcode.InvalidSchemaName {
 		return nil
 	}
 	return wrap(err, "RecordByHand(%s)", e.Action)
 }
 
-// AuditFilter says which entries to list; what is empty doesn't count.
-type AuditFilter struct {
-	Tenant       string    // "": what belongs to no tenant
-	Since, Until time.Time // at or after the one, before the other
-	Action       string
-	Subject      string
-	Outcome      asyncflow.AuditOutcome
-	Before       AuditPlace // the end of the page before
-	Limit        int
-}
+// forgetAuditSQL selects a batch to delete. The rules of the table keep the last day, whatever
+// $1 is.
+const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
+	  ORDER BY at, id LIMIT $2)`
 
-// AuditPlace is where an entry stands in the order of lists.
-type AuditPlace struct {
-	At time.Time
-	ID string // a UUID
-}
-
-// Audit lists entries, newest first.
-func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
-	where, args := f.conditions()
-	rows, err := s.of(f.Tenant).Query(ctx, `SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''), coalesce(token_id, ''),
-		coalesce(issuer, ''), coalesce(scopes, ''), action, coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
-		coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome, coalesce(status, 0), coalesce(code, ''),
-		detail, claimed, calls, last_at
-		FROM `+auditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`, append([]any{f.Limit}, args...)...)
-	if err != nil {
-		return nil, wrap(err, "Audit(%q)", f.Tenant)
-	}
-	all, err := pgx.CollectRows(rows, scanAudit)
-	return all, wrap(err, "Audit(%q)", f.Tenant)
-}
-
-// conditions returns the WHERE of a filter, with parameters from $2 on.
-func (f AuditFilter) conditions() (where string, args []any) {
-	var all []string
-	add := func(wanted bool, condition string, values ...any) {
-		if !wanted {
-			return
-		}
-		for _, v := range values {
-			args = append(args, v)
-			condition = strings.Replace(condition, "?", "$"+strconv.Itoa(len(args)+1), 1)
-		}
-		all = append(all, condition)
-	}
-	add(!f.Since.IsZero(), "at >= ?", f.Since)
-	add(!f.Until.IsZero(), "at < ?", f.Until)
-	add(f.Before.ID != "", "(at, id) < (?, ?::uuid)", f.Before.At, f.Before.ID)
-	add(f.Action != "", "action = ?", f.Action)
-	add(f.Subject != "", "subject = ?", f.Subject)
-	add(f.Outcome != "", "outcome = ?", string(f.Outcome))
-	if len(all) == 0 {
-		return "", nil
-	}
-	return " WHERE " + strings.Join(all, " AND "), args
-}
-
-func scanAudit(row pgx.CollectableRow) (e asyncflow.AuditEntry, err error) {
-	var detail, claimed []byte
-	var last *time.Time
-	err = row.Scan(&e.ID, &e.At, &e.Origin, &e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action, &e.ObjectType, &e.Object,
-		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Outcome, &e.Status, &e.Code, &detail, &claimed, &e.Calls, &last)
-	e.LastAt = orZero(last)
-	if err == nil && detail != nil {
-		err = json.Unmarshal(detail, &e.Detail)
-	}
-	if err == nil && claimed != nil {
-		err = json.Unmarshal(claimed, &e.Claimed)
-	}
-	return e, err
-}
-
-// forgetAuditSQL deletes a batch. The rules of the table keep the last day, whatever the
-// time is.
-const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1 ORDER BY at, id LIMIT $2)`
-
-// ForgetAudit deletes a batch of a tenant's entries (of those that belong to none) that
-// are older than a time, and returns how many there were. It is the only statement that
-// takes anything from the audit, and runs under the base role: a tenant's may not.
-func (s *Store) ForgetAudit(ctx context.Context, tenant string, retention time.Duration) (int, error) {
-	tag, err := s.base.Exec(ctx, `DELETE FROM `+auditOf(tenant)+strings.ReplaceAll(forgetAuditSQL, "{audit}", auditOf(tenant)),
+// ForgetAudit deletes a batch of entries older than a time, of a tenant's audit or (with "") of
+// the one that belongs to no tenant, and returns how many it deleted. No other statement
+// deletes from the audit. It runs under the base role: a tenant's role may not delete.
+func (s *Store) ForgetAudit(
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
+) (int, error) {
+	tag, err := s.base.Exec(ctx,
+		`DELETE FROM `+auditOf(tenant)+strings.ReplaceAll(forgetAuditSQL, "{audit}", auditOf(tenant)),
 		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), GovernBatch)
 	return int(tag.RowsAffected()), wrap(err, "ForgetAudit(%q)", tenant)
 }
 
-// LookForgetAudit counts them.
-func (s *Store) LookForgetAudit(ctx context.Context, tenant string, retention time.Duration) (int, error) {
-	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+auditOf(tenant)+` WHERE at < $1`, s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
+// LookForgetAudit counts the entries that ForgetAudit would delete, in all batches.
+func (s *Store) LookForgetAudit(
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
+) (int, error) {
+	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+auditOf(tenant)+` WHERE at < $1`,
+		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
 }

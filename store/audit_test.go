@@ -16,9 +16,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// act returns a context with an act, and the act.
+// act returns a context with an audited call, and the call.
 func (b *bundle) act(action string) (context.Context, *store.Act) {
-	a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Tenant: tenant, Subject: "ada", Action: action, Status: 200})
+	a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Tenant: tenant,
+		Subject: "ada", Action: action, Status: 200})
 	a.StatusNew = 201
 	return store.WithAct(b.t.Context(), a), a
 }
@@ -30,7 +31,7 @@ func (b *bundle) audit(tenant string) []asyncflow.AuditEntry {
 	return all
 }
 
-// A change and its entry are there both or not at all.
+// A change and its entry are written both or not at all.
 func TestActIsOneWithItsChange(t *testing.T) {
 	b := setup(t)
 	ctx, a := b.act("task_type.put")
@@ -40,23 +41,25 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	require.NoError(t, b.Record(ctx, a), "again changes nothing")
 	all := b.audit(tenant)
 	require.Len(t, all, 1)
-	assert.Equal(t, []any{"ada", "task_type.put", asyncflow.AuditDone, 201, map[string]any{"version": 1.0}},
+	assert.Equal(t,
+		[]any{"ada", "task_type.put", asyncflow.AuditDone, 201, map[string]any{"version": 1.0}},
 		[]any{all[0].Subject, all[0].Action, all[0].Outcome, all[0].Status, all[0].Detail})
 	assert.WithinDuration(t, time.Now(), all[0].At, time.Minute)
 
-	// A change that fails has no entry of a change.
+	// A failed change has no entry of a change.
 	ctx, a = b.act("task_type.delete")
 	require.Error(t, b.DeleteTaskType(ctx, tenant, "nope"))
 	require.False(t, a.Written())
 	ctx, a = b.act("task_type.put")
 	_, _, err = b.CheckTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
-	require.False(t, a.Written(), "it was for show")
+	require.False(t, a.Written(), "it was a dry run")
 	require.Empty(t, a.Detail)
 	require.Len(t, b.audit(tenant), 1)
 
-	// Without its entry no change is made.
-	_, err = b.db.Exec(t.Context(), `ALTER TABLE tenant_acme.audit ADD CONSTRAINT full_disk CHECK (action <> 'task_type.delete')`)
+	// No change is made without its entry.
+	_, err = b.db.Exec(t.Context(),
+		`ALTER TABLE tenant_acme.audit ADD CONSTRAINT full_disk CHECK (action <> 'task_type.delete')`)
 	require.NoError(t, err)
 	ctx, a = b.act("task_type.delete")
 	require.Error(t, b.DeleteTaskType(ctx, tenant, "pipe"))
@@ -65,26 +68,29 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	require.NoError(t, err, "it is still there")
 }
 
-// What an operator changes for a tenant is in the audit of what belongs to none, and is one
-// with the change too.
+// An operator's change to a tenant is in the audit that belongs to no tenant, and in the same
+// transaction as the change.
 func TestActOfAnOperator(t *testing.T) {
 	b := setup(t)
-	a := store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root", Action: "task_type.put", Status: 200})
+	a := store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root",
+		Action: "task_type.put", Status: 200})
 	ctx := store.WithAct(t.Context(), a)
 	_, _, err := b.PutTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
 	require.True(t, a.Written())
 	require.Empty(t, b.audit(tenant))
 	require.Len(t, b.audit(""), 1)
-	a = store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root", Action: "schedule.delete", Status: 204})
+	a = store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root",
+		Action: "schedule.delete", Status: 204})
 	ctx = store.WithAct(t.Context(), a)
-	_, _, err = b.PutSchedule(ctx, tenant, asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)})
+	_, _, err = b.PutSchedule(ctx, tenant, asyncflow.Schedule{Name: "minutely", Type: "pipe",
+		Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)})
 	require.NoError(t, err)
 	require.True(t, a.Written())
 	require.Len(t, b.audit(""), 2)
 }
 
-// An answer that was lost doesn't make two entries of one call.
+// A call whose answer was lost has one entry, not two.
 func TestRecordAfterALostAnswer(t *testing.T) {
 	b := setup(t)
 	ctx, a := b.act("task_type.put")
@@ -100,18 +106,21 @@ func TestRecordAfterALostAnswer(t *testing.T) {
 	assert.Equal(t, 201, all[0].Status)
 }
 
-// Nobody changes what is in the audit, or takes the last day from it.
+// Nobody can change the audit, or delete its last day.
 func TestAuditIsAppendOnly(t *testing.T) {
 	b := setup(t)
 	for i, age := range []time.Duration{0, 23 * time.Hour, 25 * time.Hour, 400 * 24 * time.Hour} {
 		for _, schema := range []string{"tenant_acme", "asyncflow"} {
-			_, err := b.db.Exec(t.Context(), `INSERT INTO `+schema+`.audit (id, at, origin, action, outcome, subject) VALUES ($1, $2, 'api', 'a.b', 'done', $3)`,
+			_, err := b.db.Exec(t.Context(),
+				`INSERT INTO `+schema+`.audit (id, at, origin, action, outcome, subject)
+					VALUES ($1, $2, 'api', 'a.b', 'done', $3)`,
 				uuid.NewString(), time.Now().Add(-age), fmt.Sprint(i))
 			require.NoError(t, err)
 		}
 	}
 	for _, schema := range []string{"tenant_acme", "asyncflow"} {
-		for _, sql := range []string{`UPDATE {}.audit SET subject = 'nobody'`, `UPDATE {}.audit SET calls = 5 WHERE subject = '1'`} {
+		for _, sql := range []string{`UPDATE {}.audit SET subject = 'nobody'`,
+			`UPDATE {}.audit SET calls = 5 WHERE subject = '1'`} {
 			tag, err := b.db.Exec(t.Context(), strings.ReplaceAll(sql, "{}", schema))
 			require.NoError(t, err)
 			require.Zero(t, tag.RowsAffected())
@@ -141,26 +150,32 @@ func TestAuditIsAppendOnly(t *testing.T) {
 	}
 }
 
-// A role that may only insert and select can do all that requests need.
+// A role that may only insert and select can do everything that requests need.
 func TestAuditNeedsLittle(t *testing.T) {
 	b := setup(t)
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())
 	role := "audit_" + uuid.NewString()[:8]
-	_, err = tx.Exec(t.Context(), `CREATE ROLE "`+role+`"; GRANT USAGE ON SCHEMA tenant_acme TO "`+role+`"; GRANT INSERT, SELECT ON tenant_acme.audit TO "`+role+`"; SET LOCAL ROLE "`+role+`"`)
+	_, err = tx.Exec(t.Context(),
+		`CREATE ROLE "`+role+`"; GRANT USAGE ON SCHEMA tenant_acme TO "`+role+`"; GRANT INSERT,
+			SELECT ON tenant_acme.audit TO "`+role+`"; SET LOCAL ROLE "`+role+`"`)
 	require.NoError(t, err)
-	require.NoError(t, store.InsertAudit(t.Context(), tx, tenant, asyncflow.AuditEntry{ID: uuid.NewString(), At: time.Now(), Origin: asyncflow.AuditFromAPI,
-		Action: "a.b", Outcome: asyncflow.AuditDone, Calls: 1}))
+	require.NoError(t, store.InsertAudit(t.Context(), tx, tenant,
+		asyncflow.AuditEntry{ID: uuid.NewString(), At: time.Now(), Origin: asyncflow.AuditFromAPI,
+			Action: "a.b", Outcome: asyncflow.AuditDone, Calls: 1}))
 }
 
 func TestAuditList(t *testing.T) {
 	b := setup(t)
 	base := b.Clock.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	for i := range 25 {
-		a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: base.Add(time.Duration(i/2) * time.Second), Subject: []string{"ada", "bob"}[i%2],
-			Action: []string{"x.y", "x.z", "x.w"}[i%3], Outcome: asyncflow.AuditRefused, Status: 409, Code: "conflict",
-			Detail: map[string]any{"n": i}, Claimed: asyncflow.AuditClaim{Subject: "eve"}, Calls: int64(i + 1), LastAt: base})
+		a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI,
+			At: base.Add(time.Duration(i/2) * time.Second), Subject: []string{"ada", "bob"}[i%2],
+			Action: []string{"x.y", "x.z", "x.w"}[i%3], Outcome: asyncflow.AuditRefused, Status: 409,
+			Code:   "conflict",
+			Detail: map[string]any{"n": i}, Claimed: asyncflow.AuditClaim{Subject: "eve"},
+			Calls: int64(i + 1), LastAt: base})
 		require.NoError(t, b.Record(t.Context(), a))
 	}
 	require.Empty(t, b.audit("other"))
@@ -185,7 +200,9 @@ func TestAuditList(t *testing.T) {
 	require.Len(t, seen, 25)
 	require.Len(t, pages, 7)
 	first := pages[0][0]
-	assert.Equal(t, []any{"x.y", 409, "conflict", "eve", int64(25), 24.0}, []any{first.Action, first.Status, first.Code, first.Claimed.Subject, first.Calls, first.Detail["n"]})
+	assert.Equal(t, []any{"x.y", 409, "conflict", "eve", int64(25), 24.0},
+		[]any{first.Action, first.Status, first.Code, first.Claimed.Subject, first.Calls,
+			first.Detail["n"]})
 	assert.True(t, first.LastAt.Equal(base))
 	count := func(f store.AuditFilter) int {
 		f.Tenant, f.Limit = tenant, 100
@@ -196,28 +213,34 @@ func TestAuditList(t *testing.T) {
 	assert.Equal(t, 12, count(store.AuditFilter{Subject: "bob"}))
 	assert.Equal(t, 4, count(store.AuditFilter{Subject: "bob", Action: "x.z"}))
 	assert.Equal(t, 0, count(store.AuditFilter{Outcome: asyncflow.AuditDone}))
-	assert.Equal(t, 2, count(store.AuditFilter{Since: base.Add(time.Second), Until: base.Add(2 * time.Second), Outcome: asyncflow.AuditRefused}))
+	assert.Equal(t, 2,
+		count(store.AuditFilter{Since: base.Add(time.Second), Until: base.Add(2 * time.Second),
+			Outcome: asyncflow.AuditRefused}))
 }
 
-// What the command line does is told with the time of the database; where there is no
-// audit yet, there is nothing to be told.
+// Entries of the command line have the time of the database; in a database without an audit
+// none is written.
 func TestRecordByHand(t *testing.T) {
 	b := setup(t)
-	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: "ops@host", Action: "schema.migrate", Outcome: asyncflow.AuditDone}
+	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: "ops@host",
+		Action: "schema.migrate", Outcome: asyncflow.AuditDone}
 	require.NoError(t, store.RecordByHand(t.Context(), b.url, e))
 	all := b.audit("")
 	require.Len(t, all, 1)
-	assert.Equal(t, []any{"ops@host", asyncflow.AuditFromCLI, 0}, []any{all[0].Subject, all[0].Origin, all[0].Status})
+	assert.Equal(t, []any{"ops@host", asyncflow.AuditFromCLI, 0},
+		[]any{all[0].Subject, all[0].Origin, all[0].Status})
 	_, err := b.db.Exec(t.Context(), `DROP TABLE asyncflow.audit`)
 	require.NoError(t, err)
 	require.NoError(t, store.RecordByHand(t.Context(), b.url, e))
 }
 
-// Denied calls of a tenant that is gone meanwhile don't hold up the others.
+// Denied calls of a tenant that is gone don't delay the others.
 func TestRecordAllWithoutTheTenant(t *testing.T) {
 	b := setup(t)
-	entry := asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: b.Clock.Now(), Action: "x.y", Outcome: asyncflow.AuditDenied}
-	require.NoError(t, b.RecordAll(t.Context(), []*store.Act{store.NewAct("gone", entry), store.NewAct(tenant, entry), store.NewAct("", entry)}))
+	entry := asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: b.Clock.Now(), Action: "x.y",
+		Outcome: asyncflow.AuditDenied}
+	require.NoError(t, b.RecordAll(t.Context(),
+		[]*store.Act{store.NewAct("gone", entry), store.NewAct(tenant, entry), store.NewAct("", entry)}))
 	assert.Len(t, b.audit(tenant), 1)
 	assert.Len(t, b.audit(""), 2)
 }

@@ -4,127 +4,38 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/asyncflow/asyncflow"
 )
 
-// Type is a task type as this node knows it: an immutable snapshot.
-type Type struct {
-	Tenant string
-	StoredType
-	First, Begin, End int // positions of the oldest, the oldest live, and the open roll
-
-	endpoints map[string][]asyncflow.Endpoint // by stage
-	tables    *tables
-	suspended bool // its tenant is
-}
-
-// Suspended tells whether nothing is to be leased as the tenant is suspended or deleted.
-func (t *Type) Suspended() bool { return t.suspended }
-
-// Paused tells whether nothing is to be leased: the type is paused, or its tenant is
-// suspended.
-func (t *Type) Paused() bool { return t.suspended || t.PauseState.Paused() }
-
-// Room is that of PauseState; none, while the tenant is suspended.
-func (t *Type) Room(full int, now time.Time) int {
-	if t.suspended {
-		return 0
-	}
-	return t.PauseState.Room(full, now)
-}
-
-// Endpoints returns the endpoints of a stage, also those that get no deliveries.
-func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
-
-// Serves tells whether a stage has an endpoint that gets deliveries.
-func (t *Type) Serves(stage string) bool { return asyncflow.Serves(t.endpoints[stage]) }
-
-// AllEndpoints returns the endpoints of all stages.
-func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
-	for _, endpoints := range t.endpoints {
-		all = append(all, endpoints...)
-	}
-	return all
-}
-
-// ServesSeveral tells whether more than one of the type's endpoints gets deliveries.
-func (t *Type) ServesSeveral() bool {
-	n := 0
-	for _, endpoints := range t.endpoints {
-		for i := range endpoints {
-			if endpoints[i].Serves() {
-				n++
-			}
-		}
-	}
-	return n > 1
-}
-
-// OtherEndpoint tells whether the type has another endpoint than one that gets deliveries.
-func (t *Type) OtherEndpoint(id string) bool {
-	for _, endpoints := range t.endpoints {
-		for _, e := range endpoints {
-			if e.ID != id && e.Serves() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// gathering returns how long a task of a stage may wait on its node for others to go with
-// it.
-func (t *Type) gathering(stage string) (longest time.Duration) {
-	for i := range t.endpoints[stage] {
-		longest = max(longest, t.endpoints[stage][i].Batch.MaxWait.Std())
-	}
-	return longest
-}
-
-// EndpointURL returns the URL of an endpoint by its id, "" when there is none.
-func (t *Type) EndpointURL(id string) string {
-	for _, endpoints := range t.endpoints {
-		for _, e := range endpoints {
-			if e.ID == id {
-				return e.URL
-			}
-		}
-	}
-	return ""
-}
-
-// Catalog holds what every node knows of all tenants' configuration. It is
-// about a second old at most; a change made through this node is in it when the
-// call that made it returns. Each tenant is read by itself: one that can't be read keeps
-// what was known of it, and delays no other.
+// Catalog has the configuration of all tenants as this node knows it. It is at most about a
+// second old; a change made through this node is in it when the call that made it returns.
+// Each tenant is read by itself: one that can't be read keeps its last known configuration
+// and delays no other.
 type Catalog struct {
 	store *Store
 
 	reading context.Context // ends with the store
 	stop    context.CancelFunc
 	reads   sync.WaitGroup
-	slots   *semaphore.Weighted // for reads at a time
+	slots   *semaphore.Weighted // for concurrent reads
 
-	mu       sync.RWMutex          // guards what follows; nobody asks the database under it
+	mu       sync.RWMutex          // guards the fields below; no query runs under it
 	changed  []func(tenant string) // called after every change of a tenant's types
 	tenants  map[string]*knowledge
-	looks    uint64 // how many have begun
+	looks    uint64 // how many looks have begun, see look
 	underway map[string]*catalogRead
 	failed   map[string]failedRead
-	roleless map[string]bool // tenants that were left out for having no database role
+	roleless map[string]bool // tenants that are left out as they have no database role
 }
 
-// knowledge is what is known of a tenant. It is immutable.
+// knowledge is the known configuration of a tenant. It is immutable.
 type knowledge struct {
 	tenant  *Tenant
 	wanted  int64            // the version of the tenant's configuration
-	look    uint64           // which look has found that
+	look    uint64           // the look that found this version
 	types   map[string]*Type // by name
-	version int64            // the version that types are of; 0: they were never read
+	version int64            // of types; 0: they were never read
 }
 
 func newCatalog(s *Store) *Catalog {
@@ -137,20 +48,20 @@ func newCatalog(s *Store) *Catalog {
 
 // close ends the reads under way.
 func (c *Catalog) close() {
-	c.mu.Lock() // so that none begins
+	c.mu.Lock() // so that no read begins
 	c.stop()
 	c.mu.Unlock()
 	c.reads.Wait()
 }
 
-// OnChange has f called after every change of a tenant's types from now on. f must not block.
+// OnChange registers f to be called after every change of a tenant's types. f must not block.
 func (c *Catalog) OnChange(f func(tenant string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changed = append(c.changed, f)
 }
 
-// tellChanged calls those who asked to hear of a tenant's changes.
+// tellChanged calls the functions of OnChange.
 func (c *Catalog) tellChanged(tenant string) {
 	c.mu.RLock()
 	changed := c.changed
@@ -160,15 +71,15 @@ func (c *Catalog) tellChanged(tenant string) {
 	}
 }
 
-// of returns what is known of a tenant; nil: nothing.
+// of returns what the node knows of a tenant, or nil.
 func (c *Catalog) of(tenant string) *knowledge {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.tenants[tenant]
 }
 
-// Type returns a task type; CodeNotFound when this node knows of none, CodeUnavailable
-// when it could not read the tenant's types yet.
+// Type returns a task type; CodeNotFound when this node knows of none, CodeUnavailable when it
+// could not read the tenant's types yet.
 func (c *Catalog) Type(tenant, name string) (*Type, error) {
 	k := c.of(tenant)
 	switch {
@@ -182,8 +93,8 @@ func (c *Catalog) Type(tenant, name string) (*Type, error) {
 	return nil, unknownType(name)
 }
 
-// Fresh is like Type, but looks into the database before it says that there is
-// none: another node may have made it this second.
+// Fresh is like Type, but reads the database before it returns CodeNotFound: another node may
+// have made the type this second.
 func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error) {
 	if t, err := c.Type(tenant, name); err == nil {
 		return t, nil
@@ -194,7 +105,7 @@ func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error)
 	return c.Type(tenant, name)
 }
 
-// Tenant returns a tenant, if this node knows of it.
+// Tenant returns a tenant, and reports whether this node knows it.
 func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
 	k := c.of(slug)
 	if k == nil {
@@ -203,16 +114,16 @@ func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
 	return k.tenant, true
 }
 
-// suspended tells whether nothing is to be begun for a tenant.
+// suspended reports whether a tenant is suspended or deleted, so that no work of it may begin.
 func (s *Store) suspended(tenant string) bool {
 	t, ok := s.Catalog.Tenant(tenant)
 	return ok && t.Suspended
 }
 
-// HasTenant tells whether this node knows a tenant.
+// HasTenant reports whether this node knows a tenant.
 func (c *Catalog) HasTenant(slug string) bool { return c.of(slug) != nil }
 
-// TypesOf returns the task types of a tenant by name. The map is not to be changed.
+// TypesOf returns the task types of a tenant by name. The caller must not change the map.
 func (c *Catalog) TypesOf(tenant string) map[string]*Type {
 	if k := c.of(tenant); k != nil {
 		return k.types
@@ -244,16 +155,10 @@ func (c *Catalog) Tenants() map[string]map[string]*Type {
 	return all
 }
 
-// Stale returns how many tenants have a configuration that this node could not read: it
-// goes on with the last one that it could, or with none.
+// Stale returns how many tenants have a configuration that this node could not read. It goes
+// on with the last one that it could read, or with none.
 func (c *Catalog) Stale() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return len(c.failed)
 }
-
-// TypeKey names a task type among all tenants.
-type TypeKey struct{ Tenant, Type string }
-
-// Key returns the type's key.
-func (t *Type) Key() TypeKey { return TypeKey{t.Tenant, t.Name} }

@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// lockEndpoints holds a lock on a tenant's endpoints that no read gets past, until the
-// function that it returns is called.
+// lockEndpoints locks a tenant's endpoints against reads, until the caller calls the returned
+// function.
 func lockEndpoints(t *testing.T, url, tenant string) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -58,7 +58,7 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 		func() bool { return far.Catalog.Stale() == 1 },
 	)
 	_, err = far.Catalog.Type(tenant, "pipe")
-	require.NoError(t, err, "it keeps what it knew")
+	require.NoError(t, err, "it keeps its last configuration")
 	_, err = far.Catalog.Fresh(t.Context(), tenant, "new")
 	require.Equal(
 		t,
@@ -68,7 +68,7 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 	)
 
 	start := time.Now()
-	for range 5 { // with 30 s of waiting for the lock, each, this would take minutes
+	for range 5 { // it would take minutes if each waited 30 s for the lock
 		pipe := twoStages()
 		pipe.Name = "more"
 		_, _, err = b.PutTaskType(t.Context(), other.Slug, pipe)
@@ -138,7 +138,7 @@ func TestASuspensionCountsForALockedTenant(t *testing.T) {
 	})
 }
 
-// A pause that this node can't read again isn't answered as one: it would go on leasing.
+// A pause that this node can't read again is an error: the node would go on leasing.
 func TestAPauseOfALockedTenantIsNoSuccess(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -160,7 +160,7 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	s, err := store.Open(
 		t.Context(),
 		store.Config{URL: url, Node: "alone", Log: slog.New(slog.DiscardHandler)},
-	) // nothing runs beside
+	) // nothing else runs
 	require.NoError(t, err)
 	defer s.Close()
 	done := make(chan error, 8)
@@ -180,7 +180,7 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	}
 }
 
-// A read of another caller may have begun before the change: Refresh waits for one that hasn't.
+// A read of another caller may have begun before the change: Refresh waits for a later one.
 func TestARefreshIsAsNewAsItsCall(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "node-2")

@@ -20,27 +20,26 @@ const (
 	clockDrift = 500e-6
 )
 
-// Clock tells the database's time without asking for it: it keeps the offset
-// from clock_timestamp() to this process' monotonic clock. What the node's wall
-// clock says plays no part.
+// Clock returns the database's time without a query: it keeps the offset from
+// clock_timestamp() to this process' monotonic clock. It never uses the node's wall clock.
 type Clock struct {
 	pool   *pgxpool.Pool
 	start  time.Time    // monotonic zero
 	offset atomic.Int64 // database's unix nanoseconds at start
-	taken  atomic.Int64 // when the offset was measured, in nanoseconds since start
+	taken  atomic.Int64 // when the offset was measured, in nanoseconds after start
 }
 
 func newClock(pool *pgxpool.Pool) *Clock {
 	return &Clock{pool: pool, start: time.Now()}
 }
 
-// Now returns the database's time, or less by up to the round trip of a query, with the
-// microseconds that Postgres keeps. It is never ahead, so that nothing comes early.
+// Now returns the database's time in microseconds, as Postgres has it. It may be behind by up to
+// the round trip of a query. It is never ahead, so that nothing comes early.
 func (c *Clock) Now() time.Time {
 	return time.Unix(0, c.offset.Load()+int64(time.Since(c.start))).UTC().Truncate(time.Microsecond)
 }
 
-// refresh measures the offset. The wait for a connection is not part of the round trips.
+// refresh measures the offset. The round trips don't include the wait for a connection.
 func (c *Clock) refresh(ctx context.Context) error {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
@@ -76,9 +75,10 @@ func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, er
 	return clockSample{now.UnixNano() - int64(after), now.UnixNano() - int64(before)}, err
 }
 
-// take takes over a measurement made at a time since start: its least, or the last offset
-// less the drift since, if that is more. Both are never ahead of the database, whatever the
-// round trip took. The last one is wrong if the clock of the database was set back.
+// take takes over a measurement; at is its time since start. The new offset is the
+// measurement's least or, if that is more, the last offset less the drift since then. Neither
+// is ahead of the database, however long the round trip took. The last offset is wrong if the
+// clock of the database was set back.
 func (c *Clock) take(at time.Duration, s clockSample) {
 	last := c.offset.Load()
 	since := int64(at) - c.taken.Swap(int64(at))

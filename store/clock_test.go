@@ -11,13 +11,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// While the pool is busy the clock isn't ahead of the database's: the wait for a connection
-// is no part of the round trip. Else tasks would come before they are due.
+// While the pool is busy the clock isn't ahead of the database's, as the round trip doesn't
+// include the wait for a connection. Otherwise tasks would come before they are due.
 func TestClockOfABusyPool(t *testing.T) {
 	b := setup(t)
 	for range 3 {
 		busy := make(chan error, 4)
-		for range 4 { // as many as there are
+		for range 4 { // all there are
 			conn, err := b.Base().Acquire(t.Context())
 			require.NoError(t, err)
 			go func() {
@@ -37,8 +37,8 @@ func TestClockOfABusyPool(t *testing.T) {
 	}
 }
 
-// Whatever the round trips take, and however fast the clocks drift apart, a node is never
-// ahead, and not behind by more than its shortest round trip and the drift.
+// However long the round trips take, and however fast the clocks drift apart, a node is never
+// ahead, and is behind by at most its shortest round trip and the drift.
 func TestClockIsNeverAhead(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -47,12 +47,8 @@ func (s *Store) Commit(ctx context.Context, all []*Writes) error {
 	for _, w := range all {
 		if w.Type.Tenant != tenant {
 			tenant = w.Type.Tenant
-			role, err := s.roles.of(ctx, tenant)
-			if err != nil {
+			if err := s.roles.QueueTenant(ctx, b, tenant); err != nil {
 				return err
-			}
-			if role != "" {
-				b.Queue(setRole, role)
 			}
 		}
 		s.queueWrites(b, w, now)
@@ -126,7 +122,7 @@ func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 		s.watched.tell(key, l.ID.Number)
 	}
 	s.Wakeups.Announce(key, first)
-	s.moved(key, len(leases))
+	s.countLeased(key, len(leases))
 }
 
 // Doubtful reports whether leases may have been committed of which no node knows. No task
@@ -135,7 +131,7 @@ func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
 // Homes returns how many hot connections there are, and Home which of them knows the tables of
 // a task type best. Writes of types with the same home should go together.
-func (s *Store) Homes() int { return s.hotPool.size() }
+func (s *Store) Homes() int { return s.hotPool.Size() }
 
 // Home returns the number of a task type's home among the hot connections, from 0.
-func (s *Store) Home(key TypeKey) int { return s.hotPool.home(key) }
+func (s *Store) Home(key TypeKey) int { return s.hotPool.Home(key.Tenant, key.Type) }

@@ -19,6 +19,8 @@ type Ending struct {
 	Next *asyncflow.Lease
 	// Settled is what came of it.
 	Settled Settled
+
+	ended bool // by SettleAgain, which need not look again
 }
 
 // Settled is the result of a settlement.
@@ -98,6 +100,7 @@ func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
 func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error {
 	var ended map[int64]bool
 	var w *Writes
+	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
 	err := s.following(ctx, t, func(now *Type) (err error) {
 		t, w = now, &Writes{Type: now}
 		ended, err = s.trySettle(ctx, w, items)
@@ -105,9 +108,10 @@ func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error
 	})
 	if err == nil {
 		s.announceWrites(w, s.Clock.Now())
-		err = s.explainStale(ctx, t, slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool {
-			return ended[item.Lease.ID.Number]
-		}))
+		for _, item := range items {
+			item.ended = ended[item.Lease.ID.Number]
+		}
+		err = s.explainStale(ctx, t, slices.DeleteFunc(items, func(item *Ending) bool { return item.ended }))
 	}
 	return wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 }

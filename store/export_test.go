@@ -9,14 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pressly/goose/v3"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // For tests that look at the plans of the hot statements.
-var HotSettings = hotSettings
+var HotSettings = postgres.HotSettings
 
 const (
 	TakeReadySQL = takeReadySQL
@@ -25,14 +26,6 @@ const (
 	ConfirmSQL     = confirmSQL
 	TakeLeaseSQL   = takeLeaseSQL
 	ExtendLeaseSQL = extendLeaseSQL
-)
-
-// How parameters are encoded.
-type Moments = moments
-
-var (
-	MakeRoomy = makeRoomy
-	MomentsOf = momentsOf
 )
 
 // Fill returns a statement with the type's table names in it.
@@ -52,31 +45,17 @@ func (s *Store) KeepNumbers(key TypeKey) {
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.base }
 
-// Hot returns the connections that submit, lease and settle, for a type.
-func (s *Store) Hot(key TypeKey) tenantDB { return s.hot(key) }
-
-// HotTurns is the part of a hot pool that has its callers wait in turn.
-type HotTurns struct{ pool *hotPool }
-
-func NewHotTurns(size int64) HotTurns {
-	return HotTurns{&hotPool{turns: semaphore.NewWeighted(size)}}
-}
-
-func (t HotTurns) Wait(ctx context.Context) error { return t.pool.turn(ctx) }
-func (t HotTurns) End()                           { t.pool.release(nil) }
-func (t HotTurns) Stat() PoolStat                 { return t.pool.stat() }
-
 // RoleOf returns the role of a tenant as the store has it.
 func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
-	return s.roles.of(ctx, tenant)
+	return s.roles.Of(ctx, tenant)
 }
 
 // BaseRole returns the base role.
-func (s *Store) BaseRole() string { return s.roles.base }
+func (s *Store) BaseRole() string { return s.roles.Base() }
 
 // Outside runs a statement of a tenant outside of a transaction.
 func (s *Store) Outside(ctx context.Context, tenant, sql string) error {
-	return s.of(tenant).outside(ctx, sql)
+	return s.of(tenant).Outside(ctx, sql)
 }
 
 // Roles are all ways to run statements of a tenant: each gives the role that one ran
@@ -144,7 +123,7 @@ func SettleUntil(s *Store, until time.Time, tenant string, settlement asyncflow.
 
 // MigrateDownTo takes back the migrations of the schema asyncflow after a version.
 func MigrateDownTo(ctx context.Context, url string, version int64) error {
-	return withProvider(ctx, url, baseSchema, migrations.Asyncflow(), "", func(_ *sql.DB, p *goose.Provider) error {
+	return schema.WithProvider(ctx, url, schema.Base, migrations.Asyncflow(), "", func(_ *sql.DB, p *goose.Provider) error {
 		_, err := p.DownTo(ctx, version)
 		return err
 	})
@@ -152,7 +131,7 @@ func MigrateDownTo(ctx context.Context, url string, version int64) error {
 
 // MigrateTenantDownTo takes back the migrations of a tenant's schema after a version.
 func MigrateTenantDownTo(ctx context.Context, url, tenant, role string, version int64) error {
-	return withProvider(ctx, url, schemaOf(tenant), migrations.Tenant(), role, func(_ *sql.DB, p *goose.Provider) error {
+	return schema.WithProvider(ctx, url, schemaOf(tenant), migrations.Tenant(), role, func(_ *sql.DB, p *goose.Provider) error {
 		_, err := p.DownTo(ctx, version)
 		return err
 	})
@@ -179,9 +158,9 @@ func (s *Store) SubmitAgain(ctx context.Context, tenant string, tasks [2]asyncfl
 	return s.insertAgain(ctx, t, items, s.Clock.Now())
 }
 
-// MigrateSchema exposes migrateSchema, as whoever logs in.
-func MigrateSchema(ctx context.Context, url, schema string, set fs.FS) (MigrationStatus, error) {
-	return migrateSchema(ctx, url, schema, set, "")
+// MigrateSchema exposes schema.MigrateOne, as whoever logs in.
+func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationStatus, error) {
+	return schema.MigrateOne(ctx, url, name, set, "")
 }
 
 // SubmitAcrossARoll submits two tasks as after a commit whose answer was lost, which had
@@ -285,7 +264,7 @@ func (s *Store) KeptTypes() int {
 	s.extends.forget(collect)
 	s.leasesOf.forget(collect)
 	s.unholds.forget(collect)
-	s.marks.forget(collect)
+	s.marks.Forget(collect)
 	s.numbers.forget(collect)
 	s.churn.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })
 	return len(kept)
@@ -302,4 +281,4 @@ func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
 }
 
 // PoolShare returns how many connections of the base pool a tenant may have.
-func (s *Store) PoolShare() int { return int(s.shares.share) }
+func (s *Store) PoolShare() int { return s.shares.Each() }

@@ -222,7 +222,7 @@ func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (i
 		return 0, err
 	}
 	n := 0
-	err = s.acting(ctx, t.Tenant, func(tx pgx.Tx) error {
+	err = s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`), t.Name, key)
 		n = int(tag.RowsAffected())
 		ActOf(ctx).Note("released", n)

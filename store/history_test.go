@@ -1,239 +1,211 @@
 package store_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
+	"context"
+	"sync"
 	"testing"
-	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// past writes tasks that have ended already, by SQL, of the next numbers, one for each
-// second; now is the middle. Of ten, one has failed, with an error that holds its number;
-// of a hundred, one was cancelled.
-func (b *bundle) past(pipe *store.Type, n, middle int) {
-	b.t.Helper()
-	var end int64
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `UPDATE tenant_acme.rolls SET next_number = next_number + $2
-		WHERE type = $1 AND position = 1 RETURNING next_number`, pipe.Name, n).Scan(&end))
-	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(`
-		INSERT INTO tenant_acme.task_%[1]s_1 (id, created_at, order_time, context)
-		SELECT (1::bigint << 40) + n, at, at, '1' FROM (SELECT n, now() + (n - %[4]d) * interval '1 s' AS at FROM generate_series(%[2]d, %[3]d) n) t;
-		INSERT INTO tenant_acme.journal_%[1]s_1 (id, seq, at, stage, attempt, outcome, final, error)
-		SELECT (1::bigint << 40) + n, 1, now(), CASE final WHEN 'succeeded' THEN 'second' ELSE 'first' END, 1,
-		  CASE final WHEN 'succeeded' THEN 'done' ELSE final END, final, CASE final WHEN 'failed' THEN 'error ' || n END
-		FROM (SELECT n, CASE WHEN n %% 10 = 7 THEN 'failed' WHEN n %% 100 = 8 THEN 'cancelled' ELSE 'succeeded' END AS final FROM generate_series(%[2]d, %[3]d) n) t`,
-		pipe.Name, end-int64(n), end-1, middle))
-	require.NoError(b.t, err)
+// Databases that go back: later writes are lost.
+var goingBack = map[string]func(*testing.T, *devpg.Server) (again func() *devpg.Server){
+	"a standby that lags is promoted": func(t *testing.T, primary *devpg.Server) func() *devpg.Server {
+		standby := pgtest.Standby(t, primary)
+		require.NoError(t, standby.Stop(t.Context())) // it gets nothing from now on
+		return func() *devpg.Server {
+			cfg := standby.Config()
+			cfg.Port = primary.Config().Port
+			standby := pgtest.Server(t, cfg)
+			conn, err := pgx.Connect(t.Context(), standby.URL("postgres"))
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			_, err = conn.Exec(t.Context(), `SELECT pg_promote()`)
+			require.NoError(t, err)
+			return standby
+		}
+	},
+	"a backup is restored": func(t *testing.T, primary *devpg.Server) func() *devpg.Server {
+		backup := pgtest.Backup(t, primary)
+		return func() *devpg.Server { return pgtest.Restore(t, backup, primary) }
+	},
 }
 
-// behindHistory returns a type with tasks in every place, and a long history before
-// and after them.
-func behindHistory(t *testing.T, n int) (*bundle, *store.Type) {
-	b := setup(t)
-	pipe := b.put(longSecond())
-	b.past(pipe, n/2, n/2)
-	b.places(pipe)
-	b.past(pipe, n/2, n/2)
-	return b, pipe
-}
-
-// node is a node of a plan.
-type node struct {
-	Type     string  `json:"Node Type"`
-	Relation string  `json:"Relation Name"`
-	Rows     float64 `json:"Actual Rows"`
-	Loops    float64 `json:"Actual Loops"`
-	Removed  float64 `json:"Rows Removed by Filter"`
-	Unfit    float64 `json:"Rows Removed by Index Recheck"`
-	Cond     string  `json:"Index Cond"`
-	Plans    []node
-}
-
-// walk calls do with the node and those below it.
-func (n node) walk(do func(node)) {
-	do(n)
-	for _, below := range n.Plans {
-		below.walk(do)
-	}
-}
-
-func planOf(t *testing.T, text string) node {
-	t.Helper()
-	var plan []struct{ Plan node }
-	require.NoError(t, json.Unmarshal([]byte(text), &plan))
-	require.Len(t, plan, 1)
-	return plan[0].Plan
-}
-
-// A task's row in ready is found by all of its index, also by a plan that was made while
-// there was next to nothing in it.
-func TestReadyRowIsFoundByItsIndex(t *testing.T) {
-	b, pipe := behindHistory(t, 100)
-	plans, err := b.ExplainPage(t.Context(), pipe, store.Filter{Limit: 50})
-	require.NoError(t, err)
-	found := false
-	for _, text := range plans {
-		planOf(t, text).walk(func(n node) {
-			if n.Relation == "ready_pipe_1" {
-				found = true
-				assert.Contains(t, n.Cond, "order_time =", text)
-				assert.Contains(t, n.Cond, "id =", text)
+// No id names two tasks when the database goes back, whether the same node goes on or a new one
+// starts. This holds for tasks submitted by the API and by SQL, for types that rolled, were
+// created again or are new since, and for a new tenant.
+func TestIdsNeverComeAgain(t *testing.T) {
+	t.Parallel()
+	for name, back := range goingBack {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			primary := pgtest.Server(t, devpg.Config{})
+			require.NoError(t, prepare(t.Context(), primary.URL("postgres")))
+			ids := ids{t, map[string]string{}}
+			b := open(t, primary.URL("postgres"), "node-1")
+			b.put(twoStages())
+			b.put(named("remade"))
+			ids.of(b, tenant, "before", "pipe", "remade")
+			again := back(t, primary)
+			for range 3 {
+				ids.of(b, tenant, "lost", "pipe", "remade")
 			}
+			b.lead(ids)
+			require.NoError(t, primary.Kill())
+
+			restored := again()
+			b.db.Reset()
+			eventually(t, "the node goes on", func() bool {
+				return b.Submit(context.Background(), tenant,
+					[]asyncflow.NewTask{newTask(`"first"`)})[0].Err == nil
+			})
+			for _, node := range []*bundle{b, open(t, restored.URL("postgres"), "node-2")} {
+				require.NoError(t, node.Catalog.Refresh(t.Context()))
+				ids.of(node, tenant, "after", "pipe", "remade")
+			}
+			b.lead(ids)
+			assert.Greater(t, len(ids.seen), 40)
 		})
 	}
-	assert.True(t, found)
 }
 
-// However long the history, a page looks at so many rows of it at most, and at next to
-// none where what is looked for is live.
-func TestListsLookAtFewRows(t *testing.T) {
-	const history = 4 * store.PageLook
-	b, pipe := behindHistory(t, history)
-	check := func(t *testing.T) {
-		t.Helper()
-		for name, c := range map[string]struct {
-			filter store.Filter
-			most   float64 // rows of task and journal
-		}{
-			"all":              {store.Filter{}, 5 * 60},
-			"running":          {store.Filter{Status: asyncflow.StatusRunning}, 100},
-			"waiting":          {store.Filter{Status: asyncflow.StatusWaiting}, 100},
-			"pending":          {store.Filter{Status: asyncflow.StatusPending}, 100},
-			"live, an error":   {store.Filter{Status: asyncflow.StatusPending, Error: "x"}, 100},
-			"failed":           {store.Filter{Status: asyncflow.StatusFailed}, 5 * 60},
-			"a frequent error": {store.Filter{Error: "error"}, 5 * 60},
-			"a rare error":     {store.Filter{Error: "error 12347"}, 4 * history / 9},
-			"a rare stage":     {store.Filter{Stage: "none"}, 3 * store.PageLook},
-		} {
-			c.filter.Type, c.filter.Limit = "pipe", 50
-			plans, err := b.ExplainPage(t.Context(), pipe, c.filter)
-			require.NoError(t, err, name)
-			for _, text := range plans {
-				var rows float64
-				planOf(t, text).walk(func(n node) {
-					assert.NotContains(t, n.Type, "Gather", name)
-					if strings.HasPrefix(n.Relation, "task_") || strings.HasPrefix(n.Relation, "journal_") {
-						assert.Contains(t, n.Type, "Index", "%s: %s", name, text)
-						rows += n.Loops * (n.Rows + n.Removed + n.Unfit)
-					}
-				})
-				most := c.most
-				if strings.Contains(text, "Aggregate") { // the window itself, seen whole
-					most = max(most, store.PageLook+1)
-				}
-				assert.LessOrEqual(t, rows, most, "%s: %s", name, text)
-			}
+// ids are the ids of all tasks that ever existed, each with the time in words.
+type ids struct {
+	t    *testing.T
+	seen map[string]string
+}
+
+// of submits some tasks of a tenant over the API and by SQL.
+func (ids ids) of(b *bundle, tenant, when string, types ...string) {
+	ids.t.Helper()
+	for _, name := range types {
+		task := newTask(`1`)
+		task.Type = name
+		for _, r := range b.Submit(ids.t.Context(), tenant, []asyncflow.NewTask{task, task}) {
+			require.NoError(ids.t, r.Err, "%s: %s", when, name)
+			ids.add(tenant, r.ID.String(), when)
+		}
+		for range 2 {
+			var id string
+			require.NoError(ids.t, b.db.QueryRow(ids.t.Context(),
+				`SELECT `+pgx.Identifier{"tenant_" + tenant, "submit_task"}.Sanitize()+`($1, '1')`,
+				name).Scan(&id))
+			ids.add(tenant, id, when)
 		}
 	}
-	t.Run("never analysed", check)
-	for _, table := range []string{"task_pipe_1", "journal_pipe_1", "ready_pipe_1", "lease_pipe", "wait_pipe"} {
-		_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.`+table)
-		require.NoError(t, err)
-	}
-	t.Run("analysed", check)
-	for _, setting := range []string{"parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size", "min_parallel_index_scan_size"} {
-		_, err := b.db.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+setting+` = 0', current_database()); END $$`)
-		require.NoError(t, err)
-	}
-	b = open(t, b.url, "node-2")
-	t.Run("with workers for nothing", check)
 }
 
-// Pages together show what a look at every single task shows, once and in order; those
-// that find little end early and are gone on from.
-func TestPages(t *testing.T) {
-	b, _ := behindHistory(t, 2*store.PageLook)
-	var all []store.Task
-	rows, err := b.db.Query(t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 ORDER BY id DESC`)
+func (ids ids) add(tenant, id, when string) {
+	ids.t.Helper()
+	if before, ok := ids.seen[tenant+" "+id]; ok {
+		assert.Fail(ids.t, "an id names two tasks", "%s of %s: %s, and %s", id, tenant, before, when)
+	}
+	ids.seen[tenant+" "+id] = when
+}
+
+// named returns a type of that name.
+func named(name string) asyncflow.TaskType {
+	t := twoStages()
+	t.Name = name
+	return t
+}
+
+// lead rolls a type, creates another one again, and creates a new type and a new tenant.
+func (b *bundle) lead(ids ids) {
+	b.t.Helper()
+	ctx := b.t.Context()
+	_, err := b.OpenRoll(ctx, b.known())
+	require.NoError(b.t, err)
+	remade, err := b.Catalog.Type(tenant, "remade")
+	require.NoError(b.t, err)
+	eventually(b.t, "all of its tasks are final", func() bool {
+		b.settleAll(remade, b.lease(remade, 1000), rejected)
+		return b.DeleteTaskType(ctx, tenant, "remade") == nil
+	})
+	b.put(named("remade"))
+	b.put(named("new"))
+	ids.of(b, tenant, "of what is new", "pipe", "remade", "new")
+	_, err = b.CreateTenant(ctx, "late", asyncflow.Quotas{})
+	require.NoError(b.t, err)
+	_, _, err = b.PutTaskType(ctx, "late", named("pipe"))
+	require.NoError(b.t, err)
+	ids.of(b, "late", "of a new tenant", "pipe")
+}
+
+// In another history of the database a type gets one new roll, however many callers submit at
+// once. Before that, submits by SQL are refused.
+func TestOtherHistoryOpensOneRoll(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	far := open(t, b.url, "node-2")
+	app := b.app()
+	b.submit(newTask(`1`))
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.rolls SET history = 'lost'; UPDATE tenant_acme.numbering
+			SET history = 'lost'`)
 	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		id := asyncflow.TaskID{Type: "pipe"}
-		require.NoError(t, rows.Scan(&id.Number))
-		if seq := id.Sequence(); seq%1000 < 900 && seq > 20 && seq < 2*store.PageLook-100 && (seq < store.PageLook-20 || seq > store.PageLook+200) {
-			continue // tasks of a kind that is there often enough
-		}
-		task, err := b.Task(t.Context(), tenant, id)
-		require.NoError(t, err)
-		all = append(all, task)
-	}
-	seen := map[int64]bool{}
-	for _, task := range all {
-		seen[task.ID.Number] = true
-	}
-	middle := all[len(all)/2].CreatedAt
-	for name, c := range map[string]struct {
-		filter store.Filter
-		is     func(store.Task) bool
-		pages  int // at least
-	}{
-		"all":     {store.Filter{}, func(store.Task) bool { return true }, 100},
-		"pending": {store.Filter{Status: asyncflow.StatusPending}, func(k store.Task) bool { return k.Status == asyncflow.StatusPending }, 1},
-		"waiting": {store.Filter{Status: asyncflow.StatusWaiting}, func(k store.Task) bool { return k.Status == asyncflow.StatusWaiting }, 1},
-		"failed in second": {store.Filter{Status: asyncflow.StatusFailed, Stage: "second"},
-			func(k store.Task) bool { return k.Status == asyncflow.StatusFailed && k.Stage == "second" }, 1},
-		"cancelled":  {store.Filter{Status: asyncflow.StatusCancelled}, func(k store.Task) bool { return k.Status == asyncflow.StatusCancelled }, 1},
-		"in first":   {store.Filter{Stage: "first"}, func(k store.Task) bool { return k.Stage == "first" }, 2},
-		"none":       {store.Filter{Stage: "none"}, func(store.Task) bool { return false }, 2},
-		"an error":   {store.Filter{Error: "TIMEOUT"}, func(k store.Task) bool { return strings.Contains(strings.ToLower(k.Error), "timeout") }, 1},
-		"since then": {store.Filter{Stage: "first", Since: middle}, func(k store.Task) bool { return k.Stage == "first" && !k.CreatedAt.Before(middle) }, 1},
-		"until then": {store.Filter{Until: middle}, func(k store.Task) bool { return k.CreatedAt.Before(middle) }, 1},
-	} {
-		f := c.filter
-		f.Type, f.Limit = "pipe", 100
-		var got []int64
-		pages := 0
-		for pages == 0 || f.Before > 0 {
-			page, err := b.TaskPage(t.Context(), tenant, f)
-			require.NoError(t, err, name)
-			require.LessOrEqual(t, len(page.Tasks), f.Limit)
-			for _, task := range page.Tasks {
-				if f.Before > 0 {
-					require.Less(t, task.ID.Number, f.Before, name)
-				}
-				if seen[task.ID.Number] {
-					got = append(got, task.ID.Number)
-				}
-			}
-			f.Before = page.Next
-			pages++
-		}
-		var want []int64
-		for _, task := range all {
-			if c.is(task) {
-				want = append(want, task.ID.Number)
-			}
-		}
-		assert.Equal(t, want, got, name)
-		assert.GreaterOrEqual(t, pages, c.pages, name)
-		f.Before, f.Limit = 0, 100000
-		list, err := b.Tasks(t.Context(), tenant, f)
-		require.NoError(t, err)
-		got = slices.DeleteFunc(numbersOf(list), func(n int64) bool { return !seen[n] })
-		assert.Equal(t, want, append([]int64(nil), got...), "%s, at once", name)
-	}
-}
+	b.ForgetNumbers()
 
-func numbersOf(tasks []store.Task) []int64 {
-	numbers := make([]int64, len(tasks))
-	for i, task := range tasks {
-		numbers[i] = task.ID.Number
-	}
-	return numbers
-}
+	_, err = b.bySQL(app, `'pipe', '1'`)
+	var refused *pgconn.PgError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, pgerrcode.SerializationFailure, refused.Code)
+	assert.Contains(t, refused.Message, "has failed over")
 
-// A search that passes the time it is to begin at ends there.
-func TestSinceEndsASearch(t *testing.T) {
-	b, _ := behindHistory(t, 4*store.PageLook)
-	page, err := b.TaskPage(t.Context(), tenant, store.Filter{Type: "pipe", Stage: "none", Since: b.Clock.Now().Add((2*store.PageLook - 1000) * time.Second), Limit: 10})
+	var wg sync.WaitGroup
+	for _, node := range []*bundle{b, far} {
+		for range 20 {
+			wg.Go(func() {
+				r := node.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0]
+				if assert.NoError(t, r.Err) {
+					assert.Equal(t, 2, r.ID.Position())
+					assert.GreaterOrEqual(t, r.ID.Sequence(), int64(1)<<36)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	assert.Equal(t, 2, b.known().End)
+	id, err := b.bySQL(app, `'pipe', '1'`)
 	require.NoError(t, err)
-	assert.Zero(t, page)
+	assert.GreaterOrEqual(t, id.Sequence(), int64(asyncflow.FirstBySQL)+1<<36)
+	leased := 0
+	eventually(t, "tasks of both histories are leased", func() bool {
+		leased += len(b.lease(b.known(), 100))
+		return leased == 42
+	})
+}
+
+// A database whose history can't be read takes tasks nonetheless.
+func TestHistoryThatMayNotBeRead(t *testing.T) {
+	b := setup(t)
+	_, err := b.db.Exec(t.Context(),
+		`REVOKE EXECUTE ON FUNCTION pg_control_system, pg_walfile_name, pg_current_wal_lsn FROM PUBLIC`)
+	require.NoError(t, err)
+	b.put(twoStages())
+	first := b.submit(newTask(`1`))[0].ID
+	b.ForgetNumbers()
+	assert.Equal(t, first.Position(), b.submit(newTask(`1`))[0].ID.Position())
+	_, err = b.bySQL(b.app(), `'pipe', '1'`)
+	require.NoError(t, err)
+}
+
+// A batch for a roll of a lost history goes to the open roll.
+func TestSubmitToALostRoll(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	first := b.submit(newTask(`1`))[0].ID
+	for _, more := range []int{0, 1} { // rolls that were opened since
+		lost := b.SubmitToRoll(t.Context(), tenant, newTask(`1`), first.Position()+1+more)
+		require.NoError(t, lost.Err)
+		assert.Equal(t, first.Position(), lost.ID.Position())
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
 // LeaseMargin is how much longer than its stage's timeout a lease stands: time
@@ -48,8 +49,8 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 	if err != nil {
 		return nil, next, err
 	}
-	scan := s.marks.begin(t.Key(), from, now)
-	defer func() { next = scan.end(next, err) }()
+	scan := s.marks.Begin(t.Key(), from, now)
+	defer func() { next = scan.End(next, err) }()
 	if leases, err = takeReady(ctx, conn, t, from, now, n, scan); err != nil {
 		return nil, next, err
 	}
@@ -58,13 +59,14 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 		s.queueTaken(b, t, leases, nil, now)
 	}
 	if len(leases) < n {
-		queueHeads(b, t, map[int]time.Time{from: scan.from}, func(_ int, order time.Time) {
+		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
 			if next.IsZero() || order.Before(next) {
 				next = order
 			}
 		})
 	} else {
-		next, scan.last = now, lastOf(leases)
+		next = now
+		scan.Left(lastOf(leases))
 	}
 	b.Queue("COMMIT")
 	return leases, next, s.doubt(conn.Send(ctx, b))
@@ -74,7 +76,7 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 // mark; tell is called for each that has one.
 func queueHeads(b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time)) {
 	for p := t.Begin; p <= t.End; p++ {
-		b.Queue(t.tables.at(p, headSQL), bound(marks[p])).QueryRow(func(row pgx.Row) error {
+		b.Queue(t.tables.at(p, headSQL), lowwater.Bound(marks[p])).QueryRow(func(row pgx.Row) error {
 			var order time.Time
 			switch err := row.Scan(&order); err {
 			case nil:
@@ -108,34 +110,34 @@ func (s *Store) olderHead(ctx context.Context, conn *tenantConn, t *Type, now ti
 	if t.Begin == t.End {
 		return from, next, nil
 	}
-	scans, marks := map[int]*scan{}, map[int]time.Time{}
+	scans, marks := map[int]*lowwater.Scan{}, map[int]time.Time{}
 	for p := t.Begin; p <= t.End; p++ {
-		scans[p] = s.marks.begin(t.Key(), p, now)
-		marks[p] = scans[p].from
+		scans[p] = s.marks.Begin(t.Key(), p, now)
+		marks[p] = scans[p].From()
 	}
 	var oldest time.Time
 	b := &pgx.Batch{}
 	queueHeads(b, t, marks, func(position int, order time.Time) {
-		scans[position].last = order
+		scans[position].Left(order)
 		if oldest.IsZero() || order.Before(oldest) {
 			from, oldest = position, order
 		}
 	})
 	err = conn.Send(ctx, b)
 	for _, scan := range scans {
-		scan.taken()
-		next = scan.end(next, err)
+		scan.Taken()
+		next = scan.End(next, err)
 	}
 	return from, next, err
 }
 
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
-func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *scan) ([]asyncflow.Lease, error) {
+func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *lowwater.Scan) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(from, takeReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeReadySQL), now, n, lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
@@ -148,7 +150,7 @@ func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now tim
 		}
 		return rows.Err()
 	})
-	defer scan.taken()
+	defer scan.Taken()
 	err := conn.Send(ctx, b)
 	slices.SortFunc(leases, leasesInOrder)
 	return leases, err
@@ -184,7 +186,7 @@ func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys
 
 // announceTaken tells those who follow tasks that these are leased.
 func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
-	s.moved(key, len(leases))
+	s.countLeased(key, len(leases))
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
 // takeCandidates takes token rows: the blocked ones of each stage that has capacity, and those
 // that are due in ready. looked is how many of the latter there were, and last their greatest
 // order_time.
 func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int,
-	scan *scan, stages []string, admission Admission) (
+	scan *lowwater.Scan, stages []string, admission Admission) (
 	found []candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
 	collect := func(rows pgx.Rows) error {
@@ -37,7 +38,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 			b.Queue(t.tables.at(0, takeBlockedSQL), stage, most).Query(collect)
 		}
 	}
-	b.Queue(t.tables.at(from, takeFullReadySQL), now, n, bound(scan.from)).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeFullReadySQL), now, n, lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
 		before := len(found)
 		err := collect(rows)
 		looked = len(found) - before
@@ -49,7 +50,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		return err
 	})
 	err = conn.Send(ctx, b)
-	scan.taken()
+	scan.Taken()
 	slices.SortStableFunc(found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	return found, looked, last, err
 }

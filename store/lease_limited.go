@@ -96,8 +96,8 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int, admit func(
 	if err != nil {
 		return g, err
 	}
-	scan := s.marks.begin(t.Key(), from, now)
-	defer func() { g.Next = scan.end(g.Next, err) }()
+	scan := s.marks.Begin(t.Key(), from, now)
+	defer func() { g.Next = scan.End(g.Next, err) }()
 	g.Next = next
 	admission := admit(inFlight)
 	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, n, scan, stages, admission)
@@ -114,13 +114,14 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int, admit func(
 	g.Leases, g.back = s.queueJudged(b, t, found, now)
 	g.Filed = len(found) > len(g.Leases)
 	if looked < n && len(g.Leases) < n {
-		queueHeads(b, t, map[int]time.Time{from: scan.from}, func(_ int, order time.Time) {
+		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
 			if g.Next.IsZero() || order.Before(g.Next) {
 				g.Next = order
 			}
 		})
 	} else {
-		g.Next, scan.last = now, last
+		g.Next = now
+		scan.Left(last)
 	}
 	b.Queue("COMMIT")
 	return g, s.doubt(conn.Send(ctx, b))

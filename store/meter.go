@@ -1,10 +1,6 @@
 package store
 
-import (
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/asyncflow/asyncflow"
-)
+import "github.com/asyncflow/asyncflow"
 
 // Meter counts what this node does. Its methods are called beside the hot path, once a
 // batch: they must be quick and safe for concurrent use.
@@ -37,29 +33,4 @@ func (s *Store) countSettled(key TypeKey, settled ...asyncflow.Settlement) {
 	for i := range settled {
 		m.Settled(&settled[i])
 	}
-}
-
-// PoolStat is how one of the two pools of connections stands.
-type PoolStat struct {
-	Name              string // "pool" or "hot-pool", as their settings are called
-	Most, Idle, InUse int
-	Acquires, Waits   int64   // of connections, ever; those for which none was free
-	WaitSeconds       float64 // that all acquires took together
-}
-
-// PoolStats returns how the pools stand.
-func (s *Store) PoolStats() []PoolStat {
-	base := PoolStat{Name: "pool"}
-	base.add(s.base.Stat())
-	return []PoolStat{base, s.hotPool.stat()}
-}
-
-// add adds a pool, or a part of one.
-func (p *PoolStat) add(stat *pgxpool.Stat) {
-	p.Most += int(stat.MaxConns())
-	p.Idle += int(stat.IdleConns())
-	p.InUse += int(stat.AcquiredConns())
-	p.Acquires += stat.AcquireCount()
-	p.Waits += stat.EmptyAcquireCount()
-	p.WaitSeconds += stat.AcquireDuration().Seconds()
 }

@@ -9,15 +9,16 @@ import (
 
 // Node is a node that writes, or wrote, its row.
 type Node struct {
-	ID, Roles, Version string // roles by commas
+	ID, Roles, Version string // roles separated by commas
 	Started, Seen      time.Time
-	Gone               bool // it hasn't written for too long
+	Gone               bool // it hasn't written its row for too long
 }
 
-// ListNodes returns the nodes that are there and those that went without a word within
-// the last day, by the time of their start.
+// ListNodes returns the running nodes, and those that fell silent within the last day, by the
+// time of their start.
 func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
-	rows, err := s.base.Query(ctx, `SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
+	rows, err := s.base.Query(ctx,
+		`SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
 	if err != nil {
 		return nil, wrap(err, "ListNodes")
 	}
@@ -30,7 +31,7 @@ func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
 	return all, wrap(err, "ListNodes")
 }
 
-// Nodes returns how many nodes write their row, this one included: at least 1.
+// Nodes returns how many nodes write their row, including this one: at least 1.
 func (s *Store) Nodes() int { return max(int(s.nodes.Load()), 1) }
 
 // APINodes returns how many of them take requests: at least 1.
@@ -39,12 +40,12 @@ func (s *Store) APINodes() int { return max(int(s.apis.Load()), 1) }
 // Dispatchers returns how many of them lease tasks, at least 1.
 func (s *Store) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
 
-// joinTime is how long a new node has no part of what is divided among the nodes that lease
-// tasks: until then the others may not know of it.
+// joinTime is how long a new node has no share of what the nodes that lease tasks divide among
+// them: until then the others may not know of it.
 const joinTime = nodeEvery + time.Second
 
-// Joining tells whether this node has no part yet of what is divided among the nodes that
-// lease tasks. One that finds no other has all of it at once.
+// Joining reports whether this node has no share yet of what the nodes that lease tasks divide
+// among them. A node that finds no other has everything at once.
 func (s *Store) Joining() bool {
 	at := s.joined.Load()
 	return at == nil || time.Now().Before(*at)
@@ -60,7 +61,8 @@ func (s *Store) beat(ctx context.Context) error {
 		return wrap(err, "beat")
 	}
 	var n, apis, dispatchers int32
-	err = s.base.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
+	err = s.base.QueryRow(ctx,
+		`SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
 		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ',')))
 		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n, &apis, &dispatchers)
 	if err != nil {
@@ -83,7 +85,8 @@ func (s *Store) beat(ctx context.Context) error {
 func (s *Store) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`, s.cfg.Node); err != nil {
+	if _, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`,
+		s.cfg.Node); err != nil {
 		s.log.Debug("could not delete this node's row", "error", err)
 	}
 }
@@ -93,12 +96,14 @@ const nodesKept = 24 * time.Hour
 
 // LookForgetNodes counts the nodes that have been silent for a day.
 func (s *Store) LookForgetNodes(ctx context.Context) (int, error) {
-	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
+		s.Clock.Now().Add(-nodesKept))
 }
 
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and
 // returns how many there were.
 func (s *Store) ForgetNodes(ctx context.Context) (int, error) {
-	tag, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
+	tag, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`,
+		s.Clock.Now().Add(-nodesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetNodes")
 }

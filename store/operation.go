@@ -14,46 +14,50 @@ const (
 	RedriveTasks OperationKind = "redrive"
 )
 
-// OperationState says how an operation stands.
+// OperationState is the state of an operation.
 type OperationState string
 
 const (
-	OperationRunning OperationState = "running" // governance takes its next step when it is due
-	OperationDone    OperationState = "done"    // it has come to its end
-	OperationStopped OperationState = "stopped" // by a caller
-	OperationFailed  OperationState = "failed"  // it can't go on; Error says why
+	// OperationRunning: a background job takes the next step when it is due.
+	OperationRunning OperationState = "running"
+	// OperationDone: the operation has visited all its tasks.
+	OperationDone OperationState = "done"
+	// OperationStopped: a caller has stopped it.
+	OperationStopped OperationState = "stopped"
+	// OperationFailed: it can't go on; Error says why.
+	OperationFailed OperationState = "failed"
 )
 
-// NewOperation is what a caller asks for.
+// NewOperation is a caller's request.
 type NewOperation struct {
 	Kind OperationKind
-	// Filter says which tasks. Without a status, it cancels all that are not final,
-	// and redrives those that failed. Before and Limit play no part.
+	// Filter selects the tasks. Without a status, a cancel selects all that are not final, and
+	// a redrive those that failed. Before and Limit are ignored.
 	Filter Filter
 
 	Reason    string  // of a cancel; kept with each task
-	FromStage string  // of a redrive: the stage to go on with; "": each where it ended
-	Pace      float64 // tasks a second, at most; 0: as fast as it goes
+	FromStage string  // of a redrive: where tasks start again; "": in the stage they ended in
+	Pace      float64 // the most tasks a second; 0: as fast as possible
 }
 
-// Operation cancels or redrives the tasks that a filter finds, step by step. It
-// concerns those that were there when it began: submitted, and for a redrive ended,
-// before that. It visits each once, in the order of their numbers.
+// Operation cancels or redrives the tasks that a filter selects, step by step. It concerns
+// tasks that were submitted, and for a redrive ended, before the operation began. It visits
+// each once, in the order of their numbers.
 type Operation struct {
 	ID string
 	NewOperation
 	State         OperationState
-	Total         int64 // how many tasks it concerned when it began
-	Done, Skipped int64 // how many it has changed, and how many had moved on
+	Total         int64 // the tasks that it concerned when it began
+	Done, Skipped int64 // the tasks that it changed, and those that no longer met the filter
 	Error         string
 	CreatedAt     time.Time
 	FinishedAt    time.Time // zero while it is running
 
-	position int64     // number of the last task looked at
+	position int64     // number of the last task that it looked at
 	nextAt   time.Time // when the next step is due
 }
 
-// criteria returns what the tasks of an operation are chosen by.
+// criteria returns the criteria that choose the tasks of an operation.
 func (o Operation) criteria() criteria {
 	c := criteriaOf(o.Filter)
 	if c.until.IsZero() || c.until.After(o.CreatedAt) {
@@ -75,10 +79,11 @@ func (o Operation) criteria() criteria {
 	return c
 }
 
-// check tells what is wrong with an operation on a type.
+// check returns what is wrong with an operation on a type, or nil.
 func (n NewOperation) check(t *Type) error {
 	if n.FromStage != "" && t.StageIndex(n.FromStage) < 0 {
-		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage, t.Name)
+		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage,
+			t.Name)
 	}
 	if f := n.Filter; !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
 		return asyncflow.InvalidField("until", "is not after since")

@@ -2,13 +2,13 @@ package store
 
 import "github.com/jackc/pgx/v5"
 
-// PageBytes is about how many bytes of what is long make a page of a list full, however
-// few rows it has then. It has one at least.
+// PageBytes is about how many bytes of long columns make a page of a list full, however few
+// rows the page has. A page has at least one row.
 const PageBytes = 1 << 20
 
 // collectPage reads a page of at most limit rows, and of about full bytes, and reports
-// whether there are more. size returns how many bytes a row has of what is long. The rows
-// must be ordered, and one more than limit.
+// whether there are more rows. size returns how many bytes the long columns of a row have. The
+// query must order the rows and return up to one more than limit.
 func collectPage[T any](
 	rows pgx.Rows,
 	limit, full int,

@@ -66,7 +66,7 @@ func TestPagesOfAConfiguration(t *testing.T) {
 	require.Equal(t, endpoints, gotEndpoints)
 }
 
-// A page is full by its bytes too, whatever the limit.
+// A page is also full by its bytes, whatever the limit.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -97,7 +97,8 @@ func (b *bundle) attempted(n, bytes int) asyncflow.TaskID {
 	_, err := b.db.Exec(
 		b.t.Context(),
 		`INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2)) FROM generate_series(1, $2::int) n`,
+		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2))
+		FROM generate_series(1, $2::int) n`,
 		id.Number,
 		n,
 		bytes,

@@ -5,19 +5,21 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 const (
 	// catalogEvery bounds the age of the catalog where NOTIFY is lost or off.
 	catalogEvery = time.Second
-	// nodeEvery is how often a node writes its row; nodeGone, after which time
-	// without it counts as gone.
+	// nodeEvery is how often a node writes its row. It counts as gone after nodeGone without
+	// a write.
 	nodeEvery = 5 * time.Second
 	nodeGone  = 3 * nodeEvery
 )
 
-// Run keeps the clock, the catalog, the node's row, the figures of endpoints and the
-// wake-ups going until ctx ends.
+// Run maintains the clock, the catalog, the node's row, the figures of endpoints and the
+// wake-ups until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.every(ctx, clockEvery, "clock", s.Clock.refresh) })
@@ -25,7 +27,10 @@ func (s *Store) Run(ctx context.Context) error {
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
 	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
 	if s.cfg.MaxContext > 0 {
-		g.Go(func() error { return s.every(ctx, catalogEvery, "limits of submits by SQL", s.newSubmitLimits().write) })
+		g.Go(func() error {
+			return s.every(ctx, catalogEvery, "limits of submits by SQL",
+				s.newSubmitLimits().write)
+		})
 	}
 	if s.cfg.Notify {
 		g.Go(func() error { return s.Wakeups.send(ctx) })
@@ -36,13 +41,18 @@ func (s *Store) Run(ctx context.Context) error {
 	return err
 }
 
-// every calls do at once and then once a period. A failure is logged and tried
-// again: the database may be away for a while.
-func (s *Store) every(ctx context.Context, period time.Duration, name string, do func(context.Context) error) error {
+// every calls do at once and then once a period. It logs failures and goes on, as the database
+// may be away for a while.
+func (s *Store) every(
+	ctx context.Context,
+	period time.Duration,
+	name string,
+	do func(context.Context) error,
+) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
-		doCtx, cancel := context.WithTimeout(ctx, max(period, connectTimeout))
+		doCtx, cancel := context.WithTimeout(ctx, max(period, postgres.ConnectTimeout))
 		if err := do(doCtx); err != nil && ctx.Err() == nil {
 			s.log.Warn("can't refresh, trying again", "what", name, "error", err)
 		}

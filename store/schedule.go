@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,16 +17,16 @@ import (
 type StoredSchedule struct {
 	asyncflow.Schedule
 	PausedAt  time.Time        // zero: it is not paused
-	NextAt    time.Time        // the first tick that hasn't been dealt with; zero: there is none
+	NextAt    time.Time        // the first tick that wasn't processed; zero: there is none
 	LastAt    time.Time        // the last tick that had a task; zero: none had
 	LastID    asyncflow.TaskID // that task; zero: unknown, or of another type than now
-	Skipped   int64            // ticks without a task, as the one before was not final
-	SkippedAt time.Time        // the last of them
+	Skipped   int64            // ticks without a task, as the previous task was not final
+	SkippedAt time.Time        // the last skipped tick
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// NextRuns returns the next n ticks after a time; none while it is paused.
+// NextRuns returns the next n ticks after a time; none while the schedule is paused.
 func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
 	if !s.PausedAt.IsZero() {
 		return nil, nil
@@ -40,17 +41,24 @@ func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
 // schedulesOf returns the table of a tenant's schedules.
 func schedulesOf(tenant string) string { return quote(schemaOf(tenant)) + ".schedules" }
 
-const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at, coalesce(s.last_id, 0),
-  s.skipped, s.skipped_at, s.created_at, s.updated_at`
+const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at,
+  coalesce(s.last_id, 0), s.skipped, s.skipped_at, s.created_at, s.updated_at`
 
-// SchedulePage returns up to limit schedules of a tenant by name, those after a name,
-// without their contexts, and whether there are more.
-func (s *Store) SchedulePage(ctx context.Context, tenant, after string, limit int) (page []StoredSchedule, more bool, err error) {
-	rows, err := s.of(tenant).Query(ctx, `SELECT `+scheduleColumns+` FROM (SELECT name, version, spec, NULL::json AS context, paused_at, next_at,
-		last_at, last_id, skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
+// SchedulePage returns up to limit schedules of a tenant by name, those after a name, without
+// their contexts. It reports whether there are more.
+func (s *Store) SchedulePage(
+	ctx context.Context,
+	tenant, after string,
+	limit int,
+) (page []StoredSchedule, more bool, err error) {
+	rows, err := s.of(tenant).Query(ctx,
+		`SELECT `+scheduleColumns+` FROM (
+		  SELECT name, version, spec, NULL::json AS context, paused_at, next_at, last_at, last_id,
+		    skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
-		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule, func(s StoredSchedule) int { return docBytes(s.Schedule) })
+		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule,
+			func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	}
 	return page, more, wrap(err, "SchedulePage(%q)", tenant)
 }
@@ -60,10 +68,10 @@ func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedu
 	return readSchedule(ctx, s.of(tenant), tenant, name, "")
 }
 
-// DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
-// are stay.
+// DeleteSchedule deletes a schedule. None of its tasks is submitted after that; present tasks
+// stay.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
-	err := s.acting(ctx, tenant, func(tx pgx.Tx) error {
+	err := s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
 		if err == nil && tag.RowsAffected() == 0 {
 			return unknownSchedule(name)
@@ -73,11 +81,16 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	return wrap(err, "DeleteSchedule(%q, %q)", tenant, name)
 }
 
-// PauseSchedule lets the ticks of a schedule pass without tasks, and returns it. No task
-// of a tick is submitted after that. One that is paused already keeps its time.
-func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
-	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name, s.Clock.Now()); err != nil {
+// PauseSchedule pauses a schedule and returns it: its ticks pass without tasks. No task of a
+// tick is submitted after that. A schedule that is already paused keeps its time.
+func (s *Store) PauseSchedule(
+	ctx context.Context,
+	tenant, name string,
+) (stored StoredSchedule, err error) {
+	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx,
+			`UPDATE `+schedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name,
+			s.Clock.Now()); err != nil {
 			return err
 		}
 		stored, err = readSchedule(ctx, tx, tenant, name, "")
@@ -86,19 +99,25 @@ func (s *Store) PauseSchedule(ctx context.Context, tenant, name string) (stored 
 	return stored, wrap(err, "PauseSchedule(%q, %q)", tenant, name)
 }
 
-// ResumeSchedule has a paused schedule go on with its next tick, and returns it. The
-// ticks that have passed meanwhile stay without tasks, whatever its catch-up policy. One
-// that is not paused is left as it is.
-func (s *Store) ResumeSchedule(ctx context.Context, tenant, name string) (stored StoredSchedule, err error) {
-	err = s.acting(ctx, tenant, func(tx pgx.Tx) error {
-		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil || stored.PausedAt.IsZero() {
+// ResumeSchedule resumes a paused schedule with its next tick, and returns it. The ticks of the
+// pause stay without tasks, whatever its catch-up policy. It doesn't change a schedule that is
+// not paused.
+func (s *Store) ResumeSchedule(
+	ctx context.Context,
+	tenant, name string,
+) (stored StoredSchedule, err error) {
+	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
+		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
+			stored.PausedAt.IsZero() {
 			return err
 		}
 		if stored.NextAt, err = stored.after(s.Clock.Now()); err != nil {
 			return err
 		}
 		stored.PausedAt = time.Time{}
-		_, err := tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name, orNull(stored.NextAt))
+		_, err := tx.Exec(ctx,
+			`UPDATE `+schedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name,
+			orNull(stored.NextAt))
 		return err
 	})
 	return stored, wrap(err, "ResumeSchedule(%q, %q)", tenant, name)
@@ -120,13 +139,18 @@ func unknownSchedule(name string) error {
 	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no schedule %s", name)
 }
 
-func readSchedule(ctx context.Context, q querier, tenant, name, lock string) (StoredSchedule, error) {
-	rows, err := q.Query(ctx, `SELECT `+scheduleColumns+` FROM `+schedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
+func readSchedule(
+	ctx context.Context,
+	q querier,
+	tenant, name, lock string,
+) (StoredSchedule, error) {
+	rows, err := q.Query(ctx,
+		`SELECT `+scheduleColumns+` FROM `+schedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
 	if err != nil {
 		return StoredSchedule{}, wrap(err, "readSchedule(%q, %q)", tenant, name)
 	}
 	stored, err := pgx.CollectExactlyOneRow(rows, scanSchedule)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = unknownSchedule(name)
 	}
 	return stored, wrap(err, "readSchedule(%q, %q)", tenant, name)
@@ -137,14 +161,16 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	var version int
 	var spec, context []byte
 	var paused, next, last, skipped *time.Time
-	if err := row.Scan(&name, &version, &spec, &context, &paused, &next, &last, &s.LastID.Number, &s.Skipped, &skipped, &s.CreatedAt, &s.UpdatedAt); err != nil {
+	if err := row.Scan(&name, &version, &spec, &context, &paused, &next, &last, &s.LastID.Number,
+		&s.Skipped, &skipped, &s.CreatedAt, &s.UpdatedAt); err != nil {
 		return s, err
 	}
 	if err := json.Unmarshal(spec, &s.Schedule); err != nil {
 		return s, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	s.Name, s.Version, s.Context = name, version, context
-	s.PausedAt, s.NextAt, s.LastAt, s.SkippedAt = orZero(paused), orZero(next), orZero(last), orZero(skipped)
+	s.PausedAt, s.NextAt = orZero(paused), orZero(next)
+	s.LastAt, s.SkippedAt = orZero(last), orZero(skipped)
 	if s.LastID.Number != 0 {
 		s.LastID.Type = s.Type
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// minutely is a schedule of the type pipe with a tick each minute. The last one was some
+// minutely returns a schedule of the type pipe with a tick each minute. The last tick was some
 // seconds ago, so that the next one comes after the test.
 func (b *bundle) minutely() asyncflow.Schedule {
-	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`), Every: asyncflow.Duration(time.Minute),
+	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`),
+		Every:    asyncflow.Duration(time.Minute),
 		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
 }
 
@@ -38,22 +39,24 @@ func TestPutSchedule(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	s := b.minutely()
-	s.Priority, s.Retry = asyncflow.Priority{60, 0}, &asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
-	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *", time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
+	s.Priority, s.Retry = asyncflow.Priority{60, 0},
+		&asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
+	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *",
+		time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
 	s = s.WithDefaults()
 	would, created, err := b.CheckSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
 	assert.True(t, created)
 	assert.Equal(t, 1, would.Version)
 	_, err = b.Schedule(t.Context(), tenant, s.Name)
-	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "it was for show")
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "it was a dry run")
 
 	first, created, err := b.PutSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
 	assert.True(t, created)
 	want := s
 	want.Version = 1
-	assert.Equal(t, want, first.Schedule, "the context too is what it was, byte by byte")
+	assert.Equal(t, want, first.Schedule, "the context is the same, byte by byte")
 	assert.Equal(t, time.Date(b.Clock.Now().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC), first.NextAt.UTC())
 	again, created, err := b.PutSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
@@ -70,7 +73,8 @@ func TestPutSchedule(t *testing.T) {
 	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
 	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.Duration(time.Hour), "", time.Time{}
 	changed = b.putSchedule(s)
-	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(), "counted from its creation, not from the change")
+	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(),
+		"counted from its creation, not from the change")
 	s.EndsAt = first.CreatedAt
 	assert.Zero(t, b.putSchedule(s).NextAt, "it is over")
 
@@ -113,7 +117,7 @@ func TestPutScheduleRefused(t *testing.T) {
 	}
 }
 
-// Of many who create the same schedule at once, one does; the others change it.
+// Of many callers that put the same schedule at once, one creates it; the others change it.
 func TestScheduleCreatedAtOnce(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -135,8 +139,8 @@ func TestScheduleCreatedAtOnce(t *testing.T) {
 	assert.Equal(t, 1, b.schedule("minutely").Version)
 }
 
-// A pause lasts until the resume; what has passed meanwhile has no tasks, whatever the
-// catch-up policy.
+// A pause lasts until the resume; the ticks of the pause have no tasks, whatever the catch-up
+// policy.
 func TestSchedulePaused(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -153,7 +157,8 @@ func TestSchedulePaused(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, paused, again)
 	s.Overlap = asyncflow.OverlapSkip
-	assert.Equal(t, paused.PausedAt, b.putSchedule(s).PausedAt, "a change of the document is no resume")
+	assert.Equal(t, paused.PausedAt, b.putSchedule(s).PausedAt,
+		"a change of the document is no resume")
 	b.overdue(s.Name, time.Hour)
 	assert.Zero(t, b.tick())
 	_, err = b.TriggerSchedule(t.Context(), tenant, s.Name)
@@ -173,7 +178,7 @@ func TestSchedulePaused(t *testing.T) {
 	assert.NotZero(t, b.tick(), "one that isn't paused is left as it is")
 }
 
-// With its task type a schedule is deleted; with the schedule its tasks are not.
+// A schedule is deleted with its task type; its tasks are not deleted with the schedule.
 func TestScheduleDeleted(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

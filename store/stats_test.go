@@ -18,14 +18,17 @@ type tallied struct {
 	Submitted, Attempts, Failures, Succeeded, Failed, Cancelled int64
 }
 
-// tallies returns the sums of a type, and in how many rows they are.
+// tallies returns the sums of a type, and the number of their rows.
 func (b *bundle) tallies(tenant, name string) (sums tallied, rows int) {
 	b.t.Helper()
 	err := b.db.QueryRow(b.t.Context(), `
-		SELECT count(*), coalesce(sum(submitted), 0)::bigint, coalesce(sum(attempts), 0)::bigint, coalesce(sum(failures), 0)::bigint,
-		  coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint
+		SELECT count(*), coalesce(sum(submitted), 0)::bigint, coalesce(sum(attempts), 0)::bigint,
+		  coalesce(sum(failures), 0)::bigint,
+		  coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
+		    coalesce(sum(cancelled), 0)::bigint
 		FROM tenant_`+tenant+`.tallies WHERE type = $1`, name).
-		Scan(&rows, &sums.Submitted, &sums.Attempts, &sums.Failures, &sums.Succeeded, &sums.Failed, &sums.Cancelled)
+		Scan(&rows, &sums.Submitted, &sums.Attempts, &sums.Failures, &sums.Succeeded, &sums.Failed,
+			&sums.Cancelled)
 	require.NoError(b.t, err)
 	return sums, rows
 }
@@ -40,13 +43,15 @@ func (b *bundle) stats(name string) store.Stats {
 	return all[0]
 }
 
-// checkTallies asserts that what was submitted and isn't final is live.
+// checkTallies asserts that tasks that were submitted and aren't final are live.
 func (b *bundle) checkTallies(name string) {
 	b.t.Helper()
 	sums, _ := b.tallies(tenant, name)
 	s := b.stats(name)
-	require.Equal(b.t, []int64{sums.Succeeded, sums.Failed, sums.Cancelled}, []int64{s.Succeeded, s.Failed, s.Cancelled})
-	require.Equal(b.t, sums.Submitted-s.Succeeded-s.Failed-s.Cancelled, s.Waiting+s.Pending+s.Running, "submitted less final, and live")
+	require.Equal(b.t, []int64{sums.Succeeded, sums.Failed, sums.Cancelled},
+		[]int64{s.Succeeded, s.Failed, s.Cancelled})
+	require.Equal(b.t, sums.Submitted-s.Succeeded-s.Failed-s.Cancelled, s.Waiting+s.Pending+s.Running,
+		"submitted less final, and live tasks")
 	require.LessOrEqual(b.t, sums.Failures, sums.Attempts)
 }
 
@@ -63,7 +68,8 @@ func (b *bundle) leaseAll(pipe *store.Type, n int) []asyncflow.Lease {
 
 func (b *bundle) loseAll(pipe *store.Type, n int) {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	_, err := b.db.Exec(b.t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	rescued, err := b.Rescue(b.t.Context(), pipe)
 	require.NoError(b.t, err)
@@ -85,15 +91,18 @@ func TestSubmitsAreCounted(t *testing.T) {
 	sums, rows := b.tallies(tenant, "pipe")
 	assert.Equal(t, tallied{Submitted: 5}, sums, "a key counts once")
 	assert.LessOrEqual(t, rows, 5, "a transaction adds a row, and none when it counts nothing")
-	require.NoError(t, b.SubmitAgain(t.Context(), tenant, [2]asyncflow.NewTask{newTask(`3`), newTask(`4`)}))
-	assert.Equal(t, tallied{Submitted: 7}, first(b.tallies(tenant, "pipe")), "what was there already doesn't count again")
+	require.NoError(t,
+		b.SubmitAgain(t.Context(), tenant, [2]asyncflow.NewTask{newTask(`3`), newTask(`4`)}))
+	assert.Equal(t, tallied{Submitted: 7}, first(b.tallies(tenant, "pipe")),
+		"present tasks don't count again")
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`4`), bad})
 	require.NoError(t, results[0].Err)
 	accepted := int64(8)
 	if results[1].Err == nil {
 		accepted++
 	}
-	assert.Equal(t, tallied{Submitted: accepted}, first(b.tallies(tenant, "pipe")), "of a batch that was split, each part counts once")
+	assert.Equal(t, tallied{Submitted: accepted}, first(b.tallies(tenant, "pipe")),
+		"of a batch that was split, each part counts once")
 	s := b.stats("pipe")
 	assert.Equal(t, []int64{1, accepted - 1, 0}, []int64{s.Waiting, s.Pending, s.Running})
 	b.checkTallies("pipe")
@@ -101,7 +110,7 @@ func TestSubmitsAreCounted(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// Every way for an attempt to end, and for a task.
+// Every way in which an attempt or a task can end is counted.
 func TestEndsAreCounted(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -160,8 +169,11 @@ func TestEndsAreCounted(t *testing.T) {
 			l := one()
 			b.loseAll(pipe, 1)
 			for range 2 {
-				_, taken, err := b.SettleLate(t.Context(), pipe, l.ID, l.Seq, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected},
-					func(asyncflow.Lease, time.Time) asyncflow.Verdict { return asyncflow.Verdict{Kind: asyncflow.Fail} })
+				_, taken, err := b.SettleLate(t.Context(), pipe, l.ID, l.Seq,
+					asyncflow.Outcome{Kind: asyncflow.OutcomeRejected},
+					func(asyncflow.Lease, time.Time) asyncflow.Verdict {
+						return asyncflow.Verdict{Kind: asyncflow.Fail}
+					})
 				require.NoError(t, err)
 				require.True(t, taken)
 			}
@@ -187,8 +199,10 @@ func TestEndsAreCounted(t *testing.T) {
 		before, _ := b.tallies(tenant, "pipe")
 		step.do()
 		sums, _ := b.tallies(tenant, "pipe")
-		assert.Equal(t, step.want, tallied{sums.Submitted - before.Submitted, sums.Attempts - before.Attempts, sums.Failures - before.Failures,
-			sums.Succeeded - before.Succeeded, sums.Failed - before.Failed, sums.Cancelled - before.Cancelled}, step.name)
+		assert.Equal(t, step.want, tallied{sums.Submitted - before.Submitted,
+			sums.Attempts - before.Attempts, sums.Failures - before.Failures,
+			sums.Succeeded - before.Succeeded, sums.Failed - before.Failed,
+			sums.Cancelled - before.Cancelled}, step.name)
 		b.checkTallies("pipe")
 		b.checkTokens("pipe")
 	}
@@ -213,7 +227,9 @@ func TestABatchAddsOneRow(t *testing.T) {
 	var settled sync.WaitGroup
 	for _, l := range b.leaseAll(pipe, 100) {
 		settled.Add(1)
-		b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}, Verdict: asyncflow.Verdict{Kind: asyncflow.Fail}},
+		b.Settle(tenant, asyncflow.Settlement{Lease: l,
+			Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeRejected},
+			Verdict: asyncflow.Verdict{Kind: asyncflow.Fail}},
 			func(r store.Settled) { assert.Equal(t, store.Settled{}, r); settled.Done() })
 	}
 	settled.Wait()
@@ -237,7 +253,8 @@ func TestStatsByTypeAndTenant(t *testing.T) {
 			task.Type, task.Delay = spec.Name, asyncflow.Duration(time.Hour)
 			b.submit(task)
 		}
-		want = append(want, store.Stats{Type: spec.Name, Waiting: int64(n % 3), Rolls: 1, Rates: store.Rates{Submitted: float64(n%3) / 60}})
+		want = append(want, store.Stats{Type: spec.Name, Waiting: int64(n % 3), Rolls: 1,
+			Rates: store.Rates{Submitted: float64(n%3) / 60}})
 	}
 	_, _, err = b.PutTaskType(t.Context(), "other", twoStages())
 	require.NoError(t, err)
@@ -261,8 +278,11 @@ func TestStatsByTypeAndTenant(t *testing.T) {
 func TestRates(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	_, err := b.db.Exec(t.Context(), `INSERT INTO tenant_acme.tallies (type, at, submitted, attempts, failures, succeeded, failed, cancelled) VALUES
-		('pipe', now() - interval '90 s', 6000, 6000, 6000, 6000, 6000, 6000), ('pipe', now() - interval '30 s', 60, 30, 12, 6, 3, 3),
+	_, err := b.db.Exec(t.Context(),
+		`INSERT INTO tenant_acme.tallies (type, at, submitted, attempts, failures, succeeded, failed,
+			  cancelled) VALUES
+		('pipe', now() - interval '90 s', 6000, 6000, 6000, 6000, 6000, 6000),
+		('pipe', now() - interval '30 s', 60, 30, 12, 6, 3, 3),
 		('pipe', now(), 0, 0, 0, 0, -3, 0), ('pipe', now(), 0, 0, 0, 0, 0, -3)`)
 	require.NoError(t, err)
 	s := b.stats("pipe")
@@ -291,17 +311,22 @@ func TestOldestDue(t *testing.T) {
 	b.settle(pipe, b.leaseAll(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	attempts, err := b.Attempts(t.Context(), tenant, id)
 	require.NoError(t, err)
-	assert.Equal(t, attempts[0].At, b.stats("pipe").OldestDue, "it got there when the stage before was done")
+	assert.Equal(t, attempts[0].At, b.stats("pipe").OldestDue,
+		"it got there when the stage before was done")
 	b.settle(pipe, b.leaseAll(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	assert.Zero(t, b.stats("pipe").OldestDue)
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.task_pipe_1 SET order_time = now() - interval '1 min', created_at = now() - interval '1 h' WHERE context = '"soon"'`)
+	_, err = b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.task_pipe_1 SET order_time = now() - interval '1 min',
+			created_at = now() - interval '1 h' WHERE context = '"soon"'`)
 	require.NoError(t, err)
 	var due time.Time
-	require.NoError(t, b.db.QueryRow(t.Context(), `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '1 min' RETURNING order_time`).Scan(&due))
-	assert.Equal(t, due, b.stats("pipe").OldestDue, "what was delayed is due from its time on")
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '1 min'
+			RETURNING order_time`).Scan(&due))
+	assert.Equal(t, due, b.stats("pipe").OldestDue, "a delayed task is due from its time on")
 }
 
-// A node that hasn't heard yet that a type is gone counts the others.
+// A node that doesn't know yet that a type is gone counts the others.
 func TestStatsAfterADelete(t *testing.T) {
 	b := setup(t)
 	far, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "deaf"})
@@ -319,7 +344,7 @@ func TestStatsAfterADelete(t *testing.T) {
 	assert.Equal(t, "stays", all[0].Type)
 }
 
-// A type that is made again counts from nothing, also when a fold was under way.
+// A type that is created again counts from zero, also when a fold was under way.
 func TestDeletedTalliesDontComeBack(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -331,7 +356,8 @@ func TestDeletedTalliesDontComeBack(t *testing.T) {
 	require.NoError(t, err)
 	_, err = fold.Exec(t.Context(), `DELETE FROM tenant_acme.tallies`)
 	require.NoError(t, err)
-	_, err = fold.Exec(t.Context(), `INSERT INTO tenant_acme.tallies (type, at, submitted) VALUES ('pipe', now(), 1)`)
+	_, err = fold.Exec(t.Context(),
+		`INSERT INTO tenant_acme.tallies (type, at, submitted) VALUES ('pipe', now(), 1)`)
 	require.NoError(t, err)
 	deleted := make(chan error, 1)
 	go func() { deleted <- b.DeleteTaskType(t.Context(), tenant, "pipe") }()
@@ -345,7 +371,9 @@ func TestDeletedTalliesDontComeBack(t *testing.T) {
 // waiting counts connections that wait for a lock.
 func (b *bundle) waiting() (n int) {
 	b.t.Helper()
-	err := b.db.QueryRow(b.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+	err := b.db.QueryRow(b.t.Context(),
+		`SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 	require.NoError(b.t, err)
 	return n
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	_ "github.com/asyncflow/asyncflow/internal/expression" // whoever has a store decides on retries
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // Config says which database to use and how.
@@ -50,10 +53,10 @@ type Store struct {
 	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
 	// a tenant goes through of and hot, under the tenant's role.
 	base    *pgxpool.Pool
-	fate    *distrust  // of base
-	shares  *poolShare // of base
-	hotPool *hotPool
-	roles   *roles
+	fate    *postgres.SharedFate // of base
+	shares  *postgres.Shares     // of base
+	hotPool *postgres.HotPool
+	roles   *postgres.Roles
 
 	Clock   *Clock
 	Catalog *Catalog
@@ -67,7 +70,7 @@ type Store struct {
 	numbers     *numbers
 	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched     *watchers
-	marks       *marks
+	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
 	doubtful    atomic.Bool // leases may be committed of which nobody knows, see sure
 }
@@ -94,19 +97,19 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 			s.Close()
 		}
 	}()
-	s.fate = &distrust{}
-	base := poolConfig{url: cfg.URL, size: cfg.Pool, noRoles: cfg.NoRoles, statement: baseStatement, fate: s.fate}
-	if s.base, err = newPool(ctx, base); err != nil {
-		return nil, connectError(cfg.URL, err)
+	s.fate = &postgres.SharedFate{}
+	base := postgres.PoolConfig{URL: cfg.URL, Size: cfg.Pool, NoRoles: cfg.NoRoles, Statement: postgres.BaseStatement, Fate: s.fate}
+	if s.base, err = postgres.NewPool(ctx, base); err != nil {
+		return nil, postgres.ConnectError(cfg.URL, err)
 	}
-	s.shares = newPoolShare(s.base, cfg.Pool)
-	if s.hotPool, err = newHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
-		return nil, connectError(cfg.URL, err)
+	s.shares = postgres.NewShares(s.base, cfg.Pool)
+	if s.hotPool, err = postgres.NewHotPool(ctx, cfg.URL, cfg.HotPool, cfg.NoRoles); err != nil {
+		return nil, postgres.ConnectError(cfg.URL, err)
 	}
-	if err = s.checkSchema(ctx); err != nil {
+	if err = schema.Check(ctx, s.base, s.cfg.URL); err != nil {
 		return nil, err
 	}
-	if s.roles, err = newRoles(ctx, s.base, cfg.NoRoles); err != nil {
+	if s.roles, err = postgres.NewRoles(ctx, s.base, cfg.NoRoles); err != nil {
 		return nil, err
 	}
 	s.Clock = newClock(s.base)
@@ -117,7 +120,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.Wakeups = newWakeups(s)
 	s.numbers = newNumbers(s)
 	s.watched = newWatchers()
-	s.marks = newMarks()
+	s.marks = lowwater.NewMarks[TypeKey]()
 	s.minutes = newEndpointMinutes()
 	s.Catalog.OnChange(s.forgetTypes)
 	return s, s.Catalog.open(ctx)
@@ -149,16 +152,16 @@ func (s *Store) Close() {
 
 // Ping returns nil when the database answers and takes writes, and its schema is current.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.checkSchema(ctx); err != nil {
+	if err := schema.Check(ctx, s.base, s.cfg.URL); err != nil {
 		return err
 	}
 	var readOnly bool
 	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).Scan(&readOnly)
 	if err != nil {
-		return connectError(s.cfg.URL, err)
+		return postgres.ConnectError(s.cfg.URL, err)
 	}
 	if readOnly { // another one may take writes by now: that is looked at on connect only
-		s.fate.reset()
+		s.fate.Reset()
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
 	}
 	return nil

@@ -10,24 +10,25 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 const (
 	wakeChannel   = "asyncflow_wake"
 	configChannel = "asyncflow_config"
 
-	// notifyEvery is the least time between two NOTIFYs: one takes a lock that is
-	// global to the server, so several types share one round trip and a busy type
-	// is told of once in a while.
+	// notifyEvery is the least time between two NOTIFYs. Each takes a lock that is global to
+	// the server. So several types share one round trip, and a busy type is announced only
+	// once in a while.
 	notifyEvery = 50 * time.Millisecond
-	// listenCheck is how often a silent LISTEN connection is asked for a sign of
-	// life.
+	// listenCheck is how often a silent LISTEN connection is pinged.
 	listenCheck = 10 * time.Second
 )
 
-// Wakeups carry the news that a task of a type is ready, and when it is due: to
-// the dispatcher of this node at once, to those of other nodes by NOTIFY. News may
-// get lost (a crash between COMMIT and NOTIFY); governance finds what was missed.
+// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of
+// this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
+// between COMMIT and NOTIFY); background jobs find such tasks.
 type Wakeups struct {
 	store *Store
 
@@ -45,9 +46,9 @@ func newWakeups(s *Store) *Wakeups {
 		local: func(TypeKey, time.Time) {}, lost: func() {}}
 }
 
-// Subscribe has wake called with every type that has a ready task and the time
-// that it is due, and lost when news may have been missed. Both must not block.
-// Call it before Run; whoever subscribed before goes on hearing too.
+// Subscribe registers wake and lost. wake is called with every type that has a ready task and
+// the time that the task is due; lost is called when announcements may have been missed. Both
+// must not block. Call Subscribe before Run; it may be called several times.
 func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 	earlierWake, earlierLost := w.local, w.lost
 	w.local = func(key TypeKey, at time.Time) {
@@ -60,19 +61,19 @@ func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 	}
 }
 
-// Notified tells whether other nodes' news come here.
+// Notified reports whether this node gets announcements of other nodes.
 func (s *Store) Notified() bool { return s.cfg.Notify }
 
-// Listening tells whether they do now, as far as is known.
+// Listening reports whether it gets them now, as far as it knows.
 func (s *Store) Listening() bool { return s.Wakeups.listening.Load() }
 
-// Announce tells every dispatcher that a task of the type is ready and due at a
-// time. A zero time is no news.
+// Announce announces to every dispatcher that a task of the type is ready and due at a time. A
+// zero time does nothing.
 func (w *Wakeups) Announce(key TypeKey, at time.Time) {
 	if at.IsZero() {
 		return
 	}
-	w.store.marks.lower(key, at)
+	w.store.marks.Lower(key, at)
 	w.local(key, at)
 	if !w.store.cfg.Notify {
 		return
@@ -110,13 +111,15 @@ func (w *Wakeups) send(ctx context.Context) error {
 func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
 	payloads := make([]string, 0, len(pending))
 	for key, at := range pending {
-		payloads = append(payloads, fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
+		payloads = append(payloads,
+			fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
 	}
-	_, err := w.store.base.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
+	_, err := w.store.base.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel,
+		payloads)
 	return err
 }
 
-// listen takes in what other nodes tell until ctx ends, connecting again whenever
+// listen receives the announcements of other nodes until ctx ends. It connects again whenever
 // the connection is lost.
 func (w *Wakeups) listen(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
@@ -130,9 +133,7 @@ func (w *Wakeups) listen(ctx context.Context) error {
 }
 
 func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
-	cfg := w.store.base.Config().ConnConfig
-	cfg.DialFunc = new(distrust).dial // silence is no sign here
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := postgres.ConnectToListen(ctx, w.store.base.Config().ConnConfig)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	if err := w.store.Catalog.follow(ctx); err != nil {
 		return err
 	}
-	w.store.marks.reset()
+	w.store.marks.Reset()
 	w.lost()
 	w.listening.Store(true)
 	defer w.listening.Store(false)
@@ -155,7 +156,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	}
 }
 
-// receive takes in one notification, or checks the connection after a silence.
+// receive receives one notification, or pings the connection after a silence.
 func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	waitCtx, cancel := context.WithTimeout(ctx, listenCheck)
 	defer cancel()
@@ -167,7 +168,7 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	case err == nil:
 		return w.store.Catalog.follow(ctx)
 	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
-		pingCtx, cancel := context.WithTimeout(ctx, connectTimeout)
+		pingCtx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
 		defer cancel()
 		return conn.Ping(pingCtx)
 	default:
@@ -175,7 +176,7 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// received passes on "node tenant type microseconds", unless this node said it.
+// received passes on "node tenant type microseconds", unless this node has sent it.
 func (w *Wakeups) received(payload string) {
 	f := strings.Fields(payload)
 	if len(f) != 4 || f[0] == w.store.cfg.Node {
@@ -183,7 +184,7 @@ func (w *Wakeups) received(payload string) {
 	}
 	if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
 		key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
-		w.store.marks.lower(key, at)
+		w.store.marks.Lower(key, at)
 		w.local(key, at)
 	}
 }

@@ -1,7 +1,6 @@
-// Works off jobs with graphile-worker, to be measured beside asyncflow: no-op jobs, or
-// with one POST each. It says "ready" when all is set up, begins at a line of its input,
-// tells the result in a line of JSON, and ends with its input. Two processes work; this
-// one inserts.
+// Works off jobs with graphile-worker, to be measured beside asyncflow: no-op jobs, or with one
+// POST each. It prints "ready" when all is set up, begins at a line of its input, prints the result
+// in a line of JSON, and ends with its input. Two processes work; this one inserts.
 import {fork} from "node:child_process"
 import {once} from "node:events"
 import {createInterface} from "node:readline"
@@ -19,21 +18,26 @@ const warmUp = 2000 // jobs
 const queue = 2000 // jobs that a process takes at once
 
 const {values: options} = parseArgs({
-  options: {database: {type: "string"}, jobs: {type: "string", default: "60000"}, url: {type: "string", default: ""}},
+  options: {
+    database: {type: "string"},
+    jobs: {type: "string", default: "60000"},
+    url: {type: "string", default: ""},
+  },
 })
 const logger = new Logger(() => (level, message) => {
   if (level === "error") console.error("graphile-worker:", message)
 })
 
-// work is one of the processes that work. It tells the other how many jobs it has done,
-// and how long they took from insert to done, in ms.
+// work is one of the processes that work. It sends the other one the time in ms that each job took
+// from insert to done.
 async function work() {
   let took = []
   const dispatcher = new Agent({connections: concurrency})
   const call = async (payload, helpers) => {
     if (options.url !== "") {
       const {statusCode, body} = await request(options.url, {
-        dispatcher, method: "POST", body: JSON.stringify(payload), headers: {"content-type": "application/json"},
+        dispatcher, method: "POST",
+        headers: {"content-type": "application/json"}, body: JSON.stringify(payload),
       })
       await body.dump()
       if (statusCode !== 200) throw new Error(`HTTP ${statusCode}`)
@@ -87,8 +91,9 @@ async function measure(utils, pool, workers, jobs) {
   const start = performance.now()
   await insertAll(utils, jobs)
   await done
+  const unfinished = "SELECT EXISTS (SELECT FROM graphile_worker._private_jobs) AS left"
   for (let left = true; left;) {
-    left = (await pool.query("SELECT EXISTS (SELECT FROM graphile_worker._private_jobs) AS left")).rows[0].left
+    left = (await pool.query(unfinished)).rows[0].left
   }
   const seconds = (performance.now() - start) / 1000
   for (const w of workers) w.off("message", collect)

@@ -34,7 +34,7 @@ func TestCancel(t *testing.T) {
 	running, path := b.submitOne()
 	l, token := b.lease()
 	assert.Equal(t, running, l.ID.String(), "nothing of the others is left to lease")
-	b.store.Accept("acme", l, l.Until, func(error) {}) // the node remembers the lease for a while
+	b.committer.Accept("acme", l, l.Until, func(error) {}) // the node remembers the lease for a while
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(running, "")).Status)
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", "")).Status, "the worker learns of it")
 	a := b.callAs(token, "POST", path+"/complete", "")

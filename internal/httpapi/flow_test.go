@@ -139,19 +139,27 @@ func TestCompletionElsewhere(t *testing.T) {
 	id, _ := b.submitOne()
 	path := "/v1/callbacks/" + id
 	l, first := b.lease()
-	b.store.Accept("acme", l, l.Until.Add(time.Hour), func(error) {})
+	b.committer.Accept("acme", l, l.Until.Add(time.Hour), func(error) {})
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "not now"}
 	settled := make(chan store.Settled, 1)
-	b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
-		func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
+	settled <- b.settleElsewhere(pipe, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())})
 	require.Equal(t, store.Settled{}, <-settled)
 	_, second := b.lease()
 	require.Equal(t, 200, b.callAs(second, "POST", path+"/fail", `{"error":"never","retryable":false}`).status)
-	_, known := b.store.Accepted("acme", l.ID, l.Seq)
+	_, known := b.committer.Accepted("acme", l.ID, l.Seq)
 	require.True(t, known)
 	assert.Equal(t, asyncflow.StatusFailed, read[api.CallbackResult](b, 200, b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
+}
+
+// settleElsewhere settles a lease as another node would, of whose settlements this one knows
+// nothing.
+func (b *bundle) settleElsewhere(t *store.Type, s asyncflow.Settlement) store.Settled {
+	b.t.Helper()
+	e := &store.Ending{Settlement: &s}
+	require.NoError(b.t, b.store.SettleAgain(b.t.Context(), t, []*store.Ending{e}))
+	return e.Settled
 }
 
 // Fifty completions at once: exactly one counts, and all of them hear that it does.
@@ -190,8 +198,7 @@ func TestOutcomesAtOnce(t *testing.T) {
 		wg.Go(func() { statuses[i] = b.callAs(token, "POST", path+"/complete", bodies[i%len(bodies)]).status })
 	}
 	wg.Go(func() {
-		b.store.SettleAll("acme", []asyncflow.Settlement{{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}},
-			func(_ *asyncflow.Settlement, r store.Settled) { settled <- r })
+		settled <- b.settleElsewhere(pipe, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())})
 	})
 	wg.Wait()
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
@@ -221,7 +228,7 @@ func TestWaitForTheEnd(t *testing.T) {
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
-	b.store.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
+	b.committer.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
 	task = <-got
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
 	assert.Equal(t, "never", task.Error)

@@ -147,7 +147,7 @@ func TestHeartbeatOfAShortStage(t *testing.T) {
 	open := deadline()
 	assert.WithinDuration(t, l.Until, open, time.Millisecond)
 	written := make(chan error, 1)
-	b.store.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) { written <- err })
+	b.committer.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) { written <- err })
 	require.NoError(t, <-written)
 	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline, "what the worker was told stands")
 	assert.Less(t, deadline(), l.Until.Add(-5*time.Minute))

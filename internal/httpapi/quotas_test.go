@@ -18,6 +18,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -174,10 +175,11 @@ func (b *bundle) node(name string) string {
 	b.t.Helper()
 	s, err := store.Open(b.t.Context(), store.Config{URL: b.dbURL, Node: name, Roles: "api", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(b.t, err)
+	committer := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	stored := make(chan error, 1)
 	go func() { stored <- s.Run(ctx) }()
-	server, err := httpapi.New(httpapi.Config{Store: s, Verifier: b.verifier, Keys: b.keys, Version: "test", MaxContext: maxContext})
+	server, err := httpapi.New(httpapi.Config{Store: s, Committer: committer, Verifier: b.verifier, Keys: b.keys, Version: "test", MaxContext: maxContext})
 	require.NoError(b.t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b.t, err)
@@ -187,6 +189,7 @@ func (b *bundle) node(name string) string {
 		http.DefaultClient.CloseIdleConnections() // the server would wait for them
 		require.NoError(b.t, server.Shutdown(20*time.Second))
 		require.NoError(b.t, <-served)
+		committer.Close()
 		cancel()
 		require.NoError(b.t, <-stored)
 		s.Close()

@@ -46,7 +46,7 @@ func BenchmarkReport(b *testing.B) {
 				call := s.poster(b, 200)
 				for pb.Next() {
 					i := next.Add(1) - 1
-					s.store.Accept("acme", leases[i], leases[i].Until.Add(time.Hour), func(error) {})
+					s.committer.Accept("acme", leases[i], leases[i].Until.Add(time.Hour), func(error) {})
 					call(requests[i])
 				}
 			})
@@ -67,7 +67,7 @@ func (b *bundle) leases(t testing.TB, n int) (all []asyncflow.Lease) {
 		for i := range tasks {
 			tasks[i] = asyncflow.NewTask{Type: "pipe", Context: json.RawMessage("1")}
 		}
-		for _, r := range b.store.Submit(t.Context(), "acme", tasks) {
+		for _, r := range b.committer.Submit(t.Context(), "acme", tasks) {
 			require.NoError(t, r.Err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -29,14 +30,15 @@ const patience = 2 * time.Minute
 
 // bundle is an API server on a port of its own, over a database of its own.
 type bundle struct {
-	t      testing.TB
-	url    string
-	dbURL  string
-	store  *store.Store
-	db     *pgx.Conn // to look and change from the side
-	keys   *callbacks.Keys
-	issuer *auth.Issuer
-	stop   func() // stops the server before the end of the test
+	t         testing.TB
+	url       string
+	dbURL     string
+	store     *store.Store
+	committer *dispatcher.Committer
+	db        *pgx.Conn // to look and change from the side
+	keys      *callbacks.Keys
+	issuer    *auth.Issuer
+	stop      func() // stops the server before the end of the test
 
 	verifier *auth.Verifier
 	server   *httpapi.Server
@@ -84,6 +86,7 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 	configureStore(&storeConfig)
 	s, err := store.Open(t.Context(), storeConfig)
 	require.NoError(t, err)
+	committer := dispatcher.NewCommitter(s, nil)
 	db, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	keys, err := callbacks.NewKeys([]byte(strings.Repeat("k", 32)))
@@ -92,7 +95,7 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 	require.NoError(t, err)
 	issuer, err := auth.NewIssuer(authConfig())
 	require.NoError(t, err)
-	cfg := httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20}
+	cfg := httpapi.Config{Store: s, Committer: committer, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20}
 	configure(&cfg)
 	server, err := httpapi.New(cfg)
 	require.NoError(t, err)
@@ -106,10 +109,11 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 	})
 	t.Cleanup(func() {
 		stop()
+		committer.Close()
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys, issuer: issuer, verifier: verifier, server: server, stop: stop}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, committer: committer, db: db, keys: keys, issuer: issuer, verifier: verifier, server: server, stop: stop}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
 	return b
 }

@@ -116,7 +116,7 @@ func TestSharesOfBodyMemory(t *testing.T) {
 // Memory that has no room for one body is refused, as no such body could ever be taken.
 func TestBodyMemoryRefused(t *testing.T) {
 	b := setup(t)
-	_, err := httpapi.New(httpapi.Config{Store: b.store, Verifier: b.verifier, Keys: b.keys, MaxBody: 1000, Bodies: httpapi.BodyConfig{Max: 1500}})
+	_, err := httpapi.New(httpapi.Config{Store: b.store, Committer: b.committer, Verifier: b.verifier, Keys: b.keys, MaxBody: 1000, Bodies: httpapi.BodyConfig{Max: 1500}})
 	require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 	require.ErrorContains(t, err, "1000")
 }

@@ -13,7 +13,7 @@ import (
 // A server that is stopped before it began to listen doesn't begin.
 func TestShutdownBeforeServe(t *testing.T) {
 	b := setup(t)
-	server, err := httpapi.New(httpapi.Config{Store: b.store, Verifier: b.verifier, Keys: b.keys})
+	server, err := httpapi.New(httpapi.Config{Store: b.store, Committer: b.committer, Verifier: b.verifier, Keys: b.keys})
 	require.NoError(t, err)
 	require.NoError(t, server.Shutdown(time.Second))
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -175,7 +175,7 @@ func TestStreamOfASuspendedTenant(t *testing.T) {
 // nor its tokens.
 func TestNameUsedAgain(t *testing.T) {
 	b := setup(t)
-	gov, err := governance.New(b.store, governance.Config{})
+	gov, err := governance.New(b.store, b.committer, governance.Config{})
 	require.NoError(t, err)
 	drop, err := gov.Job("drop-tenants")
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/metrics"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -91,6 +92,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
+	c := dispatcher.NewCommitter(s, nil)
+	t.Cleanup(c.Close)
 	m.Watch(s)
 	m.InFlight(func() int { return 7 })
 	series := scrape(t, m.Handler()) // before there is anything
@@ -103,14 +106,14 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	task := asyncflow.NewTask{Type: "pipe", Context: []byte(`1`)}
 	keyed, unknown := task, task
 	keyed.Options.Key, unknown.Type = "k", "nope"
-	s.Submit(t.Context(), tenant, []asyncflow.NewTask{task, task, task, task, keyed, unknown})
-	s.Submit(t.Context(), tenant, []asyncflow.NewTask{keyed})
+	c.Submit(t.Context(), tenant, []asyncflow.NewTask{task, task, task, task, keyed, unknown})
+	c.Submit(t.Context(), tenant, []asyncflow.NewTask{keyed})
 	leases, _, err := s.Lease(t.Context(), pipe, 4)
 	require.NoError(t, err)
 	require.Len(t, leases, 4)
 	settle := func(l asyncflow.Lease, o asyncflow.Outcome) {
 		done := make(chan store.Settled, 1)
-		s.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, s.Clock.Now())}, func(r store.Settled) { done <- r })
+		c.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, s.Clock.Now())}, func(r store.Settled) { done <- r })
 		<-done
 	}
 	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Duration: 20 * time.Millisecond})

@@ -1,6 +1,6 @@
-// Command river works off jobs with River, to be measured beside asyncflow: no-op jobs,
-// or with one POST each. It says "ready" when all is set up, begins at a line of its
-// input, tells the result in a line of JSON, and ends with its input.
+// Command river works off jobs with River, to be measured beside asyncflow: no-op jobs, or with one
+// POST each. It prints "ready" when all is set up, begins at a line of its input, prints the result
+// in a line of JSON, and ends with its input.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	database := flag.String("database", "", "URL of a database")
-	jobs := flag.Int("jobs", 60000, "how many")
+	jobs := flag.Int("jobs", 60000, "number of jobs")
 	url := flag.String("url", "", "where each job POSTs its context; empty: nowhere")
 	flag.Parse()
 	pool, err := open(ctx, *database)
@@ -50,7 +50,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	w := &worker{url: *url, client: &http.Client{Transport: &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: concurrency}}}
+	transport := &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: concurrency}
+	w := &worker{url: *url, client: &http.Client{Transport: transport}}
 	client, err := start(ctx, pool, w)
 	if err != nil {
 		return err
@@ -99,8 +100,9 @@ func open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 func start(ctx context.Context, pool *pgxpool.Pool, w *worker) (*river.Client[pgx.Tx], error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, w)
+	errorsOnly := &slog.HandlerOptions{Level: slog.LevelError}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Logger:            slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Logger:            slog.New(slog.NewTextHandler(os.Stderr, errorsOnly)),
 		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: concurrency}},
 		Workers:           workers,
 		FetchCooldown:     2 * time.Millisecond,
@@ -135,7 +137,8 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 	if w.url == "" {
 		return nil
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(job.EncodedArgs))
+	body := bytes.NewReader(job.EncodedArgs)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, body)
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 	return nil
 }
 
-// result is what is told in the end.
+// result is what the program reports in the end.
 type result struct {
 	Seconds float64 `json:"seconds"`
 	P50     float64 `json:"p50_ms"` // from insert to completion
@@ -161,7 +164,9 @@ type result struct {
 }
 
 // work inserts jobs and waits until they are completed.
-func work(ctx context.Context, pool *pgxpool.Pool, client *river.Client[pgx.Tx], w *worker, jobs int) (r result, err error) {
+func work(
+	ctx context.Context, pool *pgxpool.Pool, client *river.Client[pgx.Tx], w *worker, jobs int,
+) (r result, err error) {
 	start, before := time.Now(), w.worked.Load()
 	if err := insert(ctx, client, jobs); err != nil {
 		return r, err
@@ -169,13 +174,16 @@ func work(ctx context.Context, pool *pgxpool.Pool, client *river.Client[pgx.Tx],
 	for w.worked.Load() < before+int64(jobs) {
 		time.Sleep(2 * time.Millisecond)
 	}
+	const unfinished = `SELECT EXISTS (SELECT FROM river_job WHERE state <> 'completed')`
 	for left := true; left && err == nil; {
-		err = pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM river_job WHERE state <> 'completed')`).Scan(&left)
+		err = pool.QueryRow(ctx, unfinished).Scan(&left)
 	}
 	r.Seconds = time.Since(start).Seconds()
 	if err == nil {
 		const took = `1000 * extract(epoch FROM finalized_at - created_at)`
-		err = pool.QueryRow(ctx, `SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY `+took+`)::float8, percentile_disc(0.99) WITHIN GROUP (ORDER BY `+took+`)::float8
+		err = pool.QueryRow(ctx, `
+			SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY `+took+`)::float8,
+			  percentile_disc(0.99) WITHIN GROUP (ORDER BY `+took+`)::float8
 			FROM river_job WHERE created_at >= $1`, start).Scan(&r.P50, &r.P99)
 	}
 	return r, err

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+)
+
+// fillHistory writes finished tasks, one for each of the last milliseconds, and returns the number
+// of the last. Of a hundred tasks, 10 have failed and 1 was cancelled; of 10,000 errors, one is a
+// rare one. The numbers are taken from the roll's row, so that those of new tasks follow.
+func fillHistory(
+	ctx context.Context, d *rig.Database, taskType string, tasks int,
+) (last int64, err error) {
+	err = pgx.BeginFunc(ctx, d.Conn, func(tx pgx.Tx) error {
+		var position, first int64
+		err := tx.QueryRow(ctx, `
+			UPDATE `+rig.Schema+`.rolls r SET next_number = next_number + $2
+			FROM `+rig.Schema+`.task_types t
+			WHERE t.name = $1 AND r.type = t.name AND r.position = t.end_pos
+			RETURNING r.position, r.next_number - $2`, taskType, tasks).Scan(&position, &first)
+		if err != nil {
+			return err
+		}
+		first += position << 40
+		last = first + int64(tasks) - 1
+		for _, of := range []struct{ kind, sql string }{
+			{"task", fillTasks}, {"journal", fillJournal},
+		} {
+			tables, err := d.Tables(ctx, of.kind, taskType)
+			if err != nil {
+				return err
+			}
+			newest := tables[len(tables)-1]
+			if _, err := tx.Exec(ctx, `INSERT INTO `+newest+of.sql, first, last); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, kind := range []string{"task", "journal"} {
+		tables, err := d.Tables(ctx, kind, taskType)
+		if err != nil {
+			return 0, err
+		}
+		newest := tables[len(tables)-1]
+		if _, err := d.Conn.Exec(ctx, `ANALYZE `+newest); err != nil { // as autovacuum would
+			return 0, err
+		}
+	}
+	return last, d.Checkpoint(ctx)
+}
+
+const fillTasks = ` (id, created_at, order_time, context)
+	SELECT id, at, at, '{"n":' || id || ',"pad":"' || repeat('x', 172) || '"}'
+	FROM (SELECT id, now() - ($2 - id + 10000) * interval '1 ms' AS at
+	      FROM generate_series($1::bigint, $2) id) t`
+
+const fillJournal = `
+	  (id, seq, at, stage, attempt, outcome, final, endpoint, duration, status, error)
+	SELECT id, 1, now() - ($2 - id + 9990) * interval '1 ms', 'call', 1,
+	  CASE final WHEN 'succeeded' THEN 'done' WHEN 'failed' THEN 'failed' ELSE 'cancelled' END,
+	  final, 'http://127.0.0.1:12345/deliver', 0.005,
+	  CASE final WHEN 'succeeded' THEN 200 WHEN 'failed' THEN 503 END,
+	  CASE
+	    WHEN final = 'failed' AND id % 100000 = 7 THEN 'HTTP 418: I am a teapot'
+	    WHEN final = 'failed' THEN 'HTTP 503: no upstream is there'
+	    WHEN final = 'cancelled' THEN 'cancelled by an operator'
+	  END
+	FROM (SELECT id, CASE WHEN id % 10 = 7 THEN 'failed' WHEN id % 100 = 8 THEN 'cancelled'
+	                      ELSE 'succeeded' END AS final
+	      FROM generate_series($1::bigint, $2) id) t`

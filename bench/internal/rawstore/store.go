@@ -1,0 +1,119 @@
+// Package rawstore works off tasks with the store alone, in this process: without HTTP, without
+// workers, and without anything else between submit, lease and settle.
+//
+// This file is the only one of the bench that calls the Go API below HTTP.
+package rawstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/bench/internal/payload"
+	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const taskType = "bench"
+
+// Store is a store with one task type.
+type Store struct {
+	// Leased is called after each lease, if it isn't nil.
+	Leased func(took time.Duration, leases []asyncflow.Lease)
+
+	store     *store.Store
+	committer *dispatcher.Committer
+	typ       *store.Type
+	stop      func() error
+}
+
+// Prepare makes the schema and the tenant in a database.
+func Prepare(ctx context.Context, url string) error {
+	if _, err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	_, err := store.CreateTenant(ctx, url, rig.Tenant)
+	return err
+}
+
+// Open opens the store of a database that is prepared.
+func Open(ctx context.Context, url string) (*Store, error) {
+	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Notify: true})
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(running) }()
+	committer := dispatcher.NewCommitter(s, nil)
+	r := &Store{store: s, committer: committer, stop: func() error {
+		committer.Close()
+		cancel()
+		defer s.Close()
+		return <-ended
+	}}
+	t := asyncflow.TaskType{Name: taskType, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
+	if _, _, err = s.PutTaskType(ctx, rig.Tenant, t); err == nil {
+		r.typ, err = s.Catalog.Type(rig.Tenant, taskType)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+// Close ends the store.
+func (s *Store) Close() error { return s.stop() }
+
+// Govern runs the background jobs of a node until ctx ends.
+func (s *Store) Govern(ctx context.Context) error {
+	g, err := governance.New(s.store, s.committer, governance.Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
+}
+
+// submit submits a batch of tasks, from number first on.
+func (s *Store) submit(ctx context.Context, first int) error {
+	batch := make([]asyncflow.NewTask, rig.BatchSize)
+	for i := range batch {
+		context := json.RawMessage(payload.Append(nil, first+i, payload.Usual))
+		batch[i] = asyncflow.NewTask{Type: taskType, Context: context}
+	}
+	for _, r := range s.committer.Submit(ctx, rig.Tenant, batch) {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// lease leases at most n tasks.
+func (s *Store) lease(ctx context.Context, n int) ([]asyncflow.Lease, error) {
+	leases, _, err := s.store.Lease(ctx, s.typ, n)
+	return leases, err
+}
+
+// settle settles a lease as delivered, and calls done later with what came of it.
+func (s *Store) settle(l asyncflow.Lease, done func(error)) {
+	o := asyncflow.Outcome{
+		Kind:     asyncflow.OutcomeDone,
+		Status:   200,
+		Duration: time.Millisecond,
+		Endpoint: "http://127.0.0.1:12345/deliver",
+	}
+	v := asyncflow.Decide(s.typ.TaskType, l, o, s.store.Clock.Now())
+	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}
+	s.committer.Settle(rig.Tenant, settlement, func(r store.Settled) {
+		if r.Stale {
+			r.Err = errors.Join(r.Err, errors.New("the lease is stale"))
+		}
+		done(r.Err)
+	})
+}

@@ -1,0 +1,97 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+	"github.com/asyncflow/asyncflow/bench/internal/worker"
+)
+
+// latencyRate is the number of tasks a second that Latency submits, one by one.
+const latencyRate = 100
+
+// Latency measures the time from the moment before a submit is sent until the worker has the
+// task, at a rate that is far from the limit.
+func (r *Rig) Latency(
+	ctx context.Context, t *TaskType, lasting time.Duration,
+) (report.Figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, lasting+Slack)
+	defer cancel()
+	tasks := int(lasting.Seconds() * latencyRate)
+	first := r.Take(t, tasks)
+	sent, err := Trickle(ctx, tasks, latencyRate, func(ctx context.Context, i int) error {
+		return r.API.Submit(ctx, t.Name, first+i)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.Arrivals(ctx, first, sent)
+}
+
+// Trickle makes calls at a rate, in calls a second, and returns when each was made, in Unix
+// nanoseconds. It makes them on schedule, answered or not.
+func Trickle(
+	ctx context.Context, calls int, rate float64, call func(ctx context.Context, i int) error,
+) ([]int64, error) {
+	sent := make([]int64, calls)
+	g, running := errgroup.WithContext(ctx)
+	start := time.Now()
+	for i := range sent {
+		due := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		select {
+		case <-running.Done():
+			return nil, errors.Join(g.Wait(), ctx.Err())
+		case <-time.After(time.Until(due)):
+		}
+		g.Go(func() error {
+			sent[i] = time.Now().UnixNano()
+			return call(running, i)
+		})
+	}
+	return sent, g.Wait()
+}
+
+// Arrivals waits for tasks and returns how long they took. first is the number of the first task,
+// and sent when each was submitted, in Unix nanoseconds.
+func (r *Rig) Arrivals(
+	ctx context.Context, first int, sent []int64,
+) (all report.Figures, err error) {
+	arrived, err := r.awaitArrivals(ctx, first, first+len(sent))
+	if err != nil {
+		return nil, err
+	}
+	latencies := make([]float64, len(sent))
+	for i := range sent {
+		latencies[i] = float64(arrived[i]-sent[i]) / 1e6
+	}
+	all.Add("latency_p50", "Submit to arrival, p50", "ms", report.Percentile(latencies, 50))
+	all.Add("latency_p95", "Submit to arrival, p95", "ms", report.Percentile(latencies, 95))
+	all.Add("latency_p99", "Submit to arrival, p99", "ms", report.Percentile(latencies, 99))
+	return all, nil
+}
+
+// awaitArrivals waits until the worker has the tasks from first to end, and returns when each
+// came.
+func (r *Rig) awaitArrivals(ctx context.Context, first, end int) (times []int64, err error) {
+	missing := 0
+	path := fmt.Sprintf("%s?from=%d&to=%d", worker.ArrivalsPath, first, end)
+	err = Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		err := r.Worker.get(ctx, path, &times)
+		missing = 0
+		for _, t := range times {
+			if t == 0 {
+				missing++
+			}
+		}
+		return missing == 0, err
+	})
+	if err != nil {
+		err = errors.Join(err, fmt.Errorf("%d of %d tasks have not arrived", missing, end-first))
+	}
+	return times, err
+}

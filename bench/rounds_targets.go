@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/asyncflow/asyncflow/bench/internal/report"
+)
+
+// target is what a figure should come to.
+type target struct {
+	title  string
+	key    string
+	unit   string
+	bound  float64
+	become direction
+}
+
+// direction says how a figure stands to its bound.
+type direction int
+
+const (
+	atLeast direction = iota
+	atMost
+	asBefore // it has no bound: "bench compare" measures it against a revision
+)
+
+// targets are in the order of the table.
+var targets = []target{
+	{"One POST per task", "post.rate", "tasks/s", 16_000, atLeast},
+	{"One POST per task ÷ bare loop", "post.over_bare", "×", 0.8, atLeast},
+	{"One POST per task ÷ River with a POST", "post.over_river-post", "×", 1.9, atLeast},
+	{
+		"One POST per task ÷ graphile-worker with a POST",
+		"post.over_graphile-post", "×", 1.5, atLeast,
+	},
+	{"Three stages, one POST each", "stages.rate", "deliveries/s", 14_000, atLeast},
+	{"Single submits alone, 64 connections", "single.rate", "tasks/s", 20_000, atLeast},
+	{"Batch delivery, 50 tasks a POST", "batch.rate", "tasks/s", 30_000, atLeast},
+	{"Batch delivery ÷ River's no-op jobs", "batch.over_river", "×", 2, atLeast},
+	{"Batch delivery ÷ graphile-worker's no-op jobs", "batch.over_graphile", "×", 1.7, atLeast},
+	{"202, and a completion call for each task", "accepted.rate", "tasks/s", 8_000, atLeast},
+	{"Submit to arrival at 100 tasks/s, p50", "latency.latency_p50", "ms", 1.5, atMost},
+	{"Submit to arrival at 100 tasks/s, p99", "latency.latency_p99", "ms", 4, atMost},
+	{"Submit to arrival at half of the maximum rate, p99", "half.latency_p99", "ms", 60, atMost},
+	{"Memory of a node with 1 M pending tasks", "pending.memory", "MB", 120, atMost},
+	{"Contexts of 10 KB", "context10k.rate", "tasks/s", 5_000, atLeast},
+	{"Contexts of 100 KB", "context100k.rate", "tasks/s", 800, atLeast},
+	{"Two nodes on one machine ÷ one node", "nodes.over_one", "×", 0.85, atLeast},
+	{"Share of the node of two that does less", "nodes.least_share", "%", 25, atLeast},
+	{"Two nodes, workers that take 20 ms", "nodes20.rate", "tasks/s", 0, asBefore},
+	{"Two nodes, workers that take 50 ms", "nodes50.rate", "tasks/s", 0, asBefore},
+	{
+		"1,000 task types in 100 tenants at 200 tasks/s, submit to arrival, p99",
+		"types.latency_p99", "ms", 20, atMost,
+	},
+}
+
+// quotients are rates that are compared within a round, by their scenarios.
+var quotients = []struct{ of, by string }{
+	{"post", "bare"}, {"post", "river-post"}, {"post", "graphile-post"},
+	{"batch", "river"}, {"batch", "graphile"},
+}
+
+// ratios returns the quotients of a round, as far as both sides were measured: of the rates, and
+// of the rates that all cores would allow by the CPU time of a task.
+func ratios(round report.Figures) (all report.Figures) {
+	for _, q := range quotients {
+		for _, by := range []struct{ key, over, name string }{
+			{".rate", ".over_", "÷ "},
+			{".cpu_bound", ".cpu_over_", "By CPU of all, ÷ "},
+		} {
+			one, ok1 := round.Find(q.of + by.key)
+			other, ok2 := round.Find(q.by + by.key)
+			if ok1 && ok2 {
+				all.Add(q.of+by.over+q.by, by.name+q.by, "×", one/other)
+			}
+		}
+	}
+	return all
+}
+
+// met says whether a value is what it should be: "yes", "no", or where to look.
+func (t target) met(value float64) string {
+	switch {
+	case t.become == asBefore:
+		return "see `make bench-compare`"
+	case t.become == atLeast && value >= t.bound, t.become == atMost && value <= t.bound:
+		return "yes"
+	}
+	return "no"
+}
+
+// whyNot returns why the figure is missing: because of its scenario, or of the one that it is
+// compared with. It is "" if the scenario was just not asked for.
+func (t target) whyNot(missing map[string]string) string {
+	for name, why := range missing {
+		if strings.HasPrefix(t.key, name+".") || strings.HasSuffix(t.key, ".over_"+name) {
+			return why
+		}
+	}
+	return ""
+}
+
+// String is the bound in words.
+func (t target) String() string {
+	sign := "≥"
+	switch t.become {
+	case asBefore:
+		return "no slower than before"
+	case atMost:
+		sign = "≤"
+	}
+	return fmt.Sprintf("%s %s %s", sign, report.Number(t.bound), t.unit)
+}

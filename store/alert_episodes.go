@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// EpisodesKept is how long episodes that are over are kept.
+const EpisodesKept = 30 * 24 * time.Hour
+
+// maxEpisodes is the most episodes in a list.
+const maxEpisodes = 200
+
+const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, below, resolved_at,
+	coalesce(resolved_value, 0), coalesce(firing_task, ''), coalesce(resolved_task, ''),
+	coalesce(waits_for, '') FROM `
+
+// Episodes returns a tenant's open episodes and those resolved within the last 30 days, newest
+// first, at most 200.
+func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
+		WHERE resolved_at IS NULL OR resolved_at > $1
+		ORDER BY resolved_at IS NOT NULL, since DESC, id DESC LIMIT $2`,
+		s.Clock.Now().Add(-EpisodesKept), maxEpisodes)
+	return all, wrap(err, "Episodes(%q)", tenant)
+}
+
+// UntoldEpisodes returns the episodes with a notice that was not sent yet, oldest first.
+func (s *Store) UntoldEpisodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
+		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
+		ORDER BY since, id`)
+	return all, wrap(err, "UntoldEpisodes(%q)", tenant)
+}
+
+func readEpisodes(
+	ctx context.Context,
+	q querier,
+	sql string,
+	args ...any,
+) ([]asyncflow.Episode, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
+		var below, resolved *time.Time
+		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
+			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
+		e.Below, e.Resolved = orZero(below), orZero(resolved)
+		return e, err
+	})
+}
+
+// readingAge is the age above which readings are ignored: their node was delayed.
+const readingAge = 30 * time.Second
+
+// ObserveAlerts updates a tenant's episodes with the readings of a time: it begins new ones and
+// continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
+// that one node at a time does this.
+func (s *Store) ObserveAlerts(
+	ctx context.Context,
+	tenant string,
+	readings []asyncflow.AlertReading,
+	at time.Time,
+) error {
+	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+		var endpoint string
+		var now time.Time
+		err := tx.QueryRow(ctx, `SELECT endpoint::text, clock_timestamp()
+			FROM `+alertsOf(tenant)+` FOR UPDATE`).Scan(&endpoint, &now)
+		if err != nil || now.Sub(at) > readingAge {
+			return err
+		}
+		open, err := readEpisodes(ctx, tx, episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+		if err != nil {
+			return err
+		}
+		begun, changed := asyncflow.FollowEpisodes(open, readings, at)
+		b := &pgx.Batch{}
+		for _, e := range changed {
+			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
+				WHERE id = $1::uuid`,
+				e.ID, orNull(e.Below), orNull(e.Resolved), orNull(e.ResolvedValue))
+		}
+		for _, r := range begun {
+			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
+				  bound, waits_for)
+				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
+				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit,
+				string(r.WaitsFor))
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if errors.Is(err, pgx.ErrNoRows) { // the alerts were deleted meanwhile
+		return nil
+	}
+	return wrap(err, "ObserveAlerts(%q)", tenant)
+}
+
+// LookAlerts returns how many episodes readings would begin and how many they would resolve.
+func (s *Store) LookAlerts(
+	ctx context.Context,
+	tenant string,
+	readings []asyncflow.AlertReading,
+	at time.Time,
+) (begun, over int, err error) {
+	open, err := readEpisodes(ctx, s.of(tenant),
+		episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+	fresh, changed := asyncflow.FollowEpisodes(open, readings, at)
+	for _, e := range changed {
+		if !e.Resolved.IsZero() {
+			over++
+		}
+	}
+	return len(fresh), over, wrap(err, "LookAlerts(%q)", tenant)
+}
+
+// TellEpisode records the task that sends the notice of an episode.
+func (s *Store) TellEpisode(
+	ctx context.Context,
+	tenant, id string,
+	state asyncflow.AlertState,
+	task asyncflow.TaskID,
+) error {
+	column := "firing_task"
+	if state == asyncflow.AlertResolved {
+		column = "resolved_task"
+	}
+	_, err := s.of(tenant).Exec(ctx,
+		`UPDATE `+episodesOf(tenant)+` SET `+column+` = $2 WHERE id = $1::uuid`, id, task.String())
+	return wrap(err, "TellEpisode(%q, %s)", tenant, id)
+}
+
+// ForgetEpisodes deletes a tenant's episodes that were resolved more than 30 days ago, and
+// returns how many it deleted.
+func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+	tag, err := s.of(tenant).Exec(ctx,
+		`DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
+		s.Clock.Now().Add(-EpisodesKept))
+	return int(tag.RowsAffected()), wrap(err, "ForgetEpisodes(%q)", tenant)
+}
+
+// LookForgetEpisodes counts the episodes that ForgetEpisodes would delete.
+func (s *Store) LookForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+	return countRows(ctx, s.of(tenant),
+		`SELECT count(*) FROM `+episodesOf(tenant)+`
+		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))
+}

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Alerts are the endpoint of a tenant's alerts and the rules that raise them.
+type Alerts struct {
+	Endpoint  asyncflow.Endpoint // of the task type AlertType
+	Rules     asyncflow.AlertRules
+	UpdatedAt time.Time
+}
+
+func alertsOf(tenant string) string   { return quote(schemaOf(tenant)) + ".alerts" }
+func episodesOf(tenant string) string { return quote(schemaOf(tenant)) + ".alert_episodes" }
+
+// alertType returns the task type of alerts as it is created. Its owner may change it.
+func alertType() asyncflow.TaskType {
+	return asyncflow.TaskType{Name: asyncflow.AlertType,
+		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage,
+			Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
+}
+
+// PutAlerts creates or changes a tenant's alerts: their rules and their endpoint, of which it
+// uses ID, URL, Secrets and Challenged. Without secrets the present ones stay. If the URL
+// stays, so do its verification and its health. PutAlerts also creates the task type if there
+// is none.
+func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
+	rules, err := json.Marshal(a.Rules)
+	if err != nil {
+		return a, err
+	}
+	now := s.Clock.Now()
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		if err := needAlertType(ctx, tx, tenant, now); err != nil {
+			return err
+		}
+		schema := quote(schemaOf(tenant))
+		for _, st := range []struct {
+			sql  string
+			args []any
+		}{
+			{`DELETE FROM ` + healthOf(tenant) + ` h USING ` + schema + `.endpoints e
+				WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
+				[]any{a.Endpoint.ID, a.Endpoint.URL}},
+			{`DELETE FROM ` + schema + `.endpoints
+				WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts)
+				  AND id <> $1::uuid`, []any{a.Endpoint.ID}},
+			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
+				  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
+				ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
+				  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
+				  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
+				  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
+				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
+					a.Endpoint.Challenged, now}},
+			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
+				VALUES ($1::uuid, $2::text::json, $3)
+				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules,
+				  updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
+		} {
+			if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
+				return err
+			}
+		}
+		if len(a.Endpoint.Secrets) > 0 {
+			if err := writeSecrets(ctx, tx, tenant, a.Endpoint); err != nil {
+				return err
+			}
+		}
+		return s.checkDuplicate(ctx, tx, tenant, a.Endpoint)
+	})
+	// Another call has just created the same.
+	if state := sqlState(err); state == pgerrcode.DuplicateTable ||
+		state == pgerrcode.UniqueViolation {
+		return s.PutAlerts(ctx, tenant, a)
+	}
+	if err != nil {
+		return a, wrap(err, "PutAlerts(%q)", tenant)
+	}
+	return s.Alerts(ctx, tenant)
+}
+
+// needAlertType creates the task type of alerts, or locks the present one.
+func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) error {
+	t, err := readTaskType(ctx, tx, tenant, asyncflow.AlertType, "FOR UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound && err != nil:
+		_, _, err = writeTaskType(ctx, tx, tenant, alertType(), now)
+		return err
+	case err == nil && t.StageIndex(asyncflow.AlertStage) < 0:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task type %s has no stage %q any more: alerts need it", asyncflow.AlertType,
+			asyncflow.AlertStage)
+	}
+	return err
+}
+
+// Alerts returns a tenant's alerts; CodeNotFound when it has none.
+func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
+	var a Alerts
+	var rules []byte
+	row := s.of(tenant).QueryRow(ctx, `SELECT `+endpointColumns(tenant)+`, a.rules, a.updated_at
+		FROM `+endpointsAndHealth(tenant)+`JOIN `+alertsOf(tenant)+` a ON a.endpoint = e.id`)
+	var err error
+	if a.Endpoint, err = scanEndpointAnd(row, &rules, &a.UpdatedAt); errors.Is(err, pgx.ErrNoRows) {
+		return a, noAlerts()
+	}
+	if err == nil {
+		err = json.Unmarshal(rules, &a.Rules)
+	}
+	return a, wrap(err, "Alerts(%q)", tenant)
+}
+
+func noAlerts() error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "no alerts are set up for this tenant")
+}
+
+// DeleteAlerts ends a tenant's alerts, with their endpoint and episodes; CodeNotFound
+// when it has none. The task type stays.
+func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
+	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx,
+			`DELETE FROM `+quote(schemaOf(tenant))+`.endpoints
+				WHERE id IN (SELECT endpoint FROM `+alertsOf(tenant)+`)`)
+		if err == nil && tag.RowsAffected() == 0 {
+			return noAlerts()
+		}
+		return err
+	})
+	return wrap(err, "DeleteAlerts(%q)", tenant)
+}
+
+// alertTurn is the least time between two evaluations of a tenant's rules.
+const alertTurn = 10 * time.Second
+
+// TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
+// turn for alertTurn: if the node dies, another one follows after that.
+func (s *Store) TakeAlertTurn(
+	ctx context.Context,
+	tenant string,
+) (rules asyncflow.AlertRules, ours bool, err error) {
+	now := s.Clock.Now()
+	var raw []byte
+	err = s.of(tenant).QueryRow(ctx,
+		`UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
+		now, now.Add(-alertTurn)).Scan(&raw)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return rules, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &rules)
+	}
+	return rules, err == nil, wrap(err, "TakeAlertTurn(%q)", tenant)
+}
+
+// Failing counts the attempts of a type, and those that failed.
+type Failing struct{ Attempts, Failures int64 }
+
+// Failures counts the attempts of a tenant's types since a time, to the minute, from the
+// tallies.
+func (s *Store) Failures(
+	ctx context.Context,
+	tenant string,
+	since time.Time,
+) (map[string]Failing, error) {
+	rows, err := s.of(tenant).Query(ctx, `SELECT type, sum(attempts)::bigint, sum(failures)::bigint
+		FROM `+quote(schemaOf(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
+	if err != nil {
+		return nil, wrap(err, "Failures(%q)", tenant)
+	}
+	all := map[string]Failing{}
+	var name string
+	var f Failing
+	_, err = pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
+		all[name] = f
+		return nil
+	})
+	return all, wrap(err, "Failures(%q)", tenant)
+}
+
+// RollOpened returns when the open roll of a type was opened.
+func (s *Store) RollOpened(ctx context.Context, t *Type) (at time.Time, err error) {
+	err = s.of(t.Tenant).QueryRow(ctx,
+		`SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name,
+		t.End).Scan(&at)
+	return at, wrap(err, "RollOpened(%q, %q)", t.Tenant, t.Name)
+}

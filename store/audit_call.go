@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Act is an audited call: it has one entry in the audit. A change writes the entry in its own
+// transaction, so that neither exists without the other. The entry of a call that changes
+// nothing is written by Record afterwards. One goroutine at a time may use an Act.
+type Act struct {
+	asyncflow.AuditEntry // its Status is that of the answer if the call succeeds
+
+	// Schema is the tenant whose audit has the entry; "": the audit that belongs to no tenant.
+	Schema string
+	// StatusNew is the Status if the call has created something; 0: the same.
+	StatusNew int
+
+	isNew   bool
+	written bool
+}
+
+// NewAct returns an audited call with an id of its own.
+func NewAct(schema string, e asyncflow.AuditEntry) *Act {
+	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), max(1, e.Calls)
+	return &Act{AuditEntry: e, Schema: schema}
+}
+
+type actKey struct{}
+
+// WithAct returns a context whose changes write the entry of an audited call.
+func WithAct(ctx context.Context, a *Act) context.Context {
+	return context.WithValue(ctx, actKey{}, a)
+}
+
+// ActOf returns the audited call of a context, or nil, which takes every note and keeps none.
+func ActOf(ctx context.Context) *Act {
+	a, _ := ctx.Value(actKey{}).(*Act)
+	return a
+}
+
+// Note adds a detail. value must be short, and no secret.
+func (a *Act) Note(key string, value any) {
+	if a == nil {
+		return
+	}
+	if a.Detail == nil {
+		a.Detail = map[string]any{}
+	}
+	a.Detail[key] = value
+}
+
+// About sets the object of the call.
+func (a *Act) About(object string) {
+	if a != nil {
+		a.Object = object
+	}
+}
+
+// noteVersion adds the version of the object that the call made, and whether the object is new.
+func (a *Act) noteVersion(version int, isNew bool) {
+	if a != nil {
+		a.Note("version", version)
+		a.isNew = isNew
+	}
+}
+
+// noteOperation adds an operation's id and number of tasks.
+func (a *Act) noteOperation(o Operation) {
+	a.Note("operation", o.ID)
+	a.Note("total", o.Total)
+}
+
+// Written reports whether the call's entry is in the audit.
+func (a *Act) Written() bool { return a.written }
+
+// audited runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
+// of the context's audited call, if it has one. After an error of do, also errSame and errDry,
+// the entry is written later. do must not take another role.
+func (s *Store) audited(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return s.auditedThen(ctx, tenant, do, nil)
+}
+
+// auditedThen is audited that also runs then at the end, under the base role.
+func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
+	a := ActOf(ctx)
+	if a != nil && a.written {
+		a = nil
+	}
+	var detail map[string]any
+	if a != nil {
+		detail = maps.Clone(a.Detail)
+	}
+	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+		if err := do(tx); err != nil {
+			return err
+		}
+		return s.writeAudited(ctx, tx, a, then)
+	})
+	if errors.Is(err, errSame) { // maybe an earlier try made the change, and its answer was lost
+		err = postgres.FirstError(confirm(ctx, s.of(tenant)), errSame)
+	}
+	if a == nil {
+		return err
+	}
+	if a.written = err == nil; !a.written {
+		a.Detail, a.isNew = detail, false
+	}
+	return err
+}
+
+// writeAudited writes the entry of an audited call and runs then, each unless it is nil. It writes
+// to a tenant's audit under the tenant's role; everything else runs under the base role.
+func (s *Store) writeAudited(
+	ctx context.Context,
+	tx pgx.Tx,
+	a *Act,
+	then func(pgx.Tx) error,
+) error {
+	above := a != nil && a.Schema == ""
+	if a != nil && !above {
+		if err := insertAudit(ctx, tx, a.Schema, a.done(s)); err != nil {
+			return err
+		}
+	}
+	if !above && then == nil {
+		return nil
+	}
+	if err := s.roles.AsBase(ctx, tx); err != nil {
+		return err
+	}
+	if above {
+		if err := insertAudit(ctx, tx, "", a.done(s)); err != nil {
+			return err
+		}
+	}
+	if then == nil {
+		return nil
+	}
+	return then(tx)
+}
+
+// done returns the entry of a call that has made its change.
+func (a *Act) done(s *Store) asyncflow.AuditEntry {
+	e := a.AuditEntry
+	e.At, e.Outcome = s.Clock.Now(), asyncflow.AuditDone
+	if a.isNew && a.StatusNew != 0 {
+		e.Status = a.StatusNew
+	}
+	return e
+}

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// look finds out which tenants have changed, among all or only one, and begins to read their
+// types. With asked it also tries reads again that failed a moment ago.
+func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalogRead, error) {
+	c.mu.Lock()
+	c.looks++
+	look := c.looks
+	c.mu.Unlock()
+	versions, roles, err := c.readVersions(ctx, only)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.readTenants(ctx, c.otherVersions(versions))
+	if err != nil {
+		return nil, err
+	}
+	return c.begin(c.enter(look, only, versions, roles, rows), asked), nil
+}
+
+// readVersions returns the versions and the roles of tenants.
+func (c *Catalog) readVersions(
+	ctx context.Context,
+	only string,
+) (versions map[string]int64, roles map[string]string, err error) {
+	rows, err := c.store.base.Query(ctx,
+		`SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants
+		WHERE dropping_at IS NULL AND $1 IN ('', slug)`, only)
+	if err != nil {
+		return nil, nil, err
+	}
+	versions, roles = map[string]int64{}, map[string]string{}
+	var tenant, role string
+	var version int64
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role}, func() error {
+		versions[tenant], roles[tenant] = version, role
+		return nil
+	})
+	return versions, roles, err
+}
+
+// otherVersions returns the tenants that the node knows with another version, or not at all.
+func (c *Catalog) otherVersions(versions map[string]int64) (others []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for slug, version := range versions {
+		if k := c.tenants[slug]; k == nil || k.wanted != version {
+			others = append(others, slug)
+		}
+	}
+	return others
+}
+
+// readTenants reads the rows of some tenants.
+func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTenant, error) {
+	if len(slugs) == 0 {
+		return nil, nil
+	}
+	rows, err := c.store.base.Query(ctx,
+		`SELECT `+tenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanTenant)
+}
+
+// enter takes over the findings of a look, and returns the tenants whose types are of another
+// version. It keeps the findings of later looks.
+func (c *Catalog) enter(
+	look uint64,
+	only string,
+	versions map[string]int64,
+	roles map[string]string,
+	rows []StoredTenant,
+) (others []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveOut(versions, roles)
+	c.store.roles.Put(roles, only == "")
+	for _, row := range rows {
+		version, ok := versions[row.Slug]
+		old := c.tenants[row.Slug]
+		if !ok || old != nil && old.look > look {
+			continue
+		}
+		next := &knowledge{tenant: c.store.newTenant(row), wanted: version, look: look}
+		if old != nil {
+			next.types, next.version = suspendedAs(next.tenant, old), old.version
+		}
+		c.tenants[row.Slug] = next
+	}
+	for slug, k := range c.tenants {
+		_, ok := versions[slug]
+		switch {
+		case only != "" && slug != only:
+		case !ok && k.look < look:
+			delete(c.tenants, slug)
+			delete(c.failed, slug)
+		case ok && k.version != k.wanted:
+			others = append(others, slug)
+		}
+	}
+	return others
+}
+
+// leaveOut removes tenants that were made without a role while the node runs, and logs each
+// once. The caller has locked mu.
+func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
+	for slug, role := range roles {
+		if role != "" || c.store.roles.Off() {
+			delete(c.roleless, slug)
+			continue
+		}
+		delete(versions, slug)
+		delete(roles, slug)
+		if !c.roleless[slug] {
+			c.roleless[slug] = true
+			c.store.log.Error("a tenant is left out", "tenant", slug, "error", postgres.ErrNoRole(slug))
+		}
+	}
+}
+
+// suspendedAs returns the known types of a tenant that may have been suspended or resumed
+// since they were read.
+func suspendedAs(tenant *Tenant, old *knowledge) map[string]*Type {
+	if tenant.Suspended == old.tenant.Suspended {
+		return old.types
+	}
+	types := make(map[string]*Type, len(old.types))
+	for name, t := range old.types {
+		changed := *t
+		changed.suspended = tenant.Suspended
+		types[name] = &changed
+	}
+	return types
+}

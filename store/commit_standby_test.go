@@ -1,0 +1,323 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// replica is a primary with a synchronous standby, and a node on it.
+type replica struct {
+	*bundle
+	primary, standby *devpg.Server
+	admin            *pgxpool.Pool // to the primary; doesn't wait for the standby
+}
+
+func setupReplica(t *testing.T) *replica {
+	t.Helper()
+	t.Parallel()
+	primary := pgtest.Server(t, devpg.Config{})
+	require.NoError(t, prepare(t.Context(), primary.URL("postgres")))
+	r := &replica{primary: primary, standby: pgtest.Standby(t, primary)}
+	var err error
+	r.admin, err = pgxpool.New(t.Context(), primary.URL("postgres"))
+	require.NoError(t, err)
+	t.Cleanup(r.admin.Close)
+	for _, sql := range []string{`ALTER SYSTEM
+		SET synchronous_standby_names = '` + pgtest.StandbyName + `'`, `SELECT pg_reload_conf()`} {
+		_, err := r.admin.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	eventually(t, "the standby is synchronous", func() bool {
+		return r.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
+	})
+	r.bundle = open(t, primary.URL("postgres"), "node-1")
+	r.put(twoStages())
+	return r
+}
+
+func (r *replica) count(sql string, args ...any) (n int) {
+	_ = r.admin.QueryRow(context.Background(), sql, args...).Scan(&n) // 0 if it is not there
+	return n
+}
+
+// waiting counts the node's connections that wait for the standby in a statement like this.
+func (r *replica) waiting(like string) int {
+	return r.count(`SELECT count(*) FROM pg_stat_activity
+		WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query LIKE $1`, like)
+}
+
+// cut ends the node's waits for the standby by a function of Postgres until rows exist, which
+// only the primary has then.
+func (r *replica) cut(how, rows string, args ...any) {
+	r.t.Helper()
+	eventually(r.t, rows, func() bool {
+		r.count(`SELECT count(` + how + `(pid)) FROM pg_stat_activity
+			WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow'
+			  AND query NOT LIKE '%pg_logical_emit_message%'`)
+		return r.count(rows, args...) > 0
+	})
+}
+
+// promoted ends the primary as a crash would, promotes the standby, and returns a node on it.
+func (r *replica) promoted() *bundle {
+	r.t.Helper()
+	require.NoError(r.t, r.primary.Kill())
+	conn, err := pgx.Connect(r.t.Context(), r.standby.URL("postgres"))
+	require.NoError(r.t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(r.t.Context(), `SELECT pg_promote()`)
+	require.NoError(r.t, err)
+	return open(r.t, r.standby.URL("postgres"), "node-2")
+}
+
+// warm makes a node take numbers, which it keeps: to take some is a write that also waits.
+func warm(b *bundle) {
+	b.t.Helper()
+	b.submit(newTask(`{"a":0}`))
+	b.KeepNumbers(store.TypeKey{Tenant: tenant, Type: "pipe"})
+}
+
+// cancelled are the ways to end a wait for a standby without an answer from it.
+var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
+
+// A submit is answered when the standby has the task, however the wait for it ends.
+func TestSubmitWaitsForTheStandby(t *testing.T) {
+	for _, how := range cancelled {
+		for _, key := range []string{"", "order-7"} {
+			t.Run(strings.TrimSpace(how+" "+key),
+				func(t *testing.T) { testSubmitWaitsForTheStandby(t, how, key) })
+		}
+	}
+}
+
+func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
+	r := setupReplica(t)
+	task := newTask(`{"a":1}`)
+	task.Options.Key = key
+	warm(r.bundle)
+	require.NoError(t, r.standby.Stop(t.Context()))
+
+	answered := make(chan store.Submitted, 1)
+	go func() { answered <- r.Submit(context.Background(), tenant, []asyncflow.NewTask{task})[0] }()
+	r.cut(how, `SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":1}'`)
+	var got *store.Submitted
+	eventually(t, "the answer, or its wait for the standby", func() bool {
+		select {
+		case s := <-answered:
+			got = &s
+		default:
+		}
+		return got != nil || r.waiting("%") > 0
+	})
+	if got != nil {
+		require.Error(t, got.Err, "acknowledged, but not on the standby")
+	}
+
+	r.standby = pgtest.Server(t, r.standby.Config())
+	if got == nil {
+		s := <-answered
+		got = &s
+	}
+	for key != "" && got.Err != nil { // as a client does
+		got = &r.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
+	}
+	if got.Err != nil {
+		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
+			"later than a submit may take")
+		return
+	}
+	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
+	require.NoError(t, err)
+}
+
+// A repeated key is answered when the standby has its task, which was committed on the primary
+// alone.
+func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	task := newTask(`{"a":1}`)
+	task.Options.Key = "order-7"
+	warm(r.bundle)
+	require.NoError(t, r.standby.Stop(t.Context()))
+	// it doesn't wait
+	_, err := r.admin.Exec(t.Context(),
+		`SELECT tenant_acme.submit_task('pipe', '{"a":1}', key => 'order-7')`)
+	require.NoError(t, err)
+
+	repeated := make(chan store.Submitted, 1)
+	go func() { repeated <- r.Submit(context.Background(), tenant, []asyncflow.NewTask{task})[0] }()
+	eventually(t, "the answer, or its wait for the standby",
+		func() bool { return len(repeated) > 0 || r.waiting("commit") > 0 })
+	require.Empty(t, repeated, "acknowledged, but not on the standby")
+	r.standby = pgtest.Server(t, r.standby.Config())
+	got := <-repeated
+	if got.Err != nil {
+		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
+			"later than a submit may take")
+		return
+	}
+	require.True(t, got.Existing)
+	_, err = r.promoted().Task(t.Context(), tenant, got.ID)
+	require.NoError(t, err)
+}
+
+// A settlement, and a report that finds it already written, are answered when the standby has
+// it.
+func TestSettlementWaitsForTheStandby(t *testing.T) {
+	for _, how := range cancelled {
+		t.Run(how, func(t *testing.T) { testSettlementWaitsForTheStandby(t, how) })
+	}
+}
+
+func testSettlementWaitsForTheStandby(t *testing.T, how string) {
+	r := setupReplica(t)
+	second := open(t, r.url, "node-2")
+	kind, err := r.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	id := r.submit(newTask(`{"a":1}`))[0].ID
+	lease := r.lease(kind, 1)[0]
+	require.NoError(t, r.standby.Stop(t.Context()))
+
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
+	settled := make(chan store.Settled, 1)
+	r.Settle(tenant, asyncflow.Settlement{Lease: lease, Outcome: o,
+		Verdict: asyncflow.Decide(kind.TaskType, lease, o, r.Clock.Now())},
+		func(s store.Settled) { settled <- s })
+	r.cut(how, `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`, id.Number)
+	eventually(t, "the answer, or its wait for the standby",
+		func() bool { return len(settled) > 0 || r.waiting("%") > 0 })
+	require.Empty(t, settled, "acknowledged, but not on the standby")
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // however long: nothing comes
+	defer cancel()
+	_, err = second.Written(ctx, kind, id, lease.Seq)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	_, err = second.Change(ctx, tenant, id, asyncflow.Patch{})
+	require.Error(t, err)
+
+	r.standby = pgtest.Server(t, r.standby.Config())
+	require.NoError(t, (<-settled).Err)
+	task, err := r.promoted().Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.StatusFailed, task.Status)
+}
+
+// A call that finds its change already made is answered when the standby has the change.
+func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	id := r.submit(newTask(`{"a":1}`))[0].ID
+	require.NoError(t, r.standby.Stop(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first := make(chan error, 1)
+	go func() {
+		_, err := r.Cancel(ctx, tenant, id, "enough")
+		first <- err
+	}()
+	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`,
+		id.Number)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-first))
+
+	again := make(chan error, 1)
+	go func() {
+		_, err := r.Cancel(ctx, tenant, id, "enough")
+		again <- err
+	}()
+	eventually(t, "the answer, or its wait for the standby",
+		func() bool { return len(again) > 0 || r.waiting("%pg_logical_emit_message%") > 0 })
+	require.Empty(t, again, "acknowledged, but not on the standby")
+	r.standby = pgtest.Server(t, r.standby.Config())
+	require.NoError(t, <-again)
+	task, err := r.promoted().Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.StatusCancelled, task.Status, fmt.Sprint(id))
+}
+
+// While the standby is away, tasks lose at most one attempt, though no node learns of their
+// leases. If leases began again and again, tasks would fail without a delivery.
+func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	kind, err := r.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	for i := range 3 {
+		r.submit(newTask(fmt.Sprint(i)))
+	}
+	require.NoError(t, r.standby.Stop(t.Context()))
+	leased := func() int { return r.count(`SELECT count(*) FROM tenant_acme.lease_pipe`) }
+
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := r.Lease(context.Background(), kind, 1)
+		failed <- err
+	}()
+	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.lease_pipe`)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-failed))
+	_, _, err = r.Lease(t.Context(), kind, 1) // a statement's deadline cuts it
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	eventually(t, "the end of what was cut", func() bool { return r.waiting("%") == 0 })
+	require.Equal(t, 1, leased(), "leases that no node knows of")
+
+	r.standby = pgtest.Server(t, r.standby.Config())
+	eventually(t, "leases go on", func() bool {
+		leases, _, err := r.Lease(t.Context(), kind, 2)
+		return err == nil && len(leases) == 2
+	})
+}
+
+// While the standby is away for longer than a submit may take, deadlines end the waits of its
+// commits. The answer says so in time, and a repeat with the same key finds the task once the
+// standby has it.
+func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	warm(r.bundle)
+	require.NoError(t, r.standby.Stop(t.Context()))
+	task := newTask(`{"a":1}`)
+	task.Options.Key = "order-7"
+	ctx, cancel := context.WithTimeout(t.Context(), store.SubmitPatience)
+	defer cancel()
+	tasks := []asyncflow.NewTask{task, newTask(`{"a":2}`)}
+	began := time.Now()
+	for _, got := range r.Submit(ctx, tenant, tasks) {
+		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err), "%v", got.Err)
+	}
+	require.Less(t, time.Since(began), store.SubmitPatience+5*time.Second)
+
+	r.standby = pgtest.Server(t, r.standby.Config())
+	var got store.Submitted
+	eventually(t, "an answer", func() bool {
+		got = r.Submit(t.Context(), tenant, tasks[:1])[0]
+		return got.Err == nil
+	})
+	require.True(t, got.Existing)
+	require.Equal(t, 1,
+		r.count(`SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":2}'`),
+		"tried again, and written once")
+	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
+	require.NoError(t, err)
+}
+
+// A confirm on a standby, such as a former primary, counts as a refused write: it is 503, and
+// the node looks for the server that takes writes.
+func TestConfirmOnAStandby(t *testing.T) {
+	r := setupReplica(t)
+	conn, err := pgx.Connect(t.Context(), r.standby.URL("postgres"))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), store.ConfirmSQL)
+	require.Equal(t, pgerrcode.ReadOnlySQLTransaction, sqlState(err), "%v", err)
+	_, err = r.admin.Exec(t.Context(), store.ConfirmSQL)
+	require.NoError(t, err)
+}

@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_health" }
+
+// SetHealth changes the health of an endpoint for all nodes, if it is still from. It reports
+// whether it was.
+func (s *Store) SetHealth(
+	ctx context.Context,
+	tenant, endpoint string,
+	from, to asyncflow.Health,
+) (set bool, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		var exists bool
+		err := tx.QueryRow(ctx,
+			`SELECT true FROM `+quote(schemaOf(tenant))+`.endpoints WHERE id = $1::uuid FOR UPDATE`,
+			endpoint).Scan(&exists)
+		if err != nil {
+			return err
+		}
+		var since time.Time
+		err = tx.QueryRow(ctx, `SELECT since FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`,
+			endpoint).Scan(&since)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) || !since.Equal(from.Since) {
+			return postgres.FirstError(err, errSame)
+		}
+		set = true
+		_, err = tx.Exec(ctx,
+			`INSERT INTO `+healthOf(tenant)+` (endpoint, state, since, until, pause, reason)
+				VALUES ($1::uuid, $2, $3, $4, $5, $6)
+			ON CONFLICT (endpoint) DO UPDATE SET state = $2, since = $3, until = $4, pause = $5,
+			  reason = $6`,
+			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), orNull(to.Until), to.Pause,
+			to.Reason)
+		return err
+	})
+	// The endpoint was deleted, or another node was first.
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errSame) {
+		return false, nil
+	}
+	return set && err == nil, wrap(err, "SetHealth(%q, %q)", tenant, endpoint)
+}
+
+// EnableEndpoint closes the circuit breaker of an endpoint that gets no deliveries, and returns
+// the endpoint with its state before. It does nothing if the circuit breaker is closed.
+func (s *Store) EnableEndpoint(
+	ctx context.Context,
+	tenant, id string,
+) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			return unknownEndpoint(id)
+		}
+		e = all[0]
+		if was = e.Health.At(s.Clock.Now()); was == asyncflow.HealthClosed {
+			return errSame
+		}
+		e.Health = asyncflow.Health{}
+		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, id)
+		return err
+	})
+	if errors.Is(err, errSame) {
+		err = nil
+	}
+	return e, was, wrap(err, "EnableEndpoint(%q, %q)", tenant, id)
+}

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// A database may go back: a standby that lagged is promoted, or a backup is restored. It then
+// doesn't know the ids that were handed out since, which must not be handed out again. So each
+// roll belongs to one history of the database (see migration 14 of a tenant's schema). Each
+// time numbers are taken from a roll, the database names its present history. If that differs
+// from the roll's, the type first gets a new roll, whose numbers begin far from those of the
+// lost history, see ADR 27.
+
+// errOtherHistory is the error of taking numbers from a roll of another history.
+var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+	RetryAfter: time.Second,
+	Message:    "the database was restored or has failed over: new tables are being made; try again"}
+
+// historyTries is how often the history may change while numbers are taken.
+const historyTries = 2
+
+// EnterHistory opens a new roll of a type if the open one belongs to another history of the
+// database, and reports whether it opened one. It doesn't wait until earlier rolls are drained.
+func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
+	opened := 0
+	err := s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
+		var same bool
+		err := tx.QueryRow(ctx,
+			`SELECT history = `+t.tables.qualify("history")+`(tableoid) FROM `+t.tables.qualify("rolls")+`
+			WHERE type = $1 AND position = $2`, t.Name, at.end).Scan(&same)
+		if err != nil || same {
+			return postgres.FirstError(err, errSame)
+		}
+		opened = at.end + 1
+		return t.tables.openNext(ctx, tx, at, now)
+	})
+	if err == nil && opened > 0 {
+		s.log.Warn("the database was restored or has failed over: "+
+			"a roll was opened, so that no id comes again",
+			"tenant", t.Tenant, "type", t.Name, "roll", opened)
+	}
+	return err == nil && opened > 0, wrap(err, "EnterHistory(%q, %q)", t.Tenant, t.Name)
+}
+
+// numberTenant sets where the numbers of a new tenant's tasks begin: at 1 or, if this database
+// was in another history before, far from where they began there for a tenant of this name.
+func numberTenant(ctx context.Context, tx pgx.Tx, slug string) error {
+	schema := quote(schemaOf(slug))
+	_, err := tx.Exec(ctx,
+		`UPDATE asyncflow.numbering n SET history = asyncflow.history(n.tableoid),
+			first_number = `+schema+`.random_number()
+		WHERE n.history <> asyncflow.history(n.tableoid)`)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx,
+		`SELECT `+schema+`.number_from(first_number) FROM asyncflow.numbering WHERE first_number > 1`)
+	return err
+}

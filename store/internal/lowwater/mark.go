@@ -1,0 +1,121 @@
+package lowwater
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+const (
+	// quickLease is how long a lease that looks at everything may take: above it there are
+	// marks.
+	quickLease = 5 * time.Millisecond
+	// markTrail is how far a mark is behind the database's time: most rows are
+	// committed within it.
+	markTrail = 500 * time.Millisecond
+	// A lease that looks at everything (a whole lease) comes wholePause after the last one,
+	// or wholeShare times as long as that took. So whole leases take at most one part in
+	// wholeShare of the time.
+	wholePause = time.Second
+	wholeShare = 20
+)
+
+// lowWater is the mark of one ready table on one node. Times of day are the database's;
+// "at" is a time on this node's monotonic clock.
+type lowWater struct {
+	slow  bool
+	mark  time.Time     // nothing is left below it, as far as the node knows; zero: none
+	whole time.Duration // when the last whole lease began
+	pause time.Duration // from then until the next one
+
+	underway int       // leases
+	least    time.Time // announced since no lease was under way; zero: nothing
+	void     bool      // since then rows may have been inserted anywhere
+}
+
+// begin returns the order_time at which a lease begins to look; zero: it looks at
+// everything. Each begin needs one end or undone.
+func (w *lowWater) begin(now time.Time, at time.Duration) time.Time {
+	if w.underway == 0 {
+		w.least, w.void = time.Time{}, false
+	}
+	w.underway++
+	if !w.slow || w.mark.IsZero() || at >= w.whole+w.pause {
+		return time.Time{}
+	}
+	return earlier(w.mark, now.Add(-markTrail))
+}
+
+// looked says what a lease has found.
+type looked struct {
+	from time.Time     // where it began to look; zero: everywhere
+	now  time.Time     // it has seen what was due then
+	at   time.Duration // when it began
+	took time.Duration
+	// last is the greatest order_time that it took, if there may be more, or that of the
+	// head that it saw; zero: nothing is left.
+	last time.Time
+}
+
+// end is called with what a lease has found.
+func (w *lowWater) end(l looked) {
+	w.underway--
+	mark := l.now.Add(-markTrail)
+	if !l.last.IsZero() {
+		mark = earlier(mark, l.last)
+	}
+	if !w.least.IsZero() {
+		mark = earlier(mark, w.least)
+	}
+	switch {
+	case w.void:
+	case l.from.IsZero():
+		w.whole, w.pause = l.at, max(wholePause, wholeShare*l.took)
+		w.slow, w.mark = l.took > quickLease, mark
+	case mark.After(w.mark):
+		w.mark = mark
+	}
+}
+
+// undone is called instead of end when a lease has taken nothing, or nobody knows what.
+func (w *lowWater) undone() {
+	w.underway--
+	w.reset()
+}
+
+// lower is called when a row with this order_time was inserted.
+func (w *lowWater) lower(order time.Time) {
+	if w.mark.After(order) {
+		w.mark = order
+	}
+	if w.least.IsZero() || order.Before(w.least) {
+		w.least = order
+	}
+}
+
+// reset is called when rows may have been inserted anywhere.
+func (w *lowWater) reset() { w.mark, w.void = time.Time{}, true }
+
+// next returns in how long the next lease has to look at everything; negative: only when a
+// row is due.
+func (w *lowWater) next(at time.Duration) time.Duration {
+	if !w.slow {
+		return -1
+	}
+	return max(0, w.whole+w.pause-at)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Bound returns a statement's parameter for rows from a time on; zero: all rows.
+func Bound(from time.Time) pgtype.Timestamptz {
+	if from.IsZero() {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return pgtype.Timestamptz{Time: from, Valid: true}
+}

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// silence is the time after which the system gives up a peer that is silent, or that
+	// doesn't take what it is sent.
+	silence = 10 * time.Second
+	// closeTime bounds the end of a broken connection: the request to the server to stop
+	// its statement, and the message that ends the session. The connection keeps its place
+	// in the pool until then.
+	closeTime = 2 * time.Second
+)
+
+// Dialer opens connections to Postgres that the system watches, see tcpLimits.
+var Dialer = net.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	Control: tcpLimits,
+}
+
+// dial opens a connection of a pool. Its deadline is ConnectTimeout, which
+// liftConnectDeadline lifts. A connection that only carries the request to stop a
+// statement has closeTime.
+func (f *SharedFate) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	limit := closeTime
+	if ctx.Value(connectingKey{}) != nil {
+		limit = ConnectTimeout
+	}
+	deadline := time.Now().Add(limit)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	conn, err := Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return watched{conn, f}, conn.SetDeadline(deadline)
+}
+
+// liftConnectDeadline lifts the deadline of dial: the connection is open.
+func liftConnectDeadline(conn *pgconn.PgConn) error {
+	return conn.Conn().SetDeadline(time.Time{})
+}
+
+// watched is a connection of a pool. It closes quickly: pgx sets a deadline that lies
+// ahead only to close a connection.
+type watched struct {
+	net.Conn
+	fate *SharedFate
+}
+
+// Read reads. After a timeout it resets the pools that share the connection's fate: the
+// server was silent for too long.
+func (c watched) Read(into []byte) (n int, err error) {
+	n, err = c.Conn.Read(into)
+	var failed net.Error
+	if errors.As(err, &failed) && failed.Timeout() {
+		c.fate.Reset()
+	}
+	return n, err
+}
+
+// SetDeadline sets the deadline, but no later than in closeTime.
+func (c watched) SetDeadline(t time.Time) error { return c.Conn.SetDeadline(soon(t)) }
+
+// SetWriteDeadline sets the deadline of writes, but no later than in closeTime.
+func (c watched) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(soon(t)) }
+
+func soon(t time.Time) time.Time {
+	if most := time.Now().Add(closeTime); t.After(most) {
+		return most
+	}
+	return t
+}
+
+// Connect opens a connection for administration, outside any pool. Its statements may wait
+// for others' locks, so ctx is their only deadline.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.ConnectTimeout = ConnectTimeout
+	cfg.DialFunc = Dialer.DialContext
+	return pgx.ConnectConfig(ctx, cfg)
+}
+
+// ConnectToListen opens a connection for LISTEN, configured as those of a pool. It is
+// silent most of the time, so its silence says nothing about the pool's connections.
+func ConnectToListen(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	config.DialFunc = new(SharedFate).dial
+	return pgx.ConnectConfig(ctx, config)
+}

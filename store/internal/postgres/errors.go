@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// State returns the SQLSTATE of err, or "".
+func State(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// FirstError returns the first error that is not nil.
+func FirstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isReadOnly reports whether Postgres takes no writes: it is a standby, or was told to.
+func isReadOnly(err error) bool { return State(err) == pgerrcode.ReadOnlySQLTransaction }
+
+// IsPassing reports whether an error comes from the state of the server, not from what it
+// was asked: the same may succeed a moment later, there or on another server.
+func IsPassing(err error) bool {
+	state := State(err)
+	return state == "" || isReadOnly(err) || state == pgerrcode.LockNotAvailable ||
+		pgerrcode.IsConnectionException(state) || pgerrcode.IsInsufficientResources(state) ||
+		pgerrcode.IsOperatorIntervention(state) || // it ends, starts, or stopped the statement
+		pgerrcode.IsSystemError(state) || pgerrcode.IsTransactionRollback(state) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*pgconn.ConnectError))
+}
+
+// Wrap adds the operation to a database error. An error that passes, or that refuses a new
+// connection, is CodeUnavailable: another try is safe. Any other one is CodeInternal. An
+// *asyncflow.Error stays as it is.
+func Wrap(err error, op string, args ...any) error {
+	var known *asyncflow.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	out := &asyncflow.Error{Code: asyncflow.CodeInternal, Op: fmt.Sprintf(op, args...), Err: err}
+	if IsPassing(err) {
+		out.Code = asyncflow.CodeUnavailable
+		out.Message = "the database can't be reached or is busy; try again"
+	}
+	return out
+}
+
+// ConnectError says in one line why there is no connection and what to do.
+func ConnectError(rawURL string, err error) error {
+	host := "the database"
+	if u, parseErr := url.Parse(rawURL); parseErr == nil && u.Host != "" {
+		host = u.Host + u.Path
+	}
+	unavailable := func(format string, args ...any) error {
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, format, args...)
+	}
+	var known *asyncflow.Error
+	switch state := State(err); {
+	case errors.As(err, &known):
+		return known
+	case isRefusedLogin(state):
+		return unavailable("%s refused the user or the password: check DATABASE_URL", host)
+	case state == pgerrcode.InvalidCatalogName:
+		return unavailable("%s: there is no such database: create it, or check DATABASE_URL", host)
+	case strings.Contains(err.Error(), "cannot parse"):
+		return unavailable("DATABASE_URL is not a Postgres URL " +
+			"such as postgres://user:password@host:5432/database")
+	}
+	return unavailable("can't reach Postgres at %s (%s): start it, or check DATABASE_URL",
+		host, lastReason(err))
+}
+
+// ConnectErrorOr returns ConnectError for a failure to connect, and any other err as it is.
+func ConnectErrorOr(err error, url string) error {
+	state := State(err)
+	if state == "" || isRefusedLogin(state) || state == pgerrcode.InvalidCatalogName {
+		return ConnectError(url, err)
+	}
+	return err
+}
+
+func isRefusedLogin(state string) bool {
+	return state == pgerrcode.InvalidPassword ||
+		state == pgerrcode.InvalidAuthorizationSpecification
+}
+
+// lastReason returns the innermost cause of a failure to connect, in one line:
+// the driver lists every address that it tried.
+func lastReason(err error) string {
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	last := lines[len(lines)-1]
+	if i := strings.LastIndex(last, ": "); i >= 0 {
+		return last[i+2:]
+	}
+	return last
+}

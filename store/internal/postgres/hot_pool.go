@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
+)
+
+// HotPool has the connections that submit, lease and settle. Each task type has tables of
+// its own, which a backend has to learn: it parses and plans statements for them, and
+// fills its caches. So each type has a home among the connections, and takes another one
+// only while its home is in use. Callers that find no connection free wait in turn.
+type HotPool struct {
+	seed  maphash.Seed
+	seats []*pgxpool.Pool     // of one connection each, opened at its first use
+	turns *semaphore.Weighted // one for each seat; first come, first served
+
+	mu     sync.Mutex
+	free   []*pgxpool.Pool // seats, the last released one at the end
+	waits  int64           // for a turn, ever
+	waited time.Duration   // by all of them together
+}
+
+// NewHotPool returns a pool of at most size connections, none of which is open yet.
+func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPool, error) {
+	p := &HotPool{seed: maphash.MakeSeed(), turns: semaphore.NewWeighted(int64(size))}
+	config := PoolConfig{URL: url, Size: 1, Settings: HotSettings, NoRoles: noRoles,
+		Statement: hotStatement, Fate: &SharedFate{}}
+	for range size {
+		seat, err := NewPool(ctx, config)
+		if err != nil {
+			p.Close()
+			return nil, err
+		}
+		p.seats = append(p.seats, seat)
+	}
+	p.free = slices.Clone(p.seats)
+	return p, nil
+}
+
+// Acquire returns a connection for the work of a task type. The caller calls released
+// after it has released the connection.
+func (p *HotPool) Acquire(ctx context.Context, tenant, taskType string) (
+	conn *pgxpool.Conn, released func(), err error,
+) {
+	if err := p.turn(ctx); err != nil {
+		return nil, nil, err
+	}
+	seat := p.take(tenant, taskType)
+	if conn, err = seat.Acquire(ctx); err != nil {
+		p.release(seat)
+		return nil, nil, err
+	}
+	return conn, func() { p.release(seat) }, nil
+}
+
+// turn waits until one of the free seats is the caller's, but no longer than acquireTime.
+func (p *HotPool) turn(ctx context.Context) error {
+	if p.turns.TryAcquire(1) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, acquireTime)
+	defer cancel()
+	began := time.Now()
+	err := p.turns.Acquire(ctx, 1)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits++
+	p.waited += time.Since(began)
+	return nil
+}
+
+// take takes the home of a type from the free seats, or else the best of them.
+func (p *HotPool) take(tenant, taskType string) *pgxpool.Pool {
+	home := p.seats[p.Home(tenant, taskType)]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.Index(p.free, home)
+	if at < 0 || stateOf(home) == seatChanging {
+		at = p.best()
+	}
+	seat := p.free[at]
+	p.free = slices.Delete(p.free, at, at+1)
+	return seat
+}
+
+// Home returns the number of a type's home, from 0 to Size-1.
+func (p *HotPool) Home(tenant, taskType string) int {
+	hash := maphash.Comparable(p.seed, [2]string{tenant, taskType})
+	return int(hash % uint64(len(p.seats)))
+}
+
+// Size returns how many connections there are at most.
+func (p *HotPool) Size() int { return len(p.seats) }
+
+// best returns the index of the free seat that was released last. It prefers seats whose
+// connection is open.
+func (p *HotPool) best() int {
+	best, state := -1, seatChanging
+	for i, seat := range slices.Backward(p.free) {
+		if s := stateOf(seat); best < 0 || s < state {
+			best, state = i, s
+		}
+		if state == seatOpen {
+			break
+		}
+	}
+	return best
+}
+
+// release takes back a seat whose connection was released.
+func (p *HotPool) release(seat *pgxpool.Pool) {
+	p.mu.Lock()
+	p.free = append(p.free, seat)
+	p.mu.Unlock()
+	p.turns.Release(1)
+}
+
+// seatState says how soon the connection of a free seat can be used, soonest first.
+type seatState int
+
+const (
+	seatOpen     seatState = iota
+	seatEmpty              // the connection has to be opened
+	seatChanging           // it is being opened or closed
+)
+
+func stateOf(seat *pgxpool.Pool) seatState {
+	switch stat := seat.Stat(); {
+	case stat.IdleConns() > 0:
+		return seatOpen
+	case stat.TotalConns() == 0:
+		return seatEmpty
+	}
+	return seatChanging
+}
+
+// Stat returns the pool's counts. An acquire that has to open a connection counts as a
+// wait, as it does in any pool.
+func (p *HotPool) Stat() PoolStat {
+	p.mu.Lock()
+	all := PoolStat{Name: "hot-pool", Waits: p.waits, WaitSeconds: p.waited.Seconds()}
+	p.mu.Unlock()
+	for _, seat := range p.seats {
+		all.Add(seat.Stat())
+	}
+	return all
+}
+
+// Close closes the connections and waits until those in use are released.
+func (p *HotPool) Close() {
+	var wg sync.WaitGroup
+	for _, seat := range p.seats {
+		wg.Go(seat.Close)
+	}
+	wg.Wait()
+}

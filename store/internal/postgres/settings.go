@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Every setting of a connection that asyncflow relies on, each with the reason. Those of
+// tables are in package store (table_settings.go).
+
+// connectionSettings are those of every connection. A connection must not keep rows locked
+// when its node is stopped or cut off.
+var connectionSettings = map[string]string{
+	// The name in pg_stat_activity.
+	"application_name": "asyncflow",
+	// date_trunc and texts of times are the same everywhere.
+	"timezone": "UTC",
+	// An answer promises that the task is on disk, whatever the server's default.
+	"synchronous_commit": "on",
+	// A warning says that the wait for a standby was cancelled, see noteNotReplicated.
+	"client_min_messages": "warning",
+	// ms; for a node that was stopped within a transaction.
+	"idle_in_transaction_session_timeout": "5000",
+	// ms; no statement of a request or a job takes longer when all is well.
+	"statement_timeout": "30000",
+	// s; these three give up a silent peer after about 10 s.
+	"tcp_keepalives_idle":     "5",
+	"tcp_keepalives_interval": "2",
+	"tcp_keepalives_count":    "3",
+	// ms; the same for a peer that doesn't take what it is sent.
+	"tcp_user_timeout": "10000",
+}
+
+// HotSettings are added for the connections that submit, lease and settle. Their
+// statements read a few rows by index from tables that are never analysed, as their size
+// swings between nothing and millions. So the planner is left no other plan.
+var HotSettings = map[string]string{
+	// It would read all of a table that looked empty when the statement was planned.
+	"enable_seqscan": "off",
+	// It would sort the whole backlog at each lease: 41,000 -> 4,100 tasks/s.
+	"enable_sort": "off",
+	// It gives no order, so it needs a sort.
+	"enable_bitmapscan": "off",
+	// These two read all of a table for a few ids.
+	"enable_hashjoin":  "off",
+	"enable_mergejoin": "off",
+	// Each connection plans once: a plan costs more than most of these statements take.
+	"plan_cache_mode": "force_generic_plan",
+	// It costs tens of ms where an estimate is far off.
+	"jit": "off",
+	// Workers cost more to start than a few rows take (a page of a list from 10 million
+	// tasks: 18 ms, else 1 ms).
+	"max_parallel_workers_per_gather": "0",
+}
+
+// compressionSQL compresses long contexts and outputs by lz4, unless an operator has chosen
+// for the server or the server has no lz4.
+const compressionSQL = `
+SELECT set_config(name, 'lz4', false) FROM pg_settings
+WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default'`
+
+// compressByLZ4 runs compressionSQL on a new connection, as each may reach another server.
+func compressByLZ4(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, compressionSQL, pgx.QueryExecModeSimpleProtocol)
+	return err
+}

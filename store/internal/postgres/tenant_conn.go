@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// TenantConn is a connection for batches of a tenant.
+type TenantConn struct {
+	conn     *pgxpool.Conn
+	role     string
+	released func() // nil after Release
+}
+
+// sendOne sends one statement in a transaction of its own. The next result is the
+// statement's.
+func (c *TenantConn) sendOne(ctx context.Context, sql string, args []any) (
+	pgx.BatchResults, error,
+) {
+	b := &pgx.Batch{}
+	if c.role != "" {
+		b.Queue(setRole, c.role)
+	}
+	b.Queue(sql, args...)
+	br := c.conn.SendBatch(ctx, b)
+	if c.role == "" {
+		return br, nil
+	}
+	if _, err := br.Exec(); err != nil {
+		_ = br.Close() // it returns the same error
+		return nil, roleError(err)
+	}
+	return br, nil
+}
+
+// Send runs a batch. The batch is a transaction by itself, or a part of the one that it or
+// an earlier batch begins.
+func (c *TenantConn) Send(ctx context.Context, b *pgx.Batch) error {
+	if c.conn.Conn().PgConn().TxStatus() == 'I' {
+		queueRole(b, c.role)
+	}
+	return FirstError(roleError(c.conn.SendBatch(ctx, b).Close()), c.replicated())
+}
+
+// replicated returns ErrNotReplicated after a commit that no standby may have.
+func (c *TenantConn) replicated() error { return replicated(c.conn.Conn()) }
+
+// Query runs a statement in the open transaction.
+func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return c.conn.Query(ctx, sql, args...)
+}
+
+// Release gives the connection back. The pool closes it if its transaction is still open.
+// A second call does nothing.
+func (c *TenantConn) Release() {
+	if c.released != nil {
+		c.conn.Release()
+		c.released()
+		c.released = nil
+	}
+}
+
+// queueRole puts the statement that takes a role first in a batch, or behind its BEGIN.
+func queueRole(b *pgx.Batch, role string) {
+	if role == "" || len(b.QueuedQueries) == 0 {
+		return
+	}
+	at := 0
+	if strings.HasPrefix(b.QueuedQueries[0].SQL, "BEGIN") {
+		at = 1
+	}
+	b.Queue(setRole, role)
+	last := len(b.QueuedQueries) - 1
+	q := b.QueuedQueries[last]
+	copy(b.QueuedQueries[at+1:], b.QueuedQueries[at:last])
+	b.QueuedQueries[at] = q
+}
+
+// tenantTx is a transaction that releases its connection at its end.
+type tenantTx struct {
+	pgx.Tx
+	conn *TenantConn
+}
+
+// Commit commits the transaction.
+func (tx *tenantTx) Commit(ctx context.Context) error {
+	defer tx.conn.Release()
+	return FirstError(tx.Tx.Commit(ctx), tx.conn.replicated())
+}
+
+// Rollback rolls the transaction back, unless it has ended.
+func (tx *tenantTx) Rollback(ctx context.Context) error {
+	defer tx.conn.Release()
+	return tx.Tx.Rollback(ctx)
+}
+
+// tenantRows are rows whose end also ends their batch or transaction.
+type tenantRows struct {
+	pgx.Rows
+	end func() error // nil once called
+	err error
+}
+
+// Next goes to the next row, and closes the rows after the last one.
+func (r *tenantRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Close ends the rows, and their batch or transaction.
+func (r *tenantRows) Close() {
+	r.Rows.Close()
+	if r.end != nil {
+		r.err, r.end = r.end(), nil
+	}
+}
+
+// Err returns why there are no more rows; nil if all were read.
+func (r *tenantRows) Err() error { return FirstError(r.Rows.Err(), r.err) }
+
+// tenantRow is the first row of a query.
+type tenantRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+// Scan reads the row; pgx.ErrNoRows when there is none.
+func (r tenantRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		return FirstError(r.rows.Err(), pgx.ErrNoRows)
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}

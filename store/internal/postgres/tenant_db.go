@@ -1,0 +1,168 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// TenantDB is the database as a tenant may use it. Each statement and transaction takes
+// the tenant's role in its own transaction, in the same round trip as its own statement.
+// Postgres takes the role back when the transaction ends, however it does. So no
+// connection ever keeps a role, and nothing is remembered about a connection.
+type TenantDB struct {
+	acquire Acquire
+	roles   *Roles
+	tenant  string
+}
+
+// Acquire takes a connection from a pool. The caller calls released after it has released
+// the connection.
+type Acquire func(context.Context) (conn *pgxpool.Conn, released func(), err error)
+
+// NewTenantDB returns the database for a tenant's work, over connections from acquire. Work
+// that belongs to no tenant ("") keeps the connection's role.
+func NewTenantDB(acquire Acquire, roles *Roles, tenant string) TenantDB {
+	return TenantDB{acquire, roles, tenant}
+}
+
+// Begin begins a transaction.
+func (db TenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
+	conn, err := db.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var options pgx.TxOptions
+	if conn.role != "" {
+		options.BeginQuery = `BEGIN; SET LOCAL ROLE ` + Quote(conn.role)
+	}
+	tx, err := conn.conn.BeginTx(ctx, options)
+	if err != nil {
+		conn.Release()
+		return nil, roleError(err)
+	}
+	return &tenantTx{tx, conn}, nil
+}
+
+// Query runs one statement. With a pgx.QueryExecMode it takes two more round trips.
+func (db TenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if len(args) > 0 {
+		if _, ok := args[0].(pgx.QueryExecMode); ok { // a batch can't take one
+			return db.queryAlone(ctx, sql, args...)
+		}
+	}
+	conn, err := db.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	br, err := conn.sendOne(ctx, sql, args)
+	if err != nil {
+		conn.Release()
+		return nil, err
+	}
+	rows, err := br.Query()
+	end := func() error {
+		defer conn.Release()
+		return FirstError(br.Close(), conn.replicated())
+	}
+	if err != nil {
+		_ = end() // it returns the same error
+		return nil, err
+	}
+	return &tenantRows{Rows: rows, end: end}, nil
+}
+
+// queryAlone runs one statement in a transaction that is begun by itself.
+func (db TenantDB) queryAlone(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		_ = tx.Rollback(ctx)
+		return nil, err
+	}
+	return &tenantRows{Rows: rows, end: func() error { return tx.Commit(ctx) }}, nil
+}
+
+// QueryRow runs a statement that returns one row.
+func (db TenantDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := db.Query(ctx, sql, args...)
+	return tenantRow{rows, err}
+}
+
+// Exec runs a statement that returns no rows.
+func (db TenantDB) Exec(ctx context.Context, sql string, args ...any) (
+	tag pgconn.CommandTag, err error,
+) {
+	conn, err := db.Acquire(ctx)
+	if err != nil {
+		return tag, err
+	}
+	defer conn.Release()
+	br, err := conn.sendOne(ctx, sql, args)
+	if err != nil {
+		return tag, err
+	}
+	tag, err = br.Exec()
+	// The transaction commits with Close.
+	return tag, FirstError(err, br.Close(), conn.replicated())
+}
+
+// Send runs a batch in one transaction.
+func (db TenantDB) Send(ctx context.Context, b *pgx.Batch) error {
+	conn, err := db.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return conn.Send(ctx, b)
+}
+
+// Acquire returns a connection for transactions of several batches.
+func (db TenantDB) Acquire(ctx context.Context) (*TenantConn, error) {
+	role, err := db.role(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, released, err := db.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &TenantConn{conn, role, released}, nil
+}
+
+// role returns the tenant's role. Work that belongs to no tenant has "": it keeps the
+// connection's role.
+func (db TenantDB) role(ctx context.Context) (string, error) {
+	if db.tenant == "" {
+		return "", nil
+	}
+	return db.roles.Of(ctx, db.tenant)
+}
+
+// Outside runs a statement that can't be in a transaction.
+func (db TenantDB) Outside(ctx context.Context, sql string) error {
+	ctx = Patient(ctx)
+	c, err := db.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	conn := c.conn
+	if c.role == "" {
+		_, err = conn.Exec(ctx, sql)
+		return err
+	}
+	if _, err := conn.Exec(ctx, `SET ROLE `+Quote(c.role)); err != nil {
+		return roleError(err)
+	}
+	_, err = conn.Exec(ctx, sql)
+	if _, back := conn.Exec(ctx, `SET ROLE `+Quote(db.roles.base)); back != nil {
+		_ = conn.Conn().Close(ctx) // no other caller may get it with that role
+	}
+	return err
+}

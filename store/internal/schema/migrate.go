@@ -1,0 +1,97 @@
+package schema
+
+import (
+	"context"
+	"io/fs"
+
+	"github.com/asyncflow/asyncflow/migrations"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Status says how far a schema is behind this program.
+type Status struct {
+	Schema  string
+	Version int64 // the newest migration that was applied
+	Latest  int64 // the newest migration that this program has
+}
+
+// Migrate brings the schema asyncflow and every tenant's schema of the database at url to the
+// newest version, and returns their status before. It also makes and grants the roles, unless
+// noRoles is set. Concurrent calls wait for each other.
+func Migrate(ctx context.Context, url string, noRoles bool) ([]Status, error) {
+	if !noRoles {
+		return migrateWithRoles(ctx, url)
+	}
+	return eachSchema(ctx, url, func(schema string, set fs.FS) (Status, error) {
+		return MigrateOne(ctx, url, schema, set, "")
+	})
+}
+
+// migrateWithRoles is Migrate with roles.
+func migrateWithRoles(ctx context.Context, url string) ([]Status, error) {
+	first, err := MigrateOne(ctx, url, Base, migrations.Asyncflow(), "")
+	if err != nil {
+		return nil, postgres.ConnectErrorOr(err, url)
+	}
+	f, err := OpenRoleFence(ctx, url)
+	if err != nil {
+		return nil, postgres.ConnectErrorOr(err, url)
+	}
+	defer f.Close(ctx)
+	tenants, err := Tenants(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{f.prefix}
+	for _, tenant := range tenants {
+		names = append(names, f.RoleOf(tenant))
+	}
+	if err := f.need(ctx, names...); err != nil { // all at once, so that the error names all
+		return nil, err
+	}
+	if err := f.GrantBase(ctx); err != nil {
+		return nil, err
+	}
+	all := []Status{first}
+	for _, tenant := range tenants {
+		status, err := f.Migrate(ctx, url, tenant)
+		if err == nil {
+			err = f.Enter(ctx, tenant)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, status)
+	}
+	return all, nil
+}
+
+// Statuses returns the migration status of every schema and changes nothing.
+func Statuses(ctx context.Context, url string) ([]Status, error) {
+	return eachSchema(ctx, url, func(schema string, set fs.FS) (Status, error) {
+		return statusOf(ctx, url, schema, set)
+	})
+}
+
+// eachSchema calls do for the schema asyncflow and every tenant's, and returns all results.
+func eachSchema(
+	ctx context.Context, url string, do func(schema string, set fs.FS) (Status, error),
+) ([]Status, error) {
+	first, err := do(Base, migrations.Asyncflow())
+	if err != nil {
+		return nil, postgres.ConnectErrorOr(err, url)
+	}
+	all := []Status{first}
+	tenants, err := Tenants(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	for _, tenant := range tenants {
+		status, err := do(Of(tenant), migrations.Tenant())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, status)
+	}
+	return all, nil
+}

@@ -1,0 +1,131 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/asyncflow/asyncflow/migrations"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// MigrateOne brings one schema to the newest version. It works as role, which owns the
+// schema. Without a role ("") it works as the user of url; then it also makes the schema and
+// enters the version in the tenant's row.
+func MigrateOne(ctx context.Context, url, schema string, set fs.FS, role string) (Status, error) {
+	var status Status
+	migrate := func(db *sql.DB, p *goose.Provider) error {
+		if role == "" {
+			_, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+postgres.Quote(schema))
+			if err != nil && postgres.State(err) != pgerrcode.UniqueViolation {
+				return err // a unique violation: another process has just made it
+			}
+		}
+		before, latest, err := p.GetVersions(ctx)
+		if err != nil {
+			return err
+		}
+		status = Status{Schema: schema, Version: before, Latest: latest}
+		if _, err = p.Up(ctx); err != nil || role != "" {
+			return err
+		}
+		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants SET schema_version = $2
+			WHERE 'tenant_' || slug = $1`, schema, latest)
+		if postgres.State(err) == pgerrcode.UndefinedTable {
+			err = nil // a tenant before the base schema: CreateTenant says so
+		}
+		return err
+	}
+	err := WithProvider(ctx, url, schema, set, role, migrate)
+	return status, err
+}
+
+// statusOf returns the status of one schema.
+func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error) {
+	status := Status{Schema: schema}
+	read := func(db *sql.DB, p *goose.Provider) error {
+		sources := p.ListSources()
+		status.Latest = sources[len(sources)-1].Version
+		var exists bool
+		err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`,
+			postgres.Quote(schema)+".migrations").Scan(&exists)
+		if err != nil || !exists {
+			return err
+		}
+		status.Version, _, err = p.GetVersions(ctx)
+		return err
+	}
+	err := WithProvider(ctx, url, schema, set, "", read)
+	return status, err
+}
+
+const (
+	// lockEvery is the time in seconds between two tries to take the lock of migrations
+	// while another process has it.
+	lockEvery = 1
+	// lockTries is the number of tries. There are many, as several processes may make
+	// tenants at once.
+	lockTries = 300
+)
+
+// WithProvider calls do with a connection to a schema, as role or ("") as the user of url,
+// and a goose provider of a set of migrations.
+func WithProvider(
+	ctx context.Context, url, schema string, set fs.FS, role string,
+	do func(*sql.DB, *goose.Provider) error,
+) error {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return fmt.Errorf("schema.WithProvider: %w", err)
+	}
+	cfg.ConnectTimeout = postgres.ConnectTimeout
+	cfg.DialFunc = postgres.Dialer.DialContext
+	cfg.RuntimeParams["search_path"] = postgres.Quote(schema)
+	cfg.RuntimeParams["application_name"] = "asyncflow migrate"
+	cfg.RuntimeParams["client_min_messages"] = "warning"
+	if role != "" {
+		cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			return conn.Exec(ctx, `SET ROLE `+postgres.Quote(role)).Close()
+		}
+	}
+	db := stdlib.OpenDB(*cfg)
+	defer db.Close()
+	if err := db.PingContext(ctx); err != nil {
+		return err
+	}
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockEvery, lockTries))
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, set, goose.WithTableName("migrations"),
+		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	return do(db, p)
+}
+
+// LatestTenant returns the number of the newest migration of tenants' schemas.
+func LatestTenant() int64 { return latestVersion(migrations.Tenant()) }
+
+// latestVersion returns the number of the newest migration. The name of its file begins
+// with the number.
+func latestVersion(set fs.FS) int64 {
+	names, _ := fs.Glob(set, "*.sql")
+	var latest int64
+	for _, name := range names {
+		var n int64
+		if _, err := fmt.Sscanf(name, "%d_", &n); err == nil {
+			latest = max(latest, n)
+		}
+	}
+	return latest
+}

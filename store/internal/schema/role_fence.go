@@ -1,0 +1,196 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/migrations"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// RoleFence makes the roles of a database and grants their rights. It has an advisory lock
+// until it is closed, so that one process at a time does so.
+type RoleFence struct {
+	conn   *pgx.Conn
+	user   string // the user of the connection
+	prefix string // of the names of roles, and the base role's name itself
+}
+
+// OpenRoleFence connects and waits for the lock. The schema asyncflow must be current.
+func OpenRoleFence(ctx context.Context, url string) (_ *RoleFence, err error) {
+	f := &RoleFence{}
+	if f.conn, err = postgres.Connect(ctx, url); err != nil {
+		return nil, postgres.ConnectError(url, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close(ctx)
+		}
+	}()
+	_, err = f.conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, postgres.LockKey("fence"))
+	if err != nil {
+		return nil, err
+	}
+	err = f.conn.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
+		Scan(&f.user, &f.prefix)
+	if postgres.State(err) == pgerrcode.UndefinedTable {
+		return nil, ErrMissing()
+	}
+	return f, err
+}
+
+// Close closes the connection, which gives the lock back.
+func (f *RoleFence) Close(ctx context.Context) { _ = f.conn.Close(context.WithoutCancel(ctx)) }
+
+// Conn returns the connection that has the lock.
+func (f *RoleFence) Conn() *pgx.Conn { return f.conn }
+
+// RoleOf returns the name of a tenant's role.
+func (f *RoleFence) RoleOf(tenant string) string { return f.prefix + "_" + tenant }
+
+// Migrate gives a tenant's schema to its role, brings it to the newest version as that
+// role, and grants the base role its rights there.
+func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, error) {
+	if err := f.giveSchema(ctx, tenant); err != nil {
+		return Status{}, err
+	}
+	status, err := MigrateOne(ctx, url, Of(tenant), migrations.Tenant(), f.RoleOf(tenant))
+	if err != nil {
+		return status, postgres.ConnectErrorOr(err, url)
+	}
+	return status, f.grantTenant(ctx, tenant)
+}
+
+// Enter writes into a tenant's row that its schema is current, and its role. From then on
+// nodes use the role.
+func (f *RoleFence) Enter(ctx context.Context, tenant string) error {
+	_, err := f.conn.Exec(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, role = $3
+		WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant))
+	return postgres.Wrap(err, "enter the role of %q", tenant)
+}
+
+// giveSchema makes a tenant's role and gives it the tenant's schema with everything in it.
+// It may be repeated.
+func (f *RoleFence) giveSchema(ctx context.Context, tenant string) error {
+	role, schema := f.RoleOf(tenant), Of(tenant)
+	if err := f.need(ctx, role); err != nil {
+		return err
+	}
+	var ours bool
+	err := f.conn.QueryRow(ctx, `SELECT nspowner = $2::text::regrole FROM pg_namespace
+		WHERE nspname = $1`, schema, postgres.Quote(role)).Scan(&ours)
+	if err == nil && !ours {
+		_, err = f.conn.Exec(ctx,
+			`ALTER SCHEMA `+postgres.Quote(schema)+` OWNER TO `+postgres.Quote(role))
+	}
+	if err != nil {
+		return postgres.Wrap(err, "give schema %s to %s", schema, role)
+	}
+	rows, _ := f.conn.Query(ctx, `
+		SELECT 'TABLE ' || c.oid::regclass FROM pg_class c
+		WHERE relnamespace = $1::text::regnamespace
+		  AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND relowner <> $2::text::regrole
+		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid
+		    AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND relkind = 'S')
+		UNION ALL
+		SELECT 'FUNCTION ' || p.oid::regprocedure FROM pg_proc p
+		WHERE pronamespace = $1::text::regnamespace AND proowner <> $2::text::regrole
+		ORDER BY 1`, postgres.Quote(schema), postgres.Quote(role)) // CollectRows returns its error
+	objects, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, object := range objects {
+		err = postgres.FirstError(err, f.give(ctx, object, role))
+	}
+	return postgres.Wrap(err, "give what is in %s to %s", schema, role)
+}
+
+const (
+	// givePatience is how long give waits for the lock of a table. It is short, as all
+	// later statements on the table wait too.
+	givePatience = "500ms"
+	// giveTries is how often give tries, with givePause between two tries.
+	giveTries = 60
+	givePause = 500 * time.Millisecond
+)
+
+// give gives an object, such as "TABLE acme.tallies", to a role. Nodes may be using it.
+func (f *RoleFence) give(ctx context.Context, object, role string) (err error) {
+	for range giveTries {
+		_, err = f.conn.Exec(ctx, `BEGIN; SET LOCAL lock_timeout = '`+givePatience+`';
+			ALTER `+object+` OWNER TO `+postgres.Quote(role)+`; COMMIT`)
+		if err == nil {
+			return nil
+		}
+		_, ended := f.conn.Exec(ctx, `ROLLBACK`)
+		if ended != nil || postgres.State(err) != pgerrcode.LockNotAvailable {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(givePause):
+		}
+	}
+	return err
+}
+
+// need makes missing roles, and makes our user a member of each.
+func (f *RoleFence) need(ctx context.Context, names ...string) error {
+	missing, err := f.missing(ctx, names)
+	if err != nil {
+		return postgres.Wrap(err, "look at roles")
+	}
+	for i, name := range missing {
+		_, err := f.conn.Exec(ctx, `CREATE ROLE `+postgres.Quote(name)+` NOLOGIN`)
+		state := postgres.State(err)
+		if state == pgerrcode.DuplicateObject || state == pgerrcode.UniqueViolation {
+			err = nil // it exists, but our user is no member yet
+		}
+		if err == nil {
+			_, err = f.conn.Exec(ctx, `GRANT `+postgres.Quote(name)+` TO CURRENT_USER`)
+		}
+		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
+			return mayNotMakeRoles(f.user, missing[i:], err)
+		}
+		if err != nil {
+			return postgres.Wrap(err, "make role %s", name)
+		}
+	}
+	return nil
+}
+
+// missing returns the roles that our user can't take: they don't exist, or the user is no
+// member. From Postgres 16 on, the user that made a role is a member that may neither take
+// it nor use it.
+func (f *RoleFence) missing(ctx context.Context, names []string) ([]string, error) {
+	rows, err := f.conn.Query(ctx, `
+		SELECT name FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
+		LEFT JOIN pg_roles r ON rolname = name
+		WHERE r.oid IS NULL OR NOT CASE WHEN current_setting('server_version_num')::int >= 160000
+		  THEN pg_has_role(r.oid, 'SET') AND pg_has_role(r.oid, 'USAGE')
+		  ELSE pg_has_role(r.oid, 'MEMBER') END
+		ORDER BY i`, names)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// mayNotMakeRoles tells an administrator what to do.
+func mayNotMakeRoles(user string, missing []string, err error) error {
+	var do strings.Builder
+	for _, name := range missing {
+		fmt.Fprintf(&do, "\n  CREATE ROLE %[1]s NOLOGIN; GRANT %[1]s TO %[2]s;",
+			postgres.Quote(name), postgres.Quote(user))
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err, Message: fmt.Sprintf(
+		"the database user %s may not make the roles that keep tenants apart. "+
+			"An administrator can allow it to:\n"+
+			"  ALTER ROLE %s CREATEROLE;\nor make the roles for it:%s\n"+
+			"Then run asyncflow migrate up again. Or do without them: --database-roles=off",
+		user, postgres.Quote(user), do.String())}
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// The methods here are the dry runs of background jobs: they count what a job would do now.
+
+// Due is how many rows a background job would change now. Tenant and Type are empty where the
+// rows belong to none.
+type Due struct {
+	Tenant, Type string
+	Rows         int
+}
+
+// LookRescue counts the leases of a type that have run out.
+func (s *Store) LookRescue(ctx context.Context, t *Type) (int, error) {
+	return countRows(ctx, s.of(t.Tenant),
+		t.tables.at(0, `SELECT count(*) FROM {lease} WHERE until < $1`), s.Clock.Now())
+}
+
+// LookPromote counts the waiting tasks that Promote would move.
+func (s *Store) LookPromote(ctx context.Context, t *Type, served []string) (int, error) {
+	return countRows(ctx, s.of(t.Tenant), t.tables.at(0, `SELECT count(*) FROM {wait}
+		WHERE until <= $1 OR until = 'infinity'
+		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3)`),
+		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil)
+}
+
+// LookVacuum counts the dead rows of a type's small tables, as the server estimates them.
+func (s *Store) LookVacuum(ctx context.Context, t *Type) (int, error) {
+	tables := t.tables.tokenTables(positions{t.First, t.Begin, t.End})
+	return countRows(ctx, s.of(t.Tenant),
+		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
+		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, tables)
+}
+
+// LookKeys counts a tenant's idempotency keys whose windows are over, by type.
+func (s *Store) LookKeys(ctx context.Context, tenant string) ([]Due, error) {
+	return s.countByType(ctx, tenant,
+		`SELECT type, count(*) FROM {schema}.idempotency_keys
+		WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
+}
+
+// LookSchedules counts a tenant's schedules that have a due tick, by type.
+func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error) {
+	if s.suspended(tenant) {
+		return nil, nil
+	}
+	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.schedules
+		WHERE paused_at IS NULL AND next_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
+}
+
+// LookFold counts the tallies of a tenant that Fold would take at first, by type. Fold also
+// takes the sums of its earlier batches, which are not counted.
+func (s *Store) LookFold(ctx context.Context, tenant string) ([]Due, error) {
+	now := s.Clock.Now()
+	return s.countByType(ctx, tenant, `
+		WITH span AS (
+		  SELECT type, at, date_bin(
+		    CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour'
+		      ELSE interval '1 minute' END,
+		    at, timestamptz '2000-01-01 00:00Z') AS start
+		  FROM {schema}.tallies WHERE at < $1)
+		SELECT type, count(*)
+		FROM (SELECT *, count(*) OVER (PARTITION BY type, start) AS rows FROM span) s
+		WHERE rows > 1 OR at <> start GROUP BY type ORDER BY type`,
+		now.Add(-rateWindow).Truncate(time.Minute), now.Add(-keepMinutes).Truncate(time.Hour),
+		now.Add(-keepHours).Truncate(24*time.Hour))
+}
+
+// LookOperations counts the tasks that are left for a tenant's operations whose next step is
+// due, by type.
+func (s *Store) LookOperations(
+	ctx context.Context,
+	tenant string,
+	before time.Time,
+) ([]Due, error) {
+	return s.countByType(ctx, tenant,
+		`SELECT type, sum(greatest(total - done - skipped, 0))::bigint FROM {schema}.operations
+		WHERE state = 'running' AND next_at < $1 GROUP BY type ORDER BY type`, before)
+}
+
+// LookForgetOperations counts a tenant's operations that ended long ago, by type.
+func (s *Store) LookForgetOperations(ctx context.Context, tenant string) ([]Due, error) {
+	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.operations
+		WHERE state <> 'running' AND finished_at < $1 GROUP BY type ORDER BY type`,
+		s.Clock.Now().Add(-OperationsKept))
+}
+
+// countByType runs a statement that returns types and counts.
+func (s *Store) countByType(ctx context.Context, tenant, sql string, args ...any) ([]Due, error) {
+	rows, err := s.of(tenant).Query(ctx, strings.ReplaceAll(sql, "{schema}", quote(schemaOf(tenant))),
+		args...)
+	if err != nil {
+		return nil, wrap(err, "countByType(%q)", tenant)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Due, error) {
+		d := Due{Tenant: tenant}
+		err := row.Scan(&d.Type, &d.Rows)
+		return d, err
+	})
+	return all, wrap(err, "countByType(%q)", tenant)
+}

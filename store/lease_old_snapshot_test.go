@@ -1,0 +1,112 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// oldSnapshot holds a snapshot, and leaves the dead entries of many leased rows, so that leases
+// are slow until over is called, which cleans them away.
+func (b *bundle) oldSnapshot() (over func()) {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.url)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	for _, sql := range []string{`BEGIN ISOLATION LEVEL REPEATABLE READ`,
+		`SELECT FROM asyncflow.tenants`} {
+		_, err = conn.Exec(b.t.Context(), sql)
+		require.NoError(b.t, err)
+	}
+	_, err = b.db.Exec(b.t.Context(), `
+		INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - n * interval '1 ms', n, 1, 'first', 1
+		  FROM generate_series(1, 300000) n;
+		DELETE FROM tenant_acme.ready_pipe_1`)
+	require.NoError(b.t, err)
+	return func() {
+		_, err := conn.Exec(b.t.Context(), `COMMIT`)
+		require.NoError(b.t, err)
+		_, err = b.db.Exec(b.t.Context(), `VACUUM tenant_acme.ready_pipe_1`)
+		require.NoError(b.t, err)
+	}
+}
+
+// hide inserts a due row without an announcement.
+func (b *bundle) hide(sequence int) (id, order int64) {
+	b.t.Helper()
+	ready := asyncflow.NewTaskID("pipe", 1, 1000000+int64(sequence)).Number
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `WITH t AS (
+		INSERT INTO tenant_acme.task_pipe_1 (id, created_at, order_time, context)
+		  VALUES ($1, now(), now() - interval '10 min', '1') RETURNING *)
+		INSERT INTO tenant_acme.ready_pipe_1 SELECT order_time, id, 1, 'first', 1 FROM t
+		  RETURNING (extract(epoch FROM order_time) * 1e6)::bigint`, ready).Scan(&order))
+	return ready, order
+}
+
+// While an old snapshot makes leases slow, they begin at a mark. A row below it is leased at
+// once if it is announced, by this node or another one, and a little later if not.
+func TestLeasesDuringAnOldSnapshot(t *testing.T) {
+	b := setup(t)
+	woken := make(chan int64, 100)
+	far := openWith(t, b.url, "node-2", func(s *store.Store) {
+		s.Wakeups.Subscribe(func(_ store.TypeKey, at time.Time) { woken <- at.UnixMicro() }, func() {})
+	})
+	pipe := b.put(twoStages())
+	over := b.oldSnapshot()
+	look := func(node *bundle) ([]asyncflow.Lease, time.Time) {
+		leases, next, err := node.Lease(t.Context(), pipe, 10)
+		require.NoError(t, err)
+		return leases, next
+	}
+	for _, node := range []*bundle{b, far} {
+		leases, next := look(node) // is slow
+		require.Empty(t, leases)
+		require.True(t, next.After(b.Clock.Now()), "a lease that looks at everything is due")
+		require.Less(t, next.Sub(b.Clock.Now()), 30*time.Second)
+	}
+
+	hidden, _ := b.hide(1)
+	leases, next := look(b)
+	require.Empty(t, leases, "nobody has announced it")
+	require.True(t, next.After(b.Clock.Now()), "nor does the look at the head find it")
+	early := newTask(`1`)
+	early.Options.Priority = asyncflow.Priority{300}
+	id := b.submit(early)[0].ID
+	leases, _ = look(b)
+	require.Len(t, leases, 1, "the mark was lowered by this node, to just where the task is")
+	assert.Equal(t, id, leases[0].ID)
+
+	told, order := b.hide(2)
+	_, err := b.db.Exec(t.Context(), `SELECT pg_notify('asyncflow_wake', $1)`,
+		fmt.Sprintf("node-3 acme pipe %d", order))
+	require.NoError(t, err)
+	for <-woken != order { // the announcement of the other row
+	}
+	leases, _ = look(far)
+	require.Len(t, leases, 1, "the mark was lowered by another node's announcement")
+	assert.Equal(t, told, leases[0].ID.Number)
+
+	require.Eventually(t, func() bool {
+		leases, _ = look(b)
+		return len(leases) > 0
+	}, patience, 20*time.Millisecond)
+	assert.Equal(t, hidden, leases[0].ID.Number)
+
+	over()
+	require.Eventually(t, func() bool {
+		_, next := look(b)
+		return next.IsZero()
+	}, patience, 20*time.Millisecond, "no mark any more")
+	hidden, _ = b.hide(3)
+	leases, _ = look(b)
+	require.Len(t, leases, 1)
+	assert.Equal(t, hidden, leases[0].ID.Number)
+}

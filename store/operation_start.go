@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// CountTasks returns how many tasks an operation would concern if it began now.
+func (s *Store) CountTasks(ctx context.Context, tenant string, n NewOperation) (int64, error) {
+	o, err := s.prepareOperation(ctx, tenant, n)
+	return o.Total, wrap(err, "CountTasks(%q, %q)", tenant, n.Filter.Type)
+}
+
+// StartOperation begins an operation; a background job takes its steps. An operation that
+// concerns no task is done at once.
+func (s *Store) StartOperation(
+	ctx context.Context,
+	tenant string,
+	n NewOperation,
+) (Operation, error) {
+	o, err := s.prepareOperation(ctx, tenant, n)
+	if err == nil {
+		err = s.insertOperation(ctx, tenant, o)
+	}
+	if sqlState(err) == pgerrcode.ForeignKeyViolation {
+		err = unknownType(n.Filter.Type)
+	}
+	if err != nil {
+		return Operation{}, wrap(err, "StartOperation(%q, %q)", tenant, n.Filter.Type)
+	}
+	return o, nil
+}
+
+// countWindow is how many tasks one counting statement looks at.
+const countWindow = 20_000
+
+// prepareOperation returns the operation as it begins: with its total, and with a position
+// before the first task that it may concern.
+func (s *Store) prepareOperation(
+	ctx context.Context,
+	tenant string,
+	n NewOperation,
+) (Operation, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, n.Filter.Type)
+	if err != nil {
+		return Operation{}, err
+	}
+	if err := n.check(t); err != nil {
+		return Operation{}, err
+	}
+	now := s.Clock.Now()
+	o := Operation{ID: uuid.Must(uuid.NewV7()).String(), NewOperation: n, State: OperationRunning,
+		CreatedAt: now, nextAt: now}
+	err = s.countOperation(ctx, t, &o)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return o, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
+			Message: "there are too many tasks to look through in the time of one call: " +
+				"narrow the filter, by status above all"}
+	case err == nil && o.Total == 0:
+		o.State, o.FinishedAt = OperationDone, now
+	}
+	return o, err
+}
+
+// countOperation counts the tasks that an operation concerns, in many short statements.
+func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error {
+	ctx = postgres.Patient(ctx)
+	t, first, err := s.firstLive(ctx, t)
+	if err != nil {
+		return err
+	}
+	var f findings
+	if o.Kind == CancelTasks { // no live task has a lesser number
+		o.position = max(first-1, 0)
+		f.last, f.over = o.position, first == 0
+	}
+	for !f.over && err == nil {
+		err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
+			f, err = search(ctx, tx, t, o.criteria(), f.last, countWindow)
+			return err
+		})
+		o.Total += int64(len(f.ids))
+	}
+	return err
+}
+
+// firstLive returns the least number of a live task, 0 if none is live. It returns the type with
+// the positions of that moment: another node may have opened a roll this second that gets the
+// new tasks.
+func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, err error) {
+	at, err := s.currentPositions(ctx, t)
+	for err == nil {
+		t = t.withPositions(at)
+		if first, err = s.leastToken(ctx, t, at); err != nil {
+			break
+		}
+		if at, err = s.currentPositions(ctx, t); err == nil &&
+			at == (positions{t.First, t.Begin, t.End}) {
+			return t, first, nil
+		}
+	}
+	return nil, 0, err
+}
+
+func (s *Store) currentPositions(ctx context.Context, t *Type) (positions, error) {
+	at, err := readPositions(ctx, s.of(t.Tenant), t.Tenant, t.Name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = unknownType(t.Name)
+	}
+	return at, err
+}
+
+// leastToken returns the least number in the tables in which live tasks have their token row,
+// by one statement; 0 if they are empty.
+func (s *Store) leastToken(ctx context.Context, t *Type, at positions) (least int64, err error) {
+	var selects []string
+	for _, table := range t.tables.tokenTables(at) {
+		selects = append(selects, `(SELECT min(id) FROM `+table+`)`)
+	}
+	err = s.of(t.Tenant).QueryRow(ctx,
+		`SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`).Scan(&least)
+	return least, err
+}
+
+// withPositions returns the type with the given positions.
+func (t *Type) withPositions(at positions) *Type {
+	if at == t.tables.live {
+		return t
+	}
+	fresh := *t
+	fresh.tables = newTables(t.Tenant, t.Name)
+	fresh.tables.live = at
+	fresh.First, fresh.Begin, fresh.End = at.first, at.begin, at.end
+	return &fresh
+}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A roll goes through six steps, each a short transaction that a crash leaves either
+// done or not begun:
+//
+//	open     its tables are made, and end_pos is its position
+//	sealed   the next roll is open and every node knows: its task and ready tables get no
+//	         more rows
+//	drained  its ready table is empty: begin_pos moves to the next roll
+//	cleared  its ready table is dropped
+//	idle     it has no live task: nothing can happen in it any more, except a redrive
+//	dropped  the retention is over: its other tables are dropped
+//
+// A step that waits for the lock of a busy table gives up soon and is tried again.
+
+// Roll is one generation of a type's tables.
+type Roll struct {
+	Type         string
+	Position     int
+	Room         int64 // the most tasks that fit into its size; 0: it has none
+	OpenedAt     time.Time
+	SealedAt     time.Time // zero: not sealed
+	DrainedAt    time.Time // zero: tasks are leased from it
+	ReadyDropped bool
+	IdleSince    time.Time // zero: a task may be live
+	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
+	Lost bool
+}
+
+// Rolls returns the rolls of all types of a tenant, by type and position.
+func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
+	rows, err := s.of(tenant).Query(ctx, `SELECT type, position,
+		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
+		      'task_' || type || '_' || position))) / $2, 0),
+		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
+		  history <> (SELECT `+quote(schemaOf(tenant))+`.history($3::regclass))
+		FROM `+quote(schemaOf(tenant))+`.rolls
+		ORDER BY type, position`, schemaOf(tenant), leastTask, quote(schemaOf(tenant))+".rolls")
+	if err != nil {
+		return nil, wrap(err, "Rolls(%q)", tenant)
+	}
+	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
+		var sealed, drained, idle *time.Time
+		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
+			&idle, &r.Lost)
+		r.SealedAt, r.DrainedAt, r.IdleSince = orZero(sealed), orZero(drained), orZero(idle)
+		return r, err
+	})
+	return rolls, wrap(err, "Rolls(%q)", tenant)
+}
+
+// leastTask is the least size of a task's row in bytes, with its header and its alignment.
+const leastTask = 60
+
+// samplePages is how many pages of a task table TasksIn counts; it counts smaller tables whole.
+const samplePages = 100
+
+// TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to
+// the size of the table.
+func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, error) {
+	var pages int64
+	err := s.of(t.Tenant).QueryRow(ctx,
+		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
+		t.tables.task(position)).Scan(&pages)
+	if err != nil || pages == 0 {
+		return 0, wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
+	}
+	percent := min(100, 100*float64(samplePages)/float64(pages))
+	var rows float64
+	err = s.of(t.Tenant).QueryRow(ctx,
+		t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
+	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
+}
+
+// lockPatience is how long a step waits for the lock of a busy table. It is short, as all later
+// statements on the table wait too.
+const lockPatience = `SET LOCAL lock_timeout = '100ms'`
+
+// changeRolls runs do in a transaction that locks the type's row, and notifies all nodes of the
+// change unless do returns errSame.
+func (s *Store) changeRolls(
+	ctx context.Context,
+	t *Type,
+	do func(tx pgx.Tx, at positions, now time.Time) error,
+) error {
+	err := s.change(ctx, t.Tenant, func(tx pgx.Tx) error {
+		if _, err := readTaskType(ctx, tx, t.Tenant, t.Name, "FOR NO KEY UPDATE"); err != nil {
+			return err
+		}
+		at, err := readPositions(ctx, tx, t.Tenant, t.Name)
+		if err != nil {
+			return err
+		}
+		return do(tx, at, s.Clock.Now())
+	})
+	if errors.Is(err, errSame) {
+		return nil
+	}
+	return err
+}

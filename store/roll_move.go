@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A roll move is a new roll of a type, or the seal or drop of an old one, that a node learns of
+// only after it happened.
+
+// errElsewhere is the error of a pending task whose token row is in none of the ready tables
+// that this node knows.
+var errElsewhere = errors.New("the task is in none of the ready tables")
+
+// rolledOn reports whether an error comes from a roll move that this node didn't know of: a
+// table was sealed or dropped under a statement, or there is one more.
+func rolledOn(err error) bool {
+	var pg *pgconn.PgError
+	return errors.Is(err, errElsewhere) || errors.As(err, &pg) &&
+		(pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.ForeignKeyViolation &&
+			pg.ConstraintName == sealed)
+}
+
+// followTries is how often following tries again with newer rolls.
+const followTries = 3
+
+// following runs do with a type. After a roll move it reads the type again and repeats do,
+// which must be safe: its transaction was rolled back. A type that is gone is CodeNotFound.
+func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) error {
+	err := do(t)
+	for range followTries {
+		if !rolledOn(err) {
+			return err
+		}
+		fresh, missing := s.refreshed(ctx, t)
+		if missing != nil {
+			return missing
+		}
+		if fresh == t {
+			return err
+		}
+		t = fresh
+		err = do(t)
+	}
+	return err
+}
+
+// queueNewest queues the query of a type's newest roll. After the batch, onNewest returns
+// errElsewhere if that is not the newest roll that this node knows: then tasks of a flow key
+// may be in a ready table that the node doesn't look at.
+func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
+	var end int
+	newest := b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name)
+	newest.QueryRow(func(row pgx.Row) error {
+		// Without a row, following reads the type again and finds that it is gone.
+		if err := row.Scan(&end); !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return nil
+	})
+	return func() error {
+		if end != t.End {
+			return errElsewhere
+		}
+		return nil
+	}
+}
+
+// rollsNow returns a type with its rolls as a transaction sees them. Callers that look for a
+// single token row must not miss the newest ready table.
+func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
+	at, err := readPositions(ctx, tx, t.Tenant, t.Name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return t, unknownType(t.Name)
+	}
+	return t.withPositions(at), err
+}
+
+// refreshed returns a type as the database has it now.
+func (s *Store) refreshed(ctx context.Context, t *Type) (*Type, error) {
+	if err := s.Catalog.RefreshTenant(ctx, t.Tenant); err != nil {
+		return nil, err
+	}
+	return s.Catalog.Type(t.Tenant, t.Name)
+}

@@ -1,0 +1,74 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A task that waits for a month, one that is retried in two days, and one that a worker has had
+// for hours delay no roll. When their time comes they have their place in the order of all
+// tasks.
+func TestStragglers(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-2 * 24 * 3600)
+	b.put(spec)
+	delayed := newTask(`"delayed"`)
+	delayed.Delay = asyncflow.Duration(30 * 24 * time.Hour)
+	month := b.submit(delayed)[0].ID
+	b.submit(newTask(`"retried"`))
+	b.settle(b.known(), b.lease(b.known(), 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500})
+	b.submit(newTask(`"accepted"`))
+	accepted := b.lease(b.known(), 1)[0]
+	extended := make(chan bool, 1)
+	b.Extend(tenant, accepted, b.Clock.Now().Add(6*time.Hour),
+		func(stands bool, err error) { extended <- stands && err == nil })
+	require.True(t, <-extended)
+
+	for roll := 2; roll <= 4; roll++ {
+		b.submit(newTask(fmt.Sprint(roll)))
+		pipe := b.roll()
+		for _, l := range b.lease(pipe, 10) {
+			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+		}
+		drained, err := b.DrainRoll(t.Context(), pipe)
+		require.NoError(t, err)
+		require.True(t, drained, "roll %d", roll-1)
+		cleared, err := b.ClearRoll(t.Context(), b.known(), roll-1)
+		require.NoError(t, err)
+		require.True(t, cleared)
+	}
+	require.Equal(t, []int{1, 4, 4}, b.positions())
+
+	// Their time comes while an old roll has a backlog and the new one has a task with a head
+	// start of an hour.
+	b.submit(newTask(`"backlog 1"`), newTask(`"backlog 2"`))
+	pipe := b.roll()
+	urgent := newTask(`"urgent"`)
+	urgent.Options.Priority = asyncflow.Priority{3600}
+	b.submit(urgent)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() - interval '1 min' * CASE
+			WHEN id = $1 THEN 30 ELSE 90 END`, month.Number)
+	require.NoError(t, err)
+	n, err := b.Promote(t.Context(), pipe, nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	// its second stage begins now
+	b.settle(pipe, accepted, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	var order []string
+	for len(order) < 6 {
+		for _, l := range b.lease(pipe, 1) { // one at a time: each from the older head
+			order = append(order, string(l.Context))
+		}
+	}
+	assert.Equal(t,
+		[]string{`"retried"`, `"urgent"`, `"delayed"`, `"backlog 1"`, `"backlog 2"`, `"accepted"`}, order)
+}

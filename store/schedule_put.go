@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/timetable"
+)
+
+// PutSchedule creates a schedule or makes a new version of it, and reports which; the same
+// document again changes nothing. schedule must be valid, except for errors that only a
+// timetable finds: these are CodeInvalid. With other times its ticks go on from now; ticks that
+// were missed before stay missed.
+func (s *Store) PutSchedule(
+	ctx context.Context,
+	tenant string,
+	schedule asyncflow.Schedule,
+) (_ StoredSchedule, created bool, err error) {
+	return s.putSchedule(ctx, tenant, schedule, false)
+}
+
+// CheckSchedule is a dry run of PutSchedule: it returns the same and changes nothing.
+func (s *Store) CheckSchedule(
+	ctx context.Context,
+	tenant string,
+	schedule asyncflow.Schedule,
+) (_ StoredSchedule, created bool, err error) {
+	return s.putSchedule(ctx, tenant, schedule, true)
+}
+
+func (s *Store) putSchedule(
+	ctx context.Context,
+	tenant string,
+	schedule asyncflow.Schedule,
+	dry bool,
+) (stored StoredSchedule, created bool, err error) {
+	now := s.Clock.Now()
+	if _, err := timetable.New(schedule, now); err != nil {
+		return stored, false, err
+	}
+	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
+		var g growth
+		if stored, g, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil {
+			err = s.checkConfig(ctx, tx, tenant, g)
+		}
+		created = g.one != ""
+		if err == nil && dry {
+			return errDry
+		}
+		ActOf(ctx).noteVersion(stored.Version, created)
+		return err
+	})
+	// Another call has just created it: change that one.
+	if sqlState(err) == pgerrcode.UniqueViolation {
+		return s.putSchedule(ctx, tenant, schedule, dry)
+	}
+	if errors.Is(err, errDry) {
+		err = nil
+	}
+	return stored, created, wrap(err, "PutSchedule(%q, %q)", tenant, schedule.Name)
+}
+
+// writeSchedule creates or changes a schedule and returns it. It locks the type's row first, as
+// a deletion of the type does.
+func writeSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) (stored StoredSchedule, g growth, err error) {
+	tag, err := tx.Exec(ctx,
+		`SELECT FROM `+quote(schemaOf(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`,
+		schedule.Type)
+	switch {
+	case err != nil:
+		return stored, g, err
+	case tag.RowsAffected() == 0:
+		return stored, g, unknownType(schedule.Type)
+	}
+	old, err := readSchedule(ctx, tx, tenant, schedule.Name, "FOR UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		g = growth{asyncflow.QuotaSchedules, docBytes(schedule) + len(schedule.Context)}
+		err = createSchedule(ctx, tx, tenant, schedule, now)
+	case err == nil:
+		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) - len(old.Context)
+		err = updateSchedule(ctx, tx, tenant, old, schedule, now)
+	}
+	if err != nil {
+		return stored, g, err
+	}
+	stored, err = readSchedule(ctx, tx, tenant, schedule.Name, "")
+	return stored, g, err
+}
+
+func createSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) error {
+	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.after(now)
+	if err != nil {
+		return err
+	}
+	spec, err := json.Marshal(schedule)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx,
+		`INSERT INTO `+schedulesOf(tenant)+`
+		  (name, type, spec, context, version, next_at, created_at, updated_at)
+		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), now)
+	return err
+}
+
+// updateSchedule makes a new version of a schedule, unless nothing changes. Its next tick stays,
+// even if it is overdue, unless the times or the type change.
+func updateSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	old StoredSchedule,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) (err error) {
+	next, last := old.NextAt, &old.LastID.Number
+	if old.LastID.Number == 0 || old.Type != schedule.Type {
+		last = nil
+	}
+	if !schedule.SameTimes(old.Schedule) || old.Type != schedule.Type {
+		if next, err = (StoredSchedule{Schedule: schedule, CreatedAt: old.CreatedAt,
+			LastAt: old.LastAt}).after(now); err != nil {
+			return err
+		}
+	}
+	spec, err := json.Marshal(schedule)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+`
+		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1,
+		  next_at = $5, last_id = $6, updated_at = $7
+		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), last, now)
+	return err
+}

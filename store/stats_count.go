@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// counted are the counts of a type.
+type counted struct {
+	Stats
+	t      *Type
+	due    int64     // due tasks in ready
+	since  time.Time // when the oldest of them became due; zero without any
+	inWait []dueInWait
+}
+
+// dueInWait are due tasks in wait, by the reason and stage in their rows.
+type dueInWait struct {
+	Stage  string // "": any
+	Reason asyncflow.WaitReason
+	Tasks  int64
+	Oldest time.Time
+}
+
+// countSQL counts one of the types in the array $1. Its verb is the place in the array, from 1.
+// It reads only the due rows of wait, by the index on until. Redrives of the last minute don't
+// lower the rate of tasks that became final.
+const countSQL = `
+SELECT %[1]d, (SELECT count(*) FROM {wait}), r.*, (SELECT count(*) FROM {lease}), c.*, (
+  SELECT json_agg(h) FROM (
+    SELECT CASE WHEN reason <> 'flow_key' THEN stage END AS stage, reason, count(*) AS tasks,
+      min(coalesce(since, order_time)) AS oldest
+    FROM {wait} WHERE until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
+    UNION ALL
+    SELECT NULL, reason, count(*), min(order_time) FROM {wait} WHERE until <= $3 GROUP BY 2) h)
+FROM (
+  SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
+    coalesce(sum(cancelled), 0)::bigint,
+    coalesce(sum(submitted) FILTER (WHERE at > $2), 0)::float8,
+    coalesce(sum(attempts) FILTER (WHERE at > $2), 0)::float8,
+    coalesce(sum(failures) FILTER (WHERE at > $2), 0)::float8,
+    coalesce(sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0))
+      FILTER (WHERE at > $2), 0)::float8
+  FROM {tallies} WHERE type = ($1::text[])[%[1]d]) c,
+(SELECT count(*), count(*) FILTER (WHERE order_time <= $3),
+    min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3)
+  FROM {readies} r) r`
+
+// countTypes counts some types in one statement, and so all at the same moment.
+func (s *Store) countTypes(
+	ctx context.Context,
+	tenant string,
+	types map[string]*Type,
+	names []string,
+) ([]counted, error) {
+	selects := make([]string, len(names))
+	for i, name := range names {
+		selects[i] = fmt.Sprintf(types[name].tables.at(0, countSQL), i+1)
+	}
+	now := s.Clock.Now()
+	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1",
+		pgx.QueryExecModeExec, names, now.Add(-rateWindow), now)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c counted, err error) {
+		var place int
+		var since *time.Time
+		var inWait []byte
+		r := &c.Rates
+		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded,
+			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &inWait)
+		if err == nil && inWait != nil {
+			err = json.Unmarshal(inWait, &c.inWait)
+		}
+		for _, rate := range []*float64{&r.Submitted, &r.Attempts, &r.Failures, &r.Finished} {
+			*rate /= rateWindow.Seconds()
+		}
+		c.t, c.since = types[names[place-1]], orZero(since)
+		c.Type, c.Paused, c.Rolls = c.t.Name, c.t.Paused(), c.t.End-c.t.First+1
+		return c, err
+	})
+}

@@ -1,0 +1,58 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// All nodes learn of a transaction that commits long after it submitted. Its tasks are leased at
+// once, although others with later order_times were leased meanwhile and leases begin at a mark
+// far above.
+func TestSQLSubmitCommittedLate(t *testing.T) {
+	b := setup(t)
+	woken := make(chan time.Time, 10000)
+	far := openWith(t, b.url, "node-2", func(s *store.Store) {
+		s.Wakeups.Subscribe(func(_ store.TypeKey, at time.Time) { woken <- at }, func() {})
+	})
+	pipe := b.put(twoStages())
+	app := b.app()
+	b.oldSnapshot() // leases are slow
+	for _, node := range []*bundle{b, far} {
+		tx, err := app.Begin(t.Context())
+		require.NoError(t, err)
+		late, err := b.bySQL(tx, `'pipe', '"late"'`)
+		require.NoError(t, err)
+		submitted := b.Clock.Now()
+		others := 0
+		for b.Clock.Now().Before(submitted.Add(2 * time.Second)) {
+			id := node.submit(newTask(`"other"`))[0].ID
+			for _, l := range node.lease(pipe, 10) {
+				assert.NotEqual(t, late, l.ID, "it isn't committed")
+				if l.ID == id {
+					others++
+				}
+			}
+		}
+		require.Greater(t, others, 5)
+		hidden, _ := b.hide(others)
+		for _, l := range node.lease(pipe, 10) {
+			require.NotEqual(t, hidden, l.ID.Number, "there is a mark")
+		}
+
+		require.NoError(t, tx.Commit(t.Context()))
+		told := b.task(late).OrderTime.Truncate(time.Second)
+		for !(<-woken).Equal(told) { // announcements of the others
+		}
+		var got []asyncflow.TaskID
+		for _, l := range far.lease(pipe, 10) {
+			got = append(got, l.ID)
+		}
+		assert.Contains(t, got, late)
+	}
+}

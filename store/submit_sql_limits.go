@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// No node checks tasks that are submitted by SQL (see migration 11 of a tenant's schema). The
+// limits that a node would check are in the tenant's schema, in submit_limits: whether the
+// tenant is suspended, and the limits, of which only nodes know the operator's. Each node
+// writes them for each tenant when it starts, and when they have changed.
+
+// submitLimits writes the limits of submits by SQL.
+type submitLimits struct {
+	store   *Store
+	written map[string]submitLimit // by tenant
+}
+
+// submitLimit has the limits of a tenant's tasks.
+type submitLimit struct {
+	refusal      string // why its calls are refused; "": they aren't
+	contextBytes int64
+	pendingTasks int64     // 0: no limit
+	made         time.Time // when the tenant was created: the name may be that of a dropped one
+}
+
+func (s *Store) newSubmitLimits() *submitLimits {
+	return &submitLimits{s, map[string]submitLimit{}}
+}
+
+// submitLimitOf returns the limits of a tenant as this node knows them.
+func (s *Store) submitLimitOf(t *Tenant) submitLimit {
+	l := submitLimit{contextBytes: int64(s.cfg.MaxContext), pendingTasks: t.Quotas.PendingTasks,
+		made: t.CreatedAt}
+	if t.Quotas.ContextBytes > 0 {
+		l.contextBytes = min(l.contextBytes, t.Quotas.ContextBytes)
+	}
+	var refusal *asyncflow.Error
+	if errors.As(t.Refusal(), &refusal) {
+		l.refusal = refusal.Detail()
+	}
+	return l
+}
+
+// write writes the limits that have changed since it last wrote them. An error of one tenant
+// doesn't affect the others.
+func (w *submitLimits) write(ctx context.Context) error {
+	var errs []error
+	maps.DeleteFunc(w.written,
+		func(slug string, _ submitLimit) bool { return !w.store.Catalog.HasTenant(slug) })
+	for slug := range w.store.Catalog.Tenants() {
+		t, ok := w.store.Catalog.Tenant(slug)
+		if !ok {
+			continue
+		}
+		limit := w.store.submitLimitOf(t)
+		if w.written[slug] == limit {
+			continue
+		}
+		_, err := w.store.of(slug).Exec(ctx, `UPDATE `+quote(schemaOf(slug))+`.submit_limits
+			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
+			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
+			limit.refusal, limit.contextBytes, limit.pendingTasks)
+		if err != nil {
+			errs = append(errs, wrap(err, "write the limits of %q", slug))
+			continue
+		}
+		w.written[slug] = limit
+	}
+	return errors.Join(errs...)
+}

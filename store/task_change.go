@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// errSame ends a transaction that would change nothing.
+var errSame = errors.New("there is nothing to change")
+
+// Change changes when a pending or waiting task runs, and returns the task. A task that is
+// running or final is CodeConflict. A patch that the task already has changes nothing.
+func (s *Store) Change(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	p asyncflow.Patch,
+) (Task, error) {
+	t, err := s.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	for range cancelTries {
+		var changed bool
+		err := s.following(ctx, t, func(t *Type) (err error) {
+			changed, err = s.tryChange(ctx, t, id, p)
+			return err
+		})
+		if err != nil {
+			return Task{}, wrap(err, "Change(%q, %s)", tenant, id)
+		}
+		task, err := s.Task(ctx, tenant, id)
+		switch {
+		case err != nil || changed:
+			return task, err
+		case task.Status.Final():
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be changed: it has %s", id, task.Status)
+		case task.Status == asyncflow.StatusRunning:
+			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be changed: it is running", id)
+		}
+	}
+	return Task{}, tooFast()
+}
+
+// tryChange takes the task's token row from wait or ready, if it is still there, and inserts
+// the row that follows from the patch.
+func (s *Store) tryChange(
+	ctx context.Context,
+	t *Type,
+	id asyncflow.TaskID,
+	p asyncflow.Patch,
+) (changed bool, err error) {
+	ts := &tokens{}
+	err = s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
+		t, err := rollsNow(ctx, tx, t)
+		if err != nil {
+			return err
+		}
+		c, err := takeResting(ctx, tx, t, id)
+		if err != nil {
+			return err
+		}
+		placed, err := readPlaced(ctx, tx, t, id) // it can't change, as we have the token row
+		if err != nil {
+			return err
+		}
+		if c.Seq > maxSeq {
+			return journalFull(id)
+		}
+		c.Options = placed.options
+		now := s.Clock.Now()
+		return writeChange(ctx, tx, t, c, p, placed.at, now, ts)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // its row has just moved, or it is final
+		return false, nil
+	case errors.Is(err, errSame):
+		return true, nil
+	}
+	if err == nil {
+		s.Wakeups.Announce(t.Key(), ts.earliest)
+		s.watched.tell(t.Key(), id.Number)
+	}
+	return err == nil, err
+}
+
+// placed says since when a task's token row has had its place, and has the task's options.
+type placed struct {
+	at      time.Time
+	options asyncflow.Options
+}
+
+func readPlaced(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	id asyncflow.TaskID,
+) (p placed, err error) {
+	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
+		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.id = t.id), t.created_at),
+		  coalesce({options}, '{}')
+		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&p.at, &p.options)
+	return p, err
+}
+
+// writeChange writes the journal row of a change, which keeps the previous attempt's error,
+// and the token row that follows.
+func writeChange(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	c candidate,
+	p asyncflow.Patch,
+	at, now time.Time,
+	ts *tokens,
+) error {
+	l := c.Lease
+	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
+		OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
+	placed := now
+	if p.RunAt.IsZero() {
+		placed = c.placed
+	}
+	if p.RunAt.IsZero() && c.blocked != "" { // it still waits for the same reason
+		v.Reason = c.blocked
+		if c.blocked == asyncflow.WaitEndpoint {
+			v.Kind = asyncflow.Park
+		}
+	}
+	before, after := optionsText(l.Options), optionsText(p.Options(l.Options))
+	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
+	if sameOptions && v.OrderTime.Equal(l.OrderTime) {
+		return errSame
+	}
+	if sameOptions {
+		after = nil
+	}
+	_, err := tx.Exec(ctx, t.tables.at(l.ID.Position(), `
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error)
+		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
+		  (SELECT error FROM {journal} WHERE id = $1 AND seq = $2::smallint - 1))`),
+		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after)
+	if err != nil {
+		return err
+	}
+	ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, placed, now)
+	b := &pgx.Batch{}
+	ts.queue(b, t)
+	return tx.SendBatch(ctx, b).Close()
+}

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Page is some of the tasks that a filter finds.
+type Page struct {
+	Tasks []Task
+	Next  int64 // Filter.Before of the page after this one; 0: there is none
+}
+
+// A page is searched for in windows of candidates, small ones first, as most callers look for
+// recent tasks. After pageLook candidates the page ends with the tasks that it has, however
+// few. So the time for a page doesn't grow with the history (measured: 5 µs for each
+// candidate).
+const (
+	firstLook = 200
+	pageLook  = 5000
+)
+
+// sinceSlack is how far the order of numbers may differ from the order of time: the numbers
+// of a block are used for about a second.
+const sinceSlack = time.Minute
+
+// Tasks lists up to Limit tasks of a type, newest first, without their contexts and results.
+// It searches however long it takes.
+func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
+	ctx = postgres.Patient(ctx)
+	var all []Task
+	for limit := f.Limit; ; {
+		page, err := s.TaskPage(ctx, tenant, f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Tasks...)
+		f.Before, f.Limit = page.Next, limit-len(all)
+		if page.Next == 0 || f.Limit <= 0 {
+			return all, nil
+		}
+	}
+}
+
+// TaskPage lists the next tasks of a type, newest first, without their contexts and results:
+// up to Limit, or fewer, even none, after a while of searching. There are more where Next is
+// not 0.
+func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, f.Type)
+	if err != nil {
+		return Page{}, err
+	}
+	var p Page
+	err = s.following(ctx, t, func(t *Type) (err error) {
+		p, err = s.readPage(ctx, t, f)
+		return err
+	})
+	if err == nil {
+		tasks := make([]*Task, len(p.Tasks))
+		for i := range p.Tasks {
+			tasks[i] = &p.Tasks[i]
+		}
+		err = s.tellLimits(ctx, tenant, tasks...)
+	}
+	return p, wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
+}
+
+func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
+	ctx = postgres.Patient(ctx)
+	c, err := s.criteriaFor(ctx, t, f)
+	if err != nil {
+		return Page{}, err
+	}
+	before := asyncflow.NewTaskID(t.Name, t.End+1, 0).Number
+	if f.Before > 0 {
+		before = min(before, f.Before)
+	}
+	var p Page
+	oldest := asyncflow.NewTaskID(t.Name, t.First, 0).Number
+	for looked, window := 0, firstLook; before > oldest; window *= 4 {
+		if looked >= pageLook {
+			p.Next = before
+			break
+		}
+		window = min(window, pageLook-looked)
+		v, err := s.readWindow(ctx, t, c, before, window, f.Limit+1-len(p.Tasks))
+		if err != nil {
+			return Page{}, err
+		}
+		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
+			p.Tasks = p.Tasks[:f.Limit]
+			p.Next = p.Tasks[f.Limit-1].ID.Number
+			break
+		}
+		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // later ones are older still
+			first := rangeOf(t, before)
+			if first == rollOf(t, before) {
+				break
+			}
+			v.last = first
+		}
+		looked, before = looked+v.looked, v.last
+	}
+	return p, nil
+}
+
+// view has the tasks of one window.
+type view struct {
+	tasks   []Task    // that meet the criteria
+	looked  int       // candidates
+	last    int64     // number before which the search goes on
+	created time.Time // of the candidate with the least number
+}
+
+// listColumns are stateColumns without the contexts and results, which lists don't show.
+var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NULL::text").
+	Replace(stateColumns)
+
+// readWindow reads the tasks that meet the criteria among the last candidates before a number.
+// All candidates are of one range of a roll. Both statements see the same moment. They are
+// planned like the hot ones: the small tables are never analysed, and the tasks may be anywhere.
+func (s *Store) readWindow(
+	ctx context.Context,
+	t *Type,
+	c criteria,
+	before int64,
+	window, limit int,
+) (v view, err error) {
+	position := asyncflow.TaskID{Number: before - 1}.Position()
+	least := rangeOf(t, before)
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	queueSettings(b, postgres.HotSettings)
+	list := b.Queue(t.tables.at(position, c.listSQL()),
+		append([]any{least, before, window, limit}, c.args(t)...)...)
+	list.Query(func(rows pgx.Rows) (err error) {
+		v.tasks, err = pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
+		return err
+	})
+	bounds := b.Queue(t.tables.at(position, c.windowSQL()), least, before, window)
+	bounds.QueryRow(func(row pgx.Row) error {
+		var created *time.Time
+		err := row.Scan(&v.looked, &v.last, &created)
+		v.created = orZero(created)
+		return err
+	})
+	b.Queue("COMMIT")
+	err = s.of(t.Tenant).Send(ctx, b)
+	if v.looked < window { // the range has no more
+		v.last = least
+	}
+	return v, err
+}
+
+// rollOf returns the least number of the roll of a window before a number.
+func rollOf(t *Type, before int64) int64 {
+	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
+}
+
+// rangeOf returns the least number of the range of a window before a number. Each roll has two
+// ranges: the numbers of tasks that were submitted by SQL are above those of all others.
+func rangeOf(t *Type, before int64) int64 {
+	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
+	if before > bySQL {
+		return bySQL
+	}
+	return rollOf(t, before)
+}
+
+// listSQL lists the tasks in a window of candidates.
+func (c criteria) listSQL() string {
+	return listColumns + `
+FROM ` + c.candidates(latest) + ` c
+JOIN {task} t ON t.id = c.id` + stateJoins + `
+WHERE ` + c.sql(5) + `
+ORDER BY t.id DESC LIMIT $4`
+}
+
+// windowSQL returns how many candidates a window has, the least one's number, and when that
+// task was created.
+func (c criteria) windowSQL() string {
+	return `SELECT w.n, coalesce(w.least, 0), (SELECT created_at FROM {task} t WHERE t.id = w.least)
+FROM (SELECT count(*) AS n, min(id) AS least FROM ` + c.candidates(latest) + ` c) w`
+}
+
+// latest bounds a window: the last $3 ids from $1 to before $2.
+const latest = `id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3`

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Redrive says where a failed or cancelled task starts again.
+type Redrive struct {
+	Stage   string          // that in which it ended ("") or an earlier one
+	Context json.RawMessage // nil: the stage's input before
+}
+
+// Redrive starts a failed or cancelled task again and returns it. The task has all attempts
+// of its stages again, and its journal goes on. A task that is not final, or has succeeded,
+// is CodeConflict. Of two concurrent redrives one wins.
+func (s *Store) Redrive(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	r Redrive,
+) (Task, error) {
+	t, err := s.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	var ts *tokens
+	err = s.following(ctx, t, func(t *Type) error {
+		ts = &tokens{}
+		return s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
+			_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
+			if err == nil {
+				err = refused[id.Number]
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return Task{}, wrap(err, "Redrive(%q, %s)", tenant, id)
+	}
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.watched.tell(t.Key(), id.Number)
+	return s.Task(ctx, tenant, id)
+}
+
+// redriveAll redrives those of some tasks of one roll that it can. It returns their ids, and
+// for each other task why it can't be redriven.
+func redriveAll(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+	r Redrive,
+	ts *tokens,
+	now time.Time,
+) (done []int64, refused map[int64]error, err error) {
+	if err := reviveRoll(ctx, tx, t, asyncflow.TaskID{Number: ids[0]}.Position()); err != nil {
+		return nil, nil, err
+	}
+	ended, refused, err := endsOf(ctx, tx, t, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	var counts tally
+	writes := &pgx.Batch{}
+	for _, task := range ended {
+		id := task.ID.Number
+		stage, err := redriveStage(t, task.Task, r.Stage)
+		if err != nil {
+			refused[id] = err
+			continue
+		}
+		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
+		row := queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order, now)
+		row.Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict,
+					"task %s is being redriven already", task.ID)
+				return nil
+			}
+			done = append(done, id)
+			counts.final(task.Status, -1)
+			v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1,
+				OrderTime: order}
+			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), v, now, now)
+			return nil
+		})
+	}
+	if err := tx.SendBatch(ctx, writes).Close(); err != nil {
+		return nil, nil, err
+	}
+	b := &pgx.Batch{}
+	ts.queue(b, t)
+	counts.queue(b, t, now)
+	return done, refused, tx.SendBatch(ctx, b).Close()
+}
+
+// end says how a task ended, with its options and the seq of its last journal row.
+type end struct {
+	Task
+	seq int
+}
+
+// endsOf returns the ends of those of some tasks of one roll that failed or were cancelled,
+// by id. For each other task it returns why it can't be redriven.
+func endsOf(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+) (ended []end, refused map[int64]error, err error) {
+	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
+		  coalesce({options}, '{}')
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id
+		  ORDER BY seq DESC LIMIT 1) j ON true
+		WHERE t.id = ANY ($1) ORDER BY t.id`), ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	refused = make(map[int64]error)
+	for _, id := range ids {
+		refused[id] = unknownTask(asyncflow.TaskID{Type: t.Name, Number: id})
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
+		e.ID.Type = t.Name
+		return e, row.Scan(&e.ID.Number, &e.seq, &e.Status, &e.Stage, &e.Options)
+	})
+	for _, e := range all {
+		switch {
+		case e.Status == asyncflow.StatusSucceeded:
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s has succeeded: there is nothing to redrive", e.ID)
+		case e.seq > maxSeq:
+			refused[e.ID.Number] = journalFull(e.ID)
+		case !e.Status.Final():
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s is not final: it goes on by itself", e.ID)
+		default:
+			delete(refused, e.ID.Number)
+			ended = append(ended, e)
+		}
+	}
+	return ended, refused, err
+}
+
+// redriveStage returns the index of the stage that a redrive starts with.
+func redriveStage(t *Type, task Task, name string) (int, error) {
+	place, _ := t.Place(task.Stage, 1)
+	ended := t.StageIndex(place)
+	if name == "" {
+		name = place
+	}
+	stage := t.StageIndex(name)
+	switch {
+	case stage < 0:
+		return 0, asyncflow.InvalidField("stage", "is %q, which is not a stage of %s", name, t.Name)
+	case ended >= 0 && stage > ended:
+		return 0, asyncflow.InvalidField("stage", "is %q, which comes after %s, where the task ended",
+			name, task.Stage)
+	}
+	return stage, nil
+}
+
+// queueRedrive queues the insert of the journal row, whose output is the stage's input. That
+// is doc or, without it, the stage's input when the task was in it last (or in a removed stage
+// that is mapped to it): the latest output before the stage was done. The input of a stage that
+// the task was never in is the latest output of the stages before it. Without any output it is
+// the task's context. The statement inserts nothing when another redrive has written the row.
+func queueRedrive(
+	b *pgx.Batch,
+	t *Type,
+	id asyncflow.TaskID,
+	seq, stage int,
+	doc json.RawMessage,
+	order, now time.Time,
+) *pgx.QueuedQuery {
+	return b.Queue(t.tables.at(id.Position(), `
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, output, next_time)
+		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
+		  (SELECT j.output FROM {journal} j
+		   WHERE j.id = t.id AND j.output IS NOT NULL AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
+		     ELSE j.seq < v.last OR j.seq = v.last AND j.outcome <> 'done' END
+		   ORDER BY j.seq DESC LIMIT 1),
+		  t.context), $7
+		FROM {task} t, LATERAL (
+		  SELECT coalesce(max(j.seq) FILTER (WHERE j.stage = $4), max(j.seq)) AS last
+		  FROM {journal} j WHERE j.id = t.id AND j.stage = ANY ($8)) v
+		WHERE t.id = $1
+		ON CONFLICT (id, seq) DO NOTHING`),
+		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order,
+		t.NamesOf(t.Stages[stage].Name))
+}

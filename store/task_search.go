@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// findings are the tasks that a search found in one window.
+type findings struct {
+	ids  []int64 // ascending, of one roll
+	last int64   // number after which the search goes on
+	over bool    // there are no candidates after it
+}
+
+// search looks through the next tasks after a number, at most window of them, for those that
+// meet the criteria. All are of one roll. So the statement is short, however long the history
+// and however few tasks meet the criteria.
+func search(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	c criteria,
+	after int64,
+	window int,
+) (f findings, err error) {
+	position := max(asyncflow.TaskID{Number: after}.Position(), t.First)
+	if position > t.End {
+		return findings{last: after, over: true}, nil
+	}
+	after = max(after, asyncflow.NewTaskID(t.Name, position, 0).Number)
+	end := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+	if err := c.learn(ctx, tx, t); err != nil {
+		return f, err
+	}
+	rows, err := tx.Query(ctx, t.tables.at(position, `
+SELECT t.id, coalesce(`+c.sql(4)+`, false)
+FROM `+c.candidates(`id > $1 AND id < $2 ORDER BY id LIMIT $3`)+` c
+JOIN {task} t ON t.id = c.id`+stateJoins+`
+ORDER BY t.id`), append([]any{after, end, window}, c.args(t)...)...)
+	if err != nil {
+		return f, err
+	}
+	var id int64
+	var meets bool
+	var seen int
+	_, err = pgx.ForEachRow(rows, []any{&id, &meets}, func() error {
+		seen++
+		f.last = id
+		if meets {
+			f.ids = append(f.ids, id)
+		}
+		return nil
+	})
+	if seen < window { // the roll has no more
+		f.last, f.over = end, position == t.End
+	}
+	return f, err
+}
+
+// searchSettings plan a search, and the work on its findings, like the hot statements: the
+// small tables are never analysed. A lock that the search can't have it tries again later.
+var searchSettings = func() map[string]string {
+	all := maps.Clone(postgres.HotSettings)
+	all["lock_timeout"] = "2000"
+	return all
+}()
+
+// searching runs do in a transaction with the settings of a search.
+func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	ctx = postgres.Patient(ctx)
+	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		queueSettings(b, searchSettings)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// queueSettings sets settings for the rest of the transaction.
+func queueSettings(b *pgx.Batch, settings map[string]string) {
+	names := slices.Sorted(maps.Keys(settings))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = settings[name]
+	}
+	b.Queue(`SELECT set_config(name, value, true)
+		FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
+}

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// How a tenant is dropped: first its row is marked, and within a second or two no node knows
+// of the tenant any more. Then its tables are dropped, a few in each transaction, as a
+// transaction keeps its locks on everything that it drops. The schema and the row go last, in
+// one transaction. After a crash the next node drops what is left.
+
+// dropTables is how many tables one transaction drops: with their indexes and TOAST tables
+// that makes some hundred locks.
+const dropTables = 20
+
+// ownTables are kept to the end: they have the last positions of the types.
+const ownTables = `('task_types', 'retired_types')`
+
+// DueDrop is a tenant whose drop is due.
+type DueDrop struct {
+	Tenant string
+	Since  time.Time // when the drop began; zero: it hasn't
+	Tables int       // that are left
+}
+
+// DueDrops returns the deleted tenants whose grace is over.
+func (s *Store) DueDrops(ctx context.Context) ([]DueDrop, error) {
+	rows, err := s.base.Query(ctx, `
+		SELECT t.slug, t.dropping_at, (SELECT count(*)
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		  WHERE n.nspname = 'tenant_' || t.slug AND c.relkind = 'r')
+		FROM asyncflow.tenants t WHERE t.drop_at <= $1 OR t.dropping_at IS NOT NULL
+		ORDER BY t.drop_at, t.slug`, s.Clock.Now())
+	if err != nil {
+		return nil, wrap(err, "DueDrops")
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DueDrop, err error) {
+		var since *time.Time
+		err = row.Scan(&d.Tenant, &since, &d.Tables)
+		d.Since = orZero(since)
+		return d, err
+	})
+	return all, wrap(err, "DueDrops")
+}
+
+// BeginDrop marks a deleted tenant whose grace is over as being dropped, and returns when the
+// drop began; the zero time, if the tenant was restored or is gone.
+func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
+	err = s.changeBase(ctx, slug, func(tx pgx.Tx) error {
+		now := s.Clock.Now()
+		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
+			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL)
+			RETURNING dropping_at`, slug, now).Scan(&since)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return since, wrap(err, "BeginDrop(%q)", slug)
+}
+
+// Dropped says what a step of dropping a tenant did.
+type Dropped struct {
+	Tables int
+	// Left reports whether there may be more to do now: the drop isn't over, no other node
+	// works on it, and no table is in use.
+	Left bool
+}
+
+// DropStep drops some tables of a tenant that is being dropped. The last step drops its schema
+// and frees its name. Tables that are in use for long, as by a backup, stay for a later step.
+func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
+	ctx = postgres.Patient(ctx)
+	role, err := s.roles.Of(ctx, slug)
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just ended it
+		return out, nil
+	}
+	var gone bool
+	err = s.exclusively(ctx, slug, "drop-tenants", func(tx pgx.Tx, now time.Time) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+			return err
+		}
+		if err := s.roles.AsBase(ctx, tx); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx,
+			`SELECT FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`,
+			slug).Scan()
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := s.roles.AsTenant(ctx, tx, slug); err != nil {
+			return err
+		}
+		tables, err := tablesOf(ctx, tx, slug)
+		switch {
+		case err != nil:
+			return err
+		case len(tables) == 0:
+			gone = true
+			return s.finishDrop(ctx, tx, slug, now)
+		}
+		out = Dropped{len(tables), true}
+		// CASCADE is for foreign keys of tables that stay for now.
+		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
+		return err
+	})
+	if sqlState(err) == pgerrcode.LockNotAvailable {
+		s.log.Debug("a table of a tenant that is being dropped is in use; later", "tenant", slug)
+		return Dropped{}, nil
+	}
+	if err != nil {
+		return Dropped{}, wrap(err, "DropStep(%q)", slug)
+	}
+	if gone && role != "" {
+		_, err = s.DropTenantRole(ctx, role) // a copy of this database may go on using it
+	}
+	return out, wrap(err, "DropStep(%q)", slug)
+}
+
+// tablesOf returns the next tables of a tenant's schema to drop.
+func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
+	rows, err := tx.Query(ctx,
+		`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+` ORDER BY c.relname
+		  LIMIT $2`, schemaOf(slug), dropTables)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (name string, err error) {
+		err = row.Scan(&name)
+		return quote(schemaOf(slug)) + "." + quote(name), err
+	})
+}
+
+// finishDrop drops what is left of a tenant, and keeps its last position and version.
+func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
+	schema := quote(schemaOf(slug))
+	var there bool
+	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
+		schema+".task_types").Scan(&there); err != nil {
+		return err
+	}
+	endPos := 0
+	if there {
+		err := tx.QueryRow(ctx, `SELECT coalesce(max(end_pos), 0) FROM (
+			SELECT end_pos FROM `+schema+`.task_types
+			UNION ALL SELECT end_pos FROM `+schema+`.retired_types) p`).Scan(&endPos)
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE`); err != nil {
+		return err
+	}
+	if err := s.roles.AsBase(ctx, tx); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO asyncflow.retired_tenants AS r (slug, end_pos, version, dropped_at)
+		SELECT slug, $2::int, version, $3 FROM asyncflow.tenants WHERE slug = $1
+		ON CONFLICT (slug) DO UPDATE SET end_pos = greatest(r.end_pos, excluded.end_pos),
+		  version = excluded.version, dropped_at = excluded.dropped_at`,
+		slug, endPos, now)
+	b.Queue(`DELETE FROM asyncflow.tenants WHERE slug = $1`, slug)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// DropTenantRole drops the role of a tenant whose schema is gone, and reports whether it did:
+// another database of the cluster, a copy of this one, may still use the role.
+func (s *Store) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
+	tx, err := s.base.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE NONE`})
+	if err == nil {
+		_, err = tx.Exec(ctx, `DROP ROLE IF EXISTS `+quote(role))
+		err = postgres.FirstError(err, tx.Commit(ctx))
+	}
+	if sqlState(err) == pgerrcode.DependentObjectsStillExist {
+		return false, nil
+	}
+	return err == nil, wrap(err, "DropTenantRole(%q)", role)
+}

@@ -1,0 +1,32 @@
+package store
+
+// forgetTypes drops what this node keeps for task types of a tenant that are gone, so that
+// short-lived types leave nothing behind. The catalog calls it after every change.
+func (s *Store) forgetTypes(tenant string) {
+	gone := func(key TypeKey) bool {
+		if key.Tenant != tenant {
+			return false
+		}
+		_, err := s.Catalog.Type(key.Tenant, key.Type)
+		return err != nil
+	}
+	s.marks.Forget(gone)
+	s.numbers.forget(gone)
+	s.churn.Range(func(key, _ any) bool {
+		if gone(key.(TypeKey)) {
+			s.churn.Delete(key)
+		}
+		return true
+	})
+}
+
+// forget drops the unused numbers of types that are gone.
+func (ns *numbers) forget(gone func(TypeKey) bool) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for key := range ns.blocks {
+		if gone(key) {
+			delete(ns.blocks, key)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// PauseState says whether a task type is paused, or is ramped up.
+type PauseState struct {
+	PausedAt    time.Time // zero: it is not paused
+	PauseReason string
+	ResumedAt   time.Time // zero: it was never paused
+	Ramp        time.Duration
+}
+
+// Paused reports whether nothing is leased.
+func (p PauseState) Paused() bool { return !p.PausedAt.IsZero() }
+
+// RampUntil returns when the ramp after the last resume ends; zero: it is over.
+func (p PauseState) RampUntil(now time.Time) time.Time {
+	if end := p.ResumedAt.Add(p.Ramp); end.After(now) && !p.Paused() {
+		return end
+	}
+	return time.Time{}
+}
+
+// Room returns how many attempts a node with a capacity of full may have under way: the share
+// of the ramp that has passed, but at least one; 0 while paused.
+func (p PauseState) Room(full int, now time.Time) int {
+	switch {
+	case p.Paused():
+		return 0
+	case p.RampUntil(now).IsZero():
+		return full
+	}
+	passed := now.Sub(p.ResumedAt).Seconds() / p.Ramp.Seconds()
+	return max(1, int(math.Ceil(passed*float64(full))))
+}
+
+// Pause stops the leases of a task type and returns the type. A type that is already paused
+// keeps its time and reason. Once Pause has returned, this node begins no lease of the type;
+// other nodes learn of it within about a second.
+func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
+	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
+		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
+	if err != nil {
+		return t, err
+	}
+	// Did the catalog fail to read the change?
+	if known, err := s.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() {
+		if err := s.Catalog.RefreshTenant(ctx, tenant); err != nil {
+			return t, &asyncflow.Error{
+				Code: asyncflow.CodeUnavailable, RetryAfter: catalogRetry, Err: err,
+				Message: "the task type is paused, but this node can't read that yet " +
+					"and may go on with it; pause it again"}
+		}
+	}
+	return t, nil
+}
+
+// Resume starts the leases of a paused task type again, from few to all over the time of the
+// ramp, and returns the type. It doesn't change a type that is not paused.
+func (s *Store) Resume(
+	ctx context.Context,
+	tenant, name string,
+	ramp time.Duration,
+) (StoredType, error) {
+	return s.setPause(ctx, tenant, name,
+		`SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
+		WHERE name = $1 AND paused_at IS NOT NULL`, s.Clock.Now(), ramp.Seconds())
+}
+
+func (s *Store) setPause(
+	ctx context.Context,
+	tenant, name, set string,
+	args ...any,
+) (t StoredType, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types `+set,
+			append([]any{name}, args...)...); err != nil {
+			return err
+		}
+		t, err = readTaskType(ctx, tx, tenant, name, "")
+		return err
+	})
+	return t, wrap(err, "setPause(%q, %q)", tenant, name)
+}

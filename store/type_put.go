@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// PutTaskType creates a task type with its tables, or makes a new version of it. The same
+// document again changes nothing. Without a mapping, it refuses to remove a stage that has
+// live tasks: CodeConflict.
+func (s *Store) PutTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+) (_ StoredType, created bool, err error) {
+	return s.putTaskType(ctx, tenant, t, false)
+}
+
+// CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
+func (s *Store) CheckTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+) (_ StoredType, created bool, err error) {
+	return s.putTaskType(ctx, tenant, t, true)
+}
+
+// errDry ends the transaction of a dry run.
+var errDry = errors.New("a dry run changes nothing")
+
+func (s *Store) putTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+	dry bool,
+) (stored StoredType, created bool, err error) {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		var g growth
+		if stored, g, err = writeTaskType(ctx, tx, tenant, t, s.Clock.Now()); err == nil {
+			err = s.checkConfig(ctx, tx, tenant, g)
+		}
+		created = g.one != ""
+		if err == nil && dry {
+			return errDry
+		}
+		ActOf(ctx).noteVersion(stored.Version, created)
+		return err
+	})
+	// Another call has just created it: change that one.
+	if sqlState(err) == pgerrcode.DuplicateTable || sqlState(err) == pgerrcode.UniqueViolation {
+		return s.putTaskType(ctx, tenant, t, dry)
+	}
+	if errors.Is(err, errDry) {
+		err = nil
+	}
+	return stored, created, wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+}
+
+// writeTaskType creates or changes a task type and returns it.
+func writeTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	now time.Time,
+) (stored StoredType, g growth, err error) {
+	spec, err := json.Marshal(t)
+	if err != nil {
+		return stored, g, err
+	}
+	g.bytes = docBytes(t, t.StageMapping)
+	old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		g.one = asyncflow.QuotaTaskTypes
+		err = createTaskType(ctx, tx, tenant, t, spec, now)
+	case err == nil:
+		t = t.After(old.TaskType)
+		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
+		if err = t.Validate(); err == nil { // by now it may have too many mappings
+			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
+		}
+		if err == nil && !sameSpec(old.TaskType, t) {
+			err = updateTaskType(ctx, tx, tenant, t, spec, now)
+		}
+	}
+	if err != nil {
+		return stored, g, err
+	}
+	stored, err = readTaskType(ctx, tx, tenant, t.Name, "")
+	return stored, g, err
+}
+
+func updateTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
+	mapping, err := json.Marshal(t.StageMapping) // with sorted keys
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE `+quote(schemaOf(tenant))+`.task_types
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
+		  WHERE name = $1`,
+		t.Name, string(spec), string(mapping), now)
+	return err
+}
+
+// sameSpec reports whether two versions of a type are the same document.
+func sameSpec(a, b asyncflow.TaskType) bool {
+	docA, errA := json.Marshal(a)
+	docB, errB := json.Marshal(b)
+	return errA == nil && errB == nil && string(docA) == string(docB) &&
+		maps.Equal(a.StageMapping, b.StageMapping)
+}
+
+func createTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
+	schema := quote(schemaOf(tenant))
+	var position int
+	err := tx.QueryRow(ctx, `
+		INSERT INTO `+schema+`.task_types (name, version, spec, first_pos, begin_pos, end_pos, created_at,
+		    updated_at)
+		SELECT $1, 1, $2, p, p, p, $3, $3
+		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types
+		  WHERE name IN ($1, $4)) r
+		RETURNING end_pos`, t.Name, string(spec), now, everyType).Scan(&position)
+	if err != nil {
+		return err
+	}
+	names := newTables(tenant, t.Name)
+	for _, ddl := range names.createType() {
+		if _, err := tx.Exec(ctx, ddl); err != nil {
+			return err
+		}
+	}
+	return names.openRoll(ctx, tx, position, now)
+}
+
+// checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
+func checkRemovedStages(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	old, t asyncflow.TaskType,
+) error {
+	removed := t.Homeless(old)
+	if len(removed) == 0 {
+		return nil
+	}
+	at, err := readPositions(ctx, tx, tenant, t.Name)
+	if err != nil {
+		return err
+	}
+	names := newTables(tenant, t.Name)
+	if err := names.stop(ctx, tx, at); err != nil {
+		return err
+	}
+	stage, err := names.liveStage(ctx, tx, at, removed)
+	if err != nil || stage == "" {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeConflict,
+		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; "+
+			"stage_mapping can say where they go on", stage),
+		Fields: []asyncflow.FieldError{{Field: "stages",
+			Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
+}

@@ -1,0 +1,75 @@
+package store_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+func TestPutTaskType(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	stored, created, err := b.PutTaskType(t.Context(), tenant, spec)
+	require.NoError(t, err)
+	assert.True(t, created)
+	assert.Equal(t, 1, stored.Version)
+	stored, created, err = b.PutTaskType(t.Context(), tenant, spec)
+	require.NoError(t, err)
+	assert.False(t, created)
+	assert.Equal(t, 1, stored.Version, "the same document again changes nothing")
+	spec.ScheduleLimit = 7
+	stored, _, err = b.PutTaskType(t.Context(), tenant, spec)
+	require.NoError(t, err)
+	assert.Equal(t, []int{2, 7}, []int{stored.Version, stored.ScheduleLimit})
+	_, err = b.TaskType(t.Context(), "other", "pipe")
+	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "another tenant has none of it")
+}
+
+func TestPutTaskTypeAtOnce(t *testing.T) {
+	b := setup(t)
+	var wg sync.WaitGroup
+	created := make([]bool, 8)
+	for i := range created {
+		wg.Go(func() {
+			var err error
+			_, created[i], err = b.PutTaskType(t.Context(), tenant, twoStages())
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	n := 0
+	for _, c := range created {
+		if c {
+			n++
+		}
+	}
+	assert.Equal(t, 1, n, "one of them made it")
+}
+
+func TestOtherNodeLearnsOfChanges(t *testing.T) {
+	b := setup(t)
+	far := open(t, b.url, "node-2")
+	b.put(twoStages())
+	eventually(t, "the other node knows the type",
+		func() bool { _, err := far.Catalog.Type(tenant, "pipe"); return err == nil })
+	e, err := b.CreateEndpoint(t.Context(), tenant,
+		asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first",
+			URL: "http://x/", Weight: 1})
+	require.NoError(t, err)
+	eventually(t, "the other node knows the endpoint", func() bool {
+		pipe, err := far.Catalog.Type(tenant, "pipe")
+		return err == nil && len(pipe.Endpoints("first")) == 1
+	})
+	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, e.ID))
+	require.Equal(t, asyncflow.CodeNotFound,
+		asyncflow.CodeOf(b.DeleteEndpoint(t.Context(), tenant, e.ID)))
+	for _, bad := range []asyncflow.Endpoint{{ID: e.ID, Type: "nope", Stage: "first"},
+		{ID: e.ID, Type: "pipe", Stage: "nope"}} {
+		_, err = b.CreateEndpoint(t.Context(), tenant, bad)
+		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	}
+}
