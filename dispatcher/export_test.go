@@ -49,6 +49,12 @@ func (d *Dispatcher) Leasing(key store.TypeKey) int {
 	return 0
 }
 
+// IsIdle reports whether no task of a type stands in line, as far as the node knows.
+func (d *Dispatcher) IsIdle(key store.TypeKey) bool {
+	idle, _ := d.agenda.idle(key)
+	return idle
+}
+
 // ForgetDurations has the node forget how long deliveries of a type took.
 func (d *Dispatcher) ForgetDurations(key store.TypeKey) {
 	d.ledger.mu.Lock()

@@ -24,6 +24,13 @@ func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- as
 	}), sent, answers
 }
 
+// handedOn returns how many tasks stand leased that went on with a stage as the one before ended.
+func (b *bundle) handedOn() int {
+	b.t.Helper()
+	return b.count(`tenant_acme.lease_pipe l
+		JOIN tenant_acme.journal_pipe_1 j ON j.id = l.id AND j.xmin::text = l.xmin::text`)
+}
+
 // A task that goes on with its next stage keeps its slot, though it be the only one: the
 // lease of that stage is written where that of the last one ends.
 func TestHandoffToTheNextStage(t *testing.T) {
@@ -42,7 +49,7 @@ func TestHandoffToTheNextStage(t *testing.T) {
 			<-sent
 			answers <- ended
 			second := (<-sent).Lease
-			handed := b.count(`tenant_acme.lease_pipe l JOIN tenant_acme.journal_pipe_1 j ON j.id = l.id AND j.xmin::text = l.xmin::text`)
+			handed := b.handedOn()
 			answers <- done
 			n.await(t, results, asyncflow.StatusSucceeded)
 			assert.Equal(t, []any{results[0].ID, "second", 1, 2, want, task[0].Options},
@@ -65,5 +72,35 @@ func TestHandoffToTheNextStageKeepsTheOrder(t *testing.T) {
 			answers <- done
 		}
 	}
+	n.await(t, results, asyncflow.StatusSucceeded)
+}
+
+// A task whose type has got limits while it was delivered goes in line for its next stage: only a
+// lease keeps to these.
+func TestLimitsOfTheNextStage(t *testing.T) {
+	b := setup(t)
+	sent, answers := make(chan asyncflow.Delivery, 2), make(chan asyncflow.Outcome, 2)
+	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		sent <- d
+		select {
+		case o := <-answers:
+			return o
+		case <-t.Context().Done():
+			return done
+		}
+	})
+	results := n.submit(t, 1)
+	<-sent
+	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 3 WHERE stage = 'second'`)
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		return err == nil && pipe.Endpoints("second")[0].Limits.MaxInFlight == 3
+	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.IsIdle(pipeKey) }, patience, time.Millisecond,
+		"the change has had it looked at")
+	answers <- done
+	require.Equal(t, "second", (<-sent).Lease.Stage)
+	require.Zero(t, b.handedOn())
+	answers <- done
 	n.await(t, results, asyncflow.StatusSucceeded)
 }
