@@ -80,7 +80,7 @@ func NewLedger(capacity, bytes int, line func(store.TypeKey) (bool, time.Duratio
 func (l *Ledger) Reserve(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, _ := l.most(a)
+	n := l.mostOnArrival(a)
 	l.take(a, n)
 	return n
 }
