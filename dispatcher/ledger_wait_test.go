@@ -166,6 +166,44 @@ func TestAwaitIsGrantedAsItTimesOut(t *testing.T) {
 	})
 }
 
+// However many ask, wait, give up and give back at once, there is never more in flight than there
+// may be, and nothing is lost.
+func TestManyAwaitAtOnce(t *testing.T) {
+	t.Parallel()
+	const capacity, workers, rounds = 20, 16, 300
+	l := NewLedger(capacity, 1<<20, func(store.TypeKey) (bool, time.Duration) { return true, 0 }, func(store.TypeKey) {})
+	l.Admit(true)
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			key := []store.TypeKey{pipe, other, rival}[worker%3]
+			for i := range rounds {
+				n := 1 + (worker+i)%5
+				a := Ask{Type: key, N: n, Least: n, Limits: Limits{Type: capacity, Tenant: capacity}, New: worker%2 == 0, Now: epoch}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%3)*100*time.Microsecond)
+				n = l.Await(ctx, a, time.Duration((worker+i)%4)*100*time.Microsecond)
+				cancel()
+				if l.InFlight() > capacity {
+					t.Errorf("%d in flight", l.InFlight())
+				}
+				if i%2 == 0 {
+					l.Unused(key, n)
+					continue
+				}
+				l.Arrived(key, n, 10*n)
+				l.Begun(key, n)
+				if i%3 == 0 {
+					l.Begun(key, l.Keep(Ask{Type: key, N: n, Limits: a.Limits, New: true, Now: epoch}))
+				}
+				l.Release(key, n, 10*n)
+			}
+		})
+	}
+	all.Wait()
+	l.AwaitEmpty()
+	requireEmptyAfter(t, l, capacity)
+}
+
 // Who waits, and who doesn't: only where what is lacking comes back soon.
 func TestWhoWaits(t *testing.T) {
 	t.Parallel()
@@ -185,14 +223,14 @@ func TestWhoWaits(t *testing.T) {
 		"deliveries that don't":                       {func(b *book, a *Ask) { b.Took(pipe, admitPatience, a.Now) }, true},
 		"more bytes than there may be":                {func(b *book, _ *Ask) { b.mostBytes = 9 * unknownContext }, false},
 		"as many bytes as there may be":               {func(b *book, _ *Ask) { b.mostBytes = 10 * unknownContext }, true},
-		"others have the capacity":                    {func(b *book, _ *Ask) {
+		"others have the capacity": {func(b *book, _ *Ask) {
 			b.Took(rival, 0, epoch)
 			b.Reserve(b.ask(rival, 2, epoch))
 		}, false},
-		"the node stops":                              {func(b *book, _ *Ask) { b.Admit(false) }, false},
-		"a line for a moment":                         {func(b *book, _ *Ask) { b.lineFor[pipe] = admitPatience - 1 }, true},
-		"a line for a while":                          {func(b *book, _ *Ask) { b.lineFor[pipe] = admitPatience }, false},
-		"no patience":                                 {nil, false},
+		"the node stops":      {func(b *book, _ *Ask) { b.Admit(false) }, false},
+		"a line for a moment": {func(b *book, _ *Ask) { b.lineFor[pipe] = admitPatience - 1 }, true},
+		"a line for a while":  {func(b *book, _ *Ask) { b.lineFor[pipe] = admitPatience }, false},
+		"no patience":         {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 10, func(t *testing.T, b *book) {

@@ -57,7 +57,7 @@ func TestHandoffToTheNextStage(t *testing.T) {
 			return handed == 1
 		}, patience, time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return n.Load() == 0 && n.InFlight() == 0 }, patience, time.Millisecond)
+	n.isEmpty(t)
 }
 
 // Those in line are before a task that enters its next stage.

@@ -120,6 +120,47 @@ func TestHandoff(t *testing.T) {
 	require.NoError(t, again[0].Err)
 	assert.Equal(t, results[2].ID, again[0].ID)
 	assert.Empty(t, sent, "the key stands for a task that was delivered")
+	n.isEmpty(t)
+}
+
+// isEmpty waits until nothing is in flight, and checks that nothing is counted any more.
+func (n *node) isEmpty(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return n.InFlight() == 0 && n.Leasing(pipeKey) == 0 }, patience, time.Millisecond)
+	assert.Zero(t, n.Load())
+}
+
+// The tasks of one submit may be of several types. Each type has its own line.
+func TestNewTasksOfSeveralTypes(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		return last
+	})
+	b.shut(ready)
+	n.handsOff(t)
+	n.addType(t, "other", 8)
+	tasks := newTasks(3)
+	tasks[1].Type = "other"
+	var results []store.Submitted
+	require.Eventually(t, func() bool { // the new type has had pipe looked at, of which nothing can go in line
+		if !n.IsIdle(pipeKey) {
+			return false
+		}
+		results = n.Submit(t.Context(), tenant, tasks)
+		return results[0].Err == nil && results[1].Err == nil && results[2].Err == nil
+	}, patience, 5*time.Millisecond)
+	var types []string
+	for _, r := range results {
+		types = append(types, r.ID.Type)
+	}
+	assert.Equal(t, []string{"pipe", "other", "pipe"}, types)
+	n.await(t, results, asyncflow.StatusFailed)
+	tasks[2].Type = "none"
+	results = n.Submit(t.Context(), tenant, tasks[1:])
+	require.NoError(t, results[0].Err)
+	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(results[1].Err))
+	n.await(t, results[:1], asyncflow.StatusFailed)
+	n.isEmpty(t)
 }
 
 // Of more tasks than there are slots, the first in order are handed over, the others wait
@@ -354,7 +395,7 @@ func TestHandoffThatFails(t *testing.T) {
 	for _, r := range n.Submit(t.Context(), tenant, newTasks(5)) {
 		assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(r.Err))
 	}
-	assert.Zero(t, n.InFlight())
+	n.isEmpty(t)
 	b.reopen(lease)
 	n.handsOff(t)
 }
@@ -409,4 +450,3 @@ func TestStopDuringAHandoff(t *testing.T) {
 	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	other.await(t, tasks, asyncflow.StatusFailed)
 }
-
