@@ -2,9 +2,8 @@ package auth
 
 import "strings"
 
-// Bearer returns the token in the value of an Authorization header (RFC 6750,
-// section 2.1). The scheme's case doesn't matter. An error is a
-// CodeUnauthenticated one.
+// Bearer returns the token in the value of an Authorization header (RFC 6750, section 2.1). The
+// case of the scheme doesn't matter. An error is CodeUnauthenticated.
 func Bearer(header string) (string, error) {
 	header = strings.Trim(header, " \t")
 	if header == "" {

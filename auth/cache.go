@@ -8,16 +8,16 @@ import (
 
 const (
 	maxCached   = 10_000 // tokens per Verifier; some 3 MB
-	cacheShards = 16     // so that goroutines seldom meet at one lock
-	sampleSize  = 8      // entries looked at to find one to evict
+	cacheShards = 16     // so that goroutines rarely contend for one lock
+	sampleSize  = 8      // entries compared to find the one to evict
 )
 
 // tokenSum is the hash of a token, signature included.
 type tokenSum = [sha256.Size]byte
 
-// entry is a verified token. It holds at a time t if from <= t < ExpiresAt,
-// the leeway left out at the end: past the expiry each call is verified anew. It holds
-// no longer than its issuer has the key that it was verified with.
+// entry is a verified token. It is valid at a time t if from <= t < ExpiresAt, without the leeway
+// at the end: after the expiry, each call is verified again. It is valid only while its issuer has
+// the key that verified it.
 type entry struct {
 	principal Principal
 	from      time.Time // zero: always
@@ -26,7 +26,8 @@ type entry struct {
 }
 
 func (e entry) holds(now time.Time) bool {
-	return now.Before(e.principal.ExpiresAt) && !now.Before(e.from) && e.issuer.ring.Load().has(e.key)
+	return now.Before(e.principal.ExpiresAt) && !now.Before(e.from) &&
+		e.issuer.ring.Load().has(e.key)
 }
 
 // cache remembers verified tokens. It is safe for concurrent use.
@@ -40,8 +41,7 @@ type shard struct {
 	entries map[tokenSum]entry
 }
 
-// newCache returns a cache of at most limit entries, which must be at least
-// cacheShards.
+// newCache returns a cache of at most limit entries; limit must be at least cacheShards.
 func newCache(limit int) *cache {
 	c := &cache{}
 	for i := range c.shards {
@@ -51,10 +51,10 @@ func newCache(limit int) *cache {
 	return c
 }
 
-// shard picks by the hash, which spreads evenly and which nobody can aim.
+// shard picks the shard by the hash, which is even and which nobody can predict for a token.
 func (c *cache) shard(sum tokenSum) *shard { return &c.shards[sum[0]%cacheShards] }
 
-// get returns the principal of a token, if it is known and holds at now.
+// get returns the principal of a token, if the token is cached and valid at now.
 func (c *cache) get(sum tokenSum, now time.Time) (Principal, bool) {
 	s := c.shard(sum)
 	s.mu.RLock()
@@ -66,8 +66,8 @@ func (c *cache) get(sum tokenSum, now time.Time) (Principal, bool) {
 	return e.principal, true
 }
 
-// put remembers a token, evicting another if there is no room. It passes over
-// one that doesn't hold at now, such as one accepted within the leeway.
+// put caches a token, and evicts another if the cache is full. It skips a token that isn't valid at
+// now, such as one accepted within the leeway.
 func (c *cache) put(sum tokenSum, e entry, now time.Time) {
 	if !e.holds(now) {
 		return
@@ -81,9 +81,8 @@ func (c *cache) put(sum tokenSum, e entry, now time.Time) {
 	s.entries[sum] = e
 }
 
-// evict removes the entry that expires first among a few taken at random, as
-// the iteration over a map starts at random. Expired entries go first that way,
-// without a list to keep in order on each hit.
+// evict removes the entry that expires first among a few random ones: the iteration over a map
+// starts at random. So expired entries go first, and a hit needs no list to be kept in order.
 func (s *shard) evict() {
 	var victim tokenSum
 	var earliest time.Time

@@ -35,7 +35,8 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, v.trust.Load().cache.size())
 	ring := &v.trust.Load().issuers[0].ring
-	ring.Store(&keyring{method: jwt.SigningMethodHS256, print: ring.Load().print}) // a hit doesn't need the secret any more
+	// a hit needs no secret
+	ring.Store(&keyring{method: jwt.SigningMethodHS256, print: ring.Load().print})
 	second, err := v.Verify(context.Background(), token, testNow)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
@@ -43,7 +44,7 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	requireRefused(t, err, "the token")
 }
 
-// For every now, a Verifier that has seen the token says what a new one says.
+// At every time, a Verifier that has cached a token answers like a new one.
 func TestCacheNeverOutlivesTheToken(t *testing.T) {
 	t.Parallel()
 	cfg := secretConfig()
@@ -75,10 +76,11 @@ func TestTokenInTheLeewayIsNotCached(t *testing.T) {
 	require.Zero(t, v.trust.Load().cache.size())
 }
 
-// secretEntry is an entry of an issuer with a secret, good for an hour.
+// secretEntry is an entry of an issuer with a secret; it is valid for an hour.
 func secretEntry(t *testing.T) entry {
 	issuer := newVerifier(t, secretConfig()).trust.Load().issuers[0]
-	return entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)}, issuer: issuer, key: keyMark{thumbprint: issuer.ring.Load().print}}
+	return entry{principal: Principal{Tenant: "acme", ExpiresAt: testNow.Add(time.Hour)},
+		issuer: issuer, key: keyMark{thumbprint: issuer.ring.Load().print}}
 }
 
 func TestCacheIsBounded(t *testing.T) {
@@ -94,13 +96,14 @@ func TestCacheIsBounded(t *testing.T) {
 	require.Greater(t, c.size(), maxCached*9/10)
 }
 
-// Full of expired entries, a shard gives those up before a live one.
+// A shard that is full of expired entries evicts those before a valid one.
 func TestCacheEvictsTheExpiredFirst(t *testing.T) {
 	t.Parallel()
 	for range 50 { // the sample starts at random
 		s := &shard{max: sampleSize, entries: map[tokenSum]entry{}}
 		for n := range sampleSize {
-			s.entries[sumOf(n)] = entry{principal: Principal{ExpiresAt: testNow.Add(time.Duration(n) * time.Hour)}}
+			expires := testNow.Add(time.Duration(n) * time.Hour)
+			s.entries[sumOf(n)] = entry{principal: Principal{ExpiresAt: expires}}
 		}
 		s.evict()
 		require.NotContains(t, s.entries, sumOf(0))
@@ -108,7 +111,7 @@ func TestCacheEvictsTheExpiredFirst(t *testing.T) {
 	}
 }
 
-// A token verified by two goroutines at once takes one place.
+// A token that two goroutines verify at once has one entry.
 func TestCachePutTwice(t *testing.T) {
 	t.Parallel()
 	c := newCache(2 * cacheShards)
@@ -185,7 +188,8 @@ func BenchmarkVerifyAnew(b *testing.B) {
 
 func BenchmarkCachePutFull(b *testing.B) {
 	c := newCache(maxCached)
-	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)}, issuer: newVerifier(b, secretConfig()).trust.Load().issuers[0]}
+	e := entry{principal: Principal{ExpiresAt: testNow.Add(time.Hour)},
+		issuer: newVerifier(b, secretConfig()).trust.Load().issuers[0]}
 	for n := range 2 * maxCached {
 		c.put(sumOf(n), e, testNow)
 	}

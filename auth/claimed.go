@@ -8,9 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Claimed returns what a token says of itself, whatever it is worth: nothing of it is
-// verified, and anybody can write it. It is for the audit of calls that were denied, and
-// for nothing else. What can't be read is left out.
+// Claimed returns the claims of a token without verifying it: anybody can write them. Use it only
+// for the audit of denied calls. Claims that can't be parsed are left out.
 func Claimed(token string) asyncflow.AuditClaim {
 	parts := strings.Split(token, ".")
 	if len(token) > MaxTokenBytes || len(parts) != 3 {
@@ -25,5 +24,10 @@ func Claimed(token string) asyncflow.AuditClaim {
 		claim, _ := doc[name].(string)
 		return asyncflow.AuditText(claim, asyncflow.MaxAuditClaim)
 	}
-	return asyncflow.AuditClaim{Issuer: text("iss"), Subject: text("sub"), Tenant: text("tenant"), TokenID: text("jti")}
+	return asyncflow.AuditClaim{
+		Issuer:  text("iss"),
+		Subject: text("sub"),
+		Tenant:  text("tenant"),
+		TokenID: text("jti"),
+	}
 }

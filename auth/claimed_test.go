@@ -18,13 +18,15 @@ func TestClaimed(t *testing.T) {
 	}
 	require.Equal(t, asyncflow.AuditClaim{Issuer: "evil", Subject: "root?", Tenant: "acme"},
 		Claimed(token(`{"iss":"evil","sub":"root\n","tenant":"acme","jti":7,"secret":"x"}`)))
-	require.Len(t, Claimed(token(`{"sub":"`+strings.Repeat("s", 1000)+`"}`)).Subject, asyncflow.MaxAuditClaim)
-	for _, bad := range []string{"", "a.b.c", "abc", token("[]"), token(`{"sub":`), token(strings.Repeat(" ", MaxTokenBytes))} {
+	require.Len(t, Claimed(token(`{"sub":"`+strings.Repeat("s", 1000)+`"}`)).Subject,
+		asyncflow.MaxAuditClaim)
+	for _, bad := range []string{"", "a.b.c", "abc", token("[]"), token(`{"sub":`),
+		token(strings.Repeat(" ", MaxTokenBytes))} {
 		require.Zero(t, Claimed(bad), "%.40s", bad)
 	}
 }
 
-// The audit can tell tokens of one subject apart.
+// The audit distinguishes the tokens of one subject.
 func TestTokenID(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()

@@ -12,12 +12,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// claimRules say where the claims of an issuer's tokens stand and what they mean.
+// claimRules define where the claims of an issuer's tokens are and what they mean.
 type claimRules struct {
-	tenant  []string          // the claim that names the tenant, member by member
+	tenant  []string          // the path of the claim that names the tenant
 	scope   string            // the claim with the scopes
-	names   map[string]Scopes // what each of the issuer's scopes stands for; nil: they are ours
-	tenants map[string]bool   // the only ones that it may speak for; nil: all
+	names   map[string]Scopes // our scopes for each of the issuer's; nil: it uses ours
+	tenants map[string]bool   // the only tenants that it may name; nil: all
 }
 
 func (c Config) claimRules() claimRules {
@@ -37,7 +37,7 @@ func (c Config) claimRules() claimRules {
 	return r
 }
 
-// scopes returns our scopes for those in a token.
+// scopes returns our scopes for the scopes in a token.
 func (r *claimRules) scopes(names []string) Scopes {
 	if r.names == nil {
 		return scopesOfToken(names)
@@ -49,21 +49,20 @@ func (r *claimRules) scopes(names []string) Scopes {
 	return set
 }
 
-// claims is the content of a token: the registered claims, the tenant, and the scopes.
-// Tokens that are made here have the claims tenant, and scope with the scopes separated
-// by spaces (RFC 8693, section 4.2); rules say where to read them.
+// claims is the content of a token: the registered claims, the tenant and the scopes. Tokens that
+// an Issuer issues have the claim tenant, and the claim scope with the scopes separated by spaces
+// (RFC 8693, section 4.2). rules define where a Verifier reads them.
 type claims struct {
 	Tenant string `json:"tenant,omitempty"`
 	Scope  string `json:"scope,omitempty"`
 	jwt.RegisteredClaims
 
 	rules  *claimRules
-	scopes []string // as they were read
+	scopes []string // as in the token
 }
 
-// UnmarshalJSON reads claims by their exact names, as RFC 7519 has it; package
-// json alone would take "Tenant" for "tenant". An error is a refusal that says
-// which claim is wrong.
+// UnmarshalJSON reads claims by their exact names, as RFC 7519 requires; package json alone would
+// accept "Tenant" for "tenant". An error is a refusal that names the claim.
 func (c *claims) UnmarshalJSON(data []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -75,8 +74,13 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 		from json.RawMessage
 		into any
 	}{
-		{"iss", raw["iss"], &c.Issuer}, {"sub", raw["sub"], &c.Subject}, {"aud", raw["aud"], &c.Audience}, {"jti", raw["jti"], &c.ID},
-		{"exp", raw["exp"], &exp}, {"nbf", raw["nbf"], &nbf}, {"iat", raw["iat"], &iat},
+		{"iss", raw["iss"], &c.Issuer},
+		{"sub", raw["sub"], &c.Subject},
+		{"aud", raw["aud"], &c.Audience},
+		{"jti", raw["jti"], &c.ID},
+		{"exp", raw["exp"], &exp},
+		{"nbf", raw["nbf"], &nbf},
+		{"iat", raw["iat"], &iat},
 		{strings.Join(c.rules.tenant, "."), member(raw, c.rules.tenant), &c.Tenant},
 		{c.rules.scope, raw[c.rules.scope], (*scopeList)(&c.scopes)},
 	} {
@@ -91,7 +95,7 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// member returns a member of an object, or of one inside it; nil if it isn't there.
+// member returns the member of an object at a path; nil if there is none.
 func member(object map[string]json.RawMessage, path []string) json.RawMessage {
 	for ; len(path) > 1; path = path[1:] {
 		var inner map[string]json.RawMessage
@@ -103,7 +107,7 @@ func member(object map[string]json.RawMessage, path []string) json.RawMessage {
 	return object[path[0]]
 }
 
-// scopeList reads scopes: a text with spaces between them, or a list of texts.
+// scopeList is scopes in a token: a text with spaces between them, or a list of texts.
 type scopeList []string
 
 // UnmarshalJSON reads either form.
@@ -119,13 +123,18 @@ func (l *scopeList) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// principal returns who the claims of a token of a kind speak of, once they are
-// verified.
+// principal returns the caller that the verified claims of a token of a kind name.
 func (c *claims) principal(kind Kind) (Principal, error) {
 	if !validSubject(c.Subject) {
 		return Principal{}, refuse("the token's subject %s", subjectRule)
 	}
-	p := Principal{Kind: kind, Issuer: c.Issuer, Subject: c.Subject, TokenID: asyncflow.AuditText(c.ID, asyncflow.MaxAuditText), ExpiresAt: c.ExpiresAt.UTC()}
+	p := Principal{
+		Kind:      kind,
+		Issuer:    c.Issuer,
+		Subject:   c.Subject,
+		TokenID:   asyncflow.AuditText(c.ID, asyncflow.MaxAuditText),
+		ExpiresAt: c.ExpiresAt.UTC(),
+	}
 	if c.IssuedAt != nil {
 		p.IssuedAt = c.IssuedAt.UTC()
 	}
@@ -135,10 +144,11 @@ func (c *claims) principal(kind Kind) (Principal, error) {
 	return c.tenant(p)
 }
 
-// tenant completes a tenant's principal. A scope admin counts for nothing.
+// tenant completes a tenant's principal. It ignores the scope admin.
 func (c *claims) tenant(p Principal) (Principal, error) {
 	if c.Tenant == "" {
-		return Principal{}, refuse("the token names no tenant: the claim %s is required", strings.Join(c.rules.tenant, "."))
+		return Principal{}, refuse("the token names no tenant: the claim %s is required",
+			strings.Join(c.rules.tenant, "."))
 	}
 	if err := asyncflow.CheckName(c.Tenant); err != nil {
 		return Principal{}, refuse("the token's tenant is not a tenant name: it %v", err)
@@ -150,8 +160,8 @@ func (c *claims) tenant(p Principal) (Principal, error) {
 	return p, nil
 }
 
-// operator completes an operator's principal. A token that names a tenant may be
-// one for callers, under a typ that it shouldn't have.
+// operator completes an operator's principal. It refuses a token that names a tenant: that may be
+// a tenant's token with the wrong typ.
 func (c *claims) operator(p Principal) (Principal, error) {
 	if c.Tenant != "" {
 		return Principal{}, refuse("the admin token names a tenant: it speaks for none")
@@ -163,13 +173,13 @@ func (c *claims) operator(p Principal) (Principal, error) {
 	return p, nil
 }
 
-// date is a NumericDate that has to be a JSON number between 1970 and 9999. The
-// library would read a string too, and overflow on a number like 1e300.
+// date is a NumericDate that must be a JSON number between 1970 and 9999. The library would accept
+// a string too, and overflow on a number like 1e300.
 type date struct{ *jwt.NumericDate }
 
 var lastSecond = float64(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix())
 
-// UnmarshalJSON drops fractions of a second. A null is no date.
+// UnmarshalJSON drops fractions of a second. null is no date.
 func (d *date) UnmarshalJSON(data []byte) error {
 	var seconds *float64
 	if err := json.Unmarshal(data, &seconds); err != nil || seconds == nil {

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// MaxLeeway is the most that two clocks may be thought to differ.
+	// MaxLeeway bounds Config.Leeway.
 	MaxLeeway = 30 * time.Second
 
-	// MinSecretBytes is the least length of an HS256 secret: that of its hash
+	// MinSecretBytes is the least length of an HS256 secret, which is the length of its hash
 	// (RFC 7518, section 3.2).
 	MinSecretBytes = 32
 
 	// DefaultAdminType is the header typ of operators' tokens, unless configured.
 	DefaultAdminType = "asyncflow-admin+jwt"
 
-	// DefaultFileInterval is how often a file of keys is looked at, unless configured.
+	// DefaultFileInterval is how often a file of keys is read, unless configured.
 	DefaultFileInterval = 5 * time.Second
 	// DefaultURLInterval is how often a key set is fetched, unless configured.
 	DefaultURLInterval = 5 * time.Minute
@@ -34,50 +34,72 @@ const (
 	maxInterval = 24 * time.Hour
 )
 
-// Config says which tokens of one issuer are trusted and how they are made. Start
-// from DefaultConfig and set the keys of one family: one of HMACSecret, HMACSecretFile,
-// PublicKeys, PublicKeysFile and JWKSURL to verify, and HMACSecret, HMACSecretFile or
-// PrivateKey to issue.
+// Config defines which tokens of one issuer are trusted and how they are issued. Start from
+// DefaultConfig and set the keys of one family: one of HMACSecret, HMACSecretFile, PublicKeys,
+// PublicKeysFile and JWKSURL to verify; HMACSecret, HMACSecretFile or PrivateKey to issue.
 type Config struct {
 	HMACSecret []byte // HS256: at least MinSecretBytes random bytes
-	PublicKeys []byte // PEM blocks PUBLIC KEY (PKIX) or a JWK Set, of one algorithm, for a Verifier
-	PrivateKey []byte // one PEM block PRIVATE KEY (PKCS #8), for an Issuer
+	PublicKeys []byte // PEM blocks PUBLIC KEY (PKIX) or a JWK Set, of one algorithm; for a Verifier
+	PrivateKey []byte // one PEM block PRIVATE KEY (PKCS #8); for an Issuer
 
-	HMACSecretFile string         // a file of such secrets, one a line, 10 at most; it is read again while it changes. An Issuer signs with the first
-	PublicKeysFile string         // a file with what PublicKeys would have; it is read again while it changes
-	JWKSURL        string         // where the issuer publishes its JWK Set; Algorithm must be set
-	AllowHTTP      bool           // let JWKSURL be a plain http one
-	RootCAs        *x509.CertPool // who vouches for JWKSURL's host; nil: those of the system
-	Interval       time.Duration  // how often file or URL is read again, 1 s to 24 h; 0: DefaultFileInterval, DefaultURLInterval
+	// HMACSecretFile has at most 10 such secrets, one a line. An Issuer signs with the first. The
+	// file is read again while the Verifier runs.
+	HMACSecretFile string
+	// PublicKeysFile has what PublicKeys would have. It is read again while the Verifier runs.
+	PublicKeysFile string
+	// JWKSURL is where the issuer publishes its JWK Set. Algorithm must be set too.
+	JWKSURL string
+	// AllowHTTP allows a plain http JWKSURL.
+	AllowHTTP bool
+	// RootCAs are the authorities for JWKSURL's host; nil: those of the system.
+	RootCAs *x509.CertPool
+	// Interval is how often the file or URL is read again, 1 s to 24 h; 0: DefaultFileInterval or
+	// DefaultURLInterval.
+	Interval time.Duration
 
-	// Algorithm is the only one that is accepted: HS256, EdDSA, ES256 or RS256. Empty:
-	// the one that the keys are for. In a JWK Set, keys of other algorithms are passed over.
+	// Algorithm is the only one that is accepted: HS256, EdDSA, ES256 or RS256. Empty: the one that
+	// the keys are for. Keys of other algorithms in a JWK Set are skipped.
 	Algorithm string
 
-	Issuer    string        // the claim iss; default "asyncflow"; never empty
-	Audience  string        // the claim aud; default "asyncflow"; never empty
-	TokenType string        // the header typ of tenants' tokens; default "at+jwt" (RFC 9068); never empty
-	AdminType string        // the header typ of operators' tokens; default DefaultAdminType; empty: it has none
+	Issuer   string // the claim iss; default "asyncflow"; never empty
+	Audience string // the claim aud; default "asyncflow"; never empty
+	// TokenType is the header typ of tenants' tokens; default "at+jwt" (RFC 9068); never empty.
+	TokenType string
+	// AdminType is the header typ of operators' tokens; default DefaultAdminType. Empty: the issuer
+	// has no operators' tokens.
+	AdminType string
 	Leeway    time.Duration // how far clocks may differ, 0 to MaxLeeway; default 10 s
 
-	// What a Verifier reads in the tokens of a foreign issuer. An Issuer writes the
+	// The following is for a Verifier of the tokens of a foreign issuer. An Issuer writes the
 	// defaults.
 
-	TenantClaim []string           // the claim that names the tenant, member by member if it is nested; default "tenant"
-	ScopeClaim  string             // the claim with the scopes, a text or a list; default "scope"
-	ScopeNames  map[string][]Scope // what each of the issuer's scopes stands for; nil: they are ours. Others count for nothing
-	Tenants     []string           // the only tenants that it may speak for; empty: all
+	// TenantClaim is the path of the claim that names the tenant; default "tenant".
+	TenantClaim []string
+	// ScopeClaim is the claim with the scopes, a text or a list; default "scope".
+	ScopeClaim string
+	// ScopeNames has our scopes for each of the issuer's, whose other scopes are ignored; nil: the
+	// issuer uses our names.
+	ScopeNames map[string][]Scope
+	// Tenants are the only tenants that the issuer's tokens may name; empty: all.
+	Tenants []string
 }
 
-// DefaultConfig returns a Config with every default and no key. A Config
-// written from nothing is refused, since an empty issuer or audience may be a
-// setting that got lost, and would switch its check off.
+// DefaultConfig returns a Config with every default and no key. A Config without these defaults is
+// refused: an empty issuer or audience may be a setting that was lost, and would turn off its
+// check.
 func DefaultConfig() Config {
-	return Config{Issuer: "asyncflow", Audience: "asyncflow", TokenType: "at+jwt", AdminType: DefaultAdminType, Leeway: 10 * time.Second,
-		TenantClaim: []string{"tenant"}, ScopeClaim: "scope"}
+	return Config{
+		Issuer:      "asyncflow",
+		Audience:    "asyncflow",
+		TokenType:   "at+jwt",
+		AdminType:   DefaultAdminType,
+		Leeway:      10 * time.Second,
+		TenantClaim: []string{"tenant"},
+		ScopeClaim:  "scope",
+	}
 }
 
-// check refuses what no Verifier and no Issuer may be made from.
+// check refuses a Config that no Verifier and no Issuer can use.
 func (c Config) check() error {
 	for _, f := range []struct{ name, value string }{
 		{"Issuer", c.Issuer},
@@ -86,23 +108,26 @@ func (c Config) check() error {
 		{"ScopeClaim", c.ScopeClaim},
 	} {
 		if strings.TrimSpace(f.value) == "" {
-			return asyncflow.InvalidField(f.name, "must not be empty: it is always looked at")
+			return asyncflow.InvalidField(f.name, "must not be empty: it is always checked")
 		}
 	}
 	if len(c.TenantClaim) == 0 || slices.Contains(c.TenantClaim, "") {
 		return asyncflow.InvalidField("TenantClaim", "must not be empty: it says whose token it is")
 	}
 	if mediaSubtype(c.TokenType) == mediaSubtype(c.AdminType) {
-		return asyncflow.InvalidField("AdminType", "must not be TokenType: it tells operators' tokens from those of tenants")
+		return asyncflow.InvalidField("AdminType",
+			"must not be TokenType: it distinguishes operators' tokens from tenants'")
 	}
 	if c.AdminType != "" && strings.TrimSpace(mediaSubtype(c.AdminType)) == "" {
-		return asyncflow.InvalidField("AdminType", "must not be blank; empty, there are no operators' tokens")
+		return asyncflow.InvalidField("AdminType",
+			"must not be blank; empty, there are no operators' tokens")
 	}
 	if c.Leeway < 0 || c.Leeway > MaxLeeway {
 		return asyncflow.InvalidField("Leeway", "must be between 0 and %v, not %v", MaxLeeway, c.Leeway)
 	}
 	if c.Interval != 0 && (c.Interval < minInterval || c.Interval > maxInterval) {
-		return asyncflow.InvalidField("Interval", "must be between %v and %v, not %v", minInterval, maxInterval, c.Interval)
+		return asyncflow.InvalidField("Interval", "must be between %v and %v, not %v",
+			minInterval, maxInterval, c.Interval)
 	}
 	if err := c.checkNames(); err != nil {
 		return err
@@ -110,7 +135,7 @@ func (c Config) check() error {
 	return c.checkFamily()
 }
 
-// checkNames refuses scopes that aren't ours and tenants that can't be.
+// checkNames refuses unknown scopes, and names that can't be those of tenants.
 func (c Config) checkNames() error {
 	for _, foreign := range slices.Sorted(maps.Keys(c.ScopeNames)) {
 		for _, s := range c.ScopeNames[foreign] {
@@ -121,17 +146,19 @@ func (c Config) checkNames() error {
 	}
 	for _, tenant := range c.Tenants {
 		if err := asyncflow.CheckName(tenant); err != nil {
-			return asyncflow.InvalidField("Tenants", "has %.60q, which is not a tenant name: it %v", tenant, err)
+			return asyncflow.InvalidField("Tenants", "has %.60q, which is not a tenant name: it %v",
+				tenant, err)
 		}
 	}
 	return nil
 }
 
-// checkFamily refuses a secret beside other keys, a weak or public secret, and keys
-// from several places.
+// checkFamily refuses a secret together with other keys, a weak or public secret, and keys from
+// several places.
 func (c Config) checkFamily() error {
 	if c.Algorithm != "" && methodNamed(c.Algorithm) == nil {
-		return asyncflow.InvalidField("Algorithm", "is %.20q; it must be HS256, EdDSA, ES256 or RS256", c.Algorithm)
+		return asyncflow.InvalidField("Algorithm", "is %.20q; it must be HS256, EdDSA, ES256 or RS256",
+			c.Algorithm)
 	}
 	if len(c.HMACSecret) == 0 && c.HMACSecretFile == "" {
 		return c.checkPublic()
@@ -145,19 +172,23 @@ func (c Config) checkSecret() error {
 		name = "HMACSecretFile"
 	}
 	if len(c.PublicKeys) > 0 || len(c.PrivateKey) > 0 || c.PublicKeysFile != "" || c.JWKSURL != "" {
-		return asyncflow.InvalidField(name, "must not be set beside public keys or PrivateKey: keys are of one family")
+		return asyncflow.InvalidField(name,
+			"must not be set beside public keys or PrivateKey: keys are of one family")
 	}
 	if c.HMACSecretFile != "" && len(c.HMACSecret) > 0 {
 		return asyncflow.InvalidField(name, "must not be set beside a secret: the file holds them all")
 	}
 	if c.HMACSecretFile == "" && len(c.HMACSecret) < MinSecretBytes {
-		return asyncflow.InvalidField(name, "must have at least %d bytes, not %d", MinSecretBytes, len(c.HMACSecret))
+		return asyncflow.InvalidField(name, "must have at least %d bytes, not %d",
+			MinSecretBytes, len(c.HMACSecret))
 	}
 	if bytes.Contains(c.HMACSecret, []byte(pemBegin)) {
-		return asyncflow.InvalidField(name, "holds a PEM block, which may be public: set PublicKeys or PrivateKey instead")
+		return asyncflow.InvalidField(name,
+			"holds a PEM block, which may be public: set PublicKeys or PrivateKey instead")
 	}
 	if c.Algorithm != "" && c.Algorithm != "HS256" {
-		return asyncflow.InvalidField("Algorithm", "is %s, but the key is a secret: it must be HS256", c.Algorithm)
+		return asyncflow.InvalidField("Algorithm", "is %s, but the key is a secret: it must be HS256",
+			c.Algorithm)
 	}
 	return nil
 }
@@ -170,27 +201,34 @@ func (c Config) checkPublic() error {
 		}
 	}
 	if places > 1 {
-		return asyncflow.InvalidField("PublicKeys", "must be set alone: keys come from PublicKeys, PublicKeysFile or JWKSURL")
+		return asyncflow.InvalidField("PublicKeys",
+			"must be set alone: keys come from PublicKeys, PublicKeysFile or JWKSURL")
 	}
 	if c.Algorithm == "HS256" {
-		return asyncflow.InvalidField("Algorithm", "is HS256, which needs HMACSecret: a public key is no secret")
+		return asyncflow.InvalidField("Algorithm",
+			"is HS256, which needs HMACSecret: a public key is no secret")
 	}
 	if c.JWKSURL == "" {
 		return nil
 	}
 	if c.Algorithm == "" {
-		return asyncflow.InvalidField("Algorithm", "must be set beside JWKSURL: a key set may have keys of several")
+		return asyncflow.InvalidField("Algorithm",
+			"must be set beside JWKSURL: a key set may have keys of several")
 	}
 	return c.checkURL()
 }
 
 func (c Config) checkURL() error {
 	u, err := url.Parse(c.JWKSURL)
-	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return asyncflow.InvalidField("JWKSURL", "must be an absolute https URL without user and fragment")
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" ||
+		(u.Scheme != "https" && u.Scheme != "http") {
+		return asyncflow.InvalidField("JWKSURL",
+			"must be an absolute https URL without user and fragment")
 	}
 	if u.Scheme == "http" && !c.AllowHTTP {
-		return asyncflow.InvalidField("JWKSURL", "must be an https URL unless plain http is allowed: who can change the keys can make any token")
+		return asyncflow.InvalidField("JWKSURL",
+			"must be an https URL unless plain http is allowed: "+
+				"anyone who can change the keys can make any token")
 	}
 	return nil
 }
@@ -201,16 +239,17 @@ func mediaSubtype(typ string) string {
 	return strings.TrimPrefix(strings.ToLower(typ), "application/")
 }
 
-// equal tells whether c and other trust the same tokens for the same reasons.
+// equal reports whether c and other trust the same tokens by the same rules.
 func (c Config) equal(other Config) bool {
 	sameCAs := c.RootCAs.Equal(other.RootCAs)
 	c.RootCAs, other.RootCAs = nil, nil
 	return sameCAs && reflect.DeepEqual(c, other)
 }
 
-// sameURL tells whether c and other have their keys from the same URL, and may.
+// sameURL reports whether c and other get their keys from the same URL under the same rules.
 func (c Config) sameURL(other Config) bool {
-	return c.JWKSURL == other.JWKSURL && c.Algorithm == other.Algorithm && c.AllowHTTP == other.AllowHTTP && c.RootCAs.Equal(other.RootCAs)
+	return c.JWKSURL == other.JWKSURL && c.Algorithm == other.Algorithm &&
+		c.AllowHTTP == other.AllowHTTP && c.RootCAs.Equal(other.RootCAs)
 }
 
 // kinds returns the kind of token that each typ stands for.

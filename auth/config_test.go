@@ -33,14 +33,19 @@ func TestConfigRefused(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"empty issuer":      {func(c *Config) { c.Issuer = "" }, "Issuer must not be empty"},
-		"empty audience":    {func(c *Config) { c.Audience = "" }, "Audience must not be empty"},
-		"blank audience":    {func(c *Config) { c.Audience = " \n" }, "Audience must not be empty"},
-		"empty typ":         {func(c *Config) { c.TokenType = "" }, "TokenType must not be empty"},
-		"typ of a prefix":   {func(c *Config) { c.TokenType = "application/" }, "TokenType must not be empty"},
-		"long leeway":       {func(c *Config) { c.Leeway = 30*time.Second + 1 }, "Leeway must be between"},
-		"negative leeway":   {func(c *Config) { c.Leeway = -1 }, "Leeway must be between"},
-		"short secret":      {func(c *Config) { c.HMACSecret = testSecret[:31] }, "at least 32 bytes, not 31"},
+		"empty issuer":   {func(c *Config) { c.Issuer = "" }, "Issuer must not be empty"},
+		"empty audience": {func(c *Config) { c.Audience = "" }, "Audience must not be empty"},
+		"blank audience": {func(c *Config) { c.Audience = " \n" }, "Audience must not be empty"},
+		"empty typ":      {func(c *Config) { c.TokenType = "" }, "TokenType must not be empty"},
+		"typ of a prefix": {func(c *Config) { c.TokenType = "application/" },
+			"TokenType must not be empty"},
+
+		"long leeway": {func(c *Config) { c.Leeway = 30*time.Second + 1 }, "Leeway must be between"},
+
+		"negative leeway": {func(c *Config) { c.Leeway = -1 }, "Leeway must be between"},
+
+		"short secret": {func(c *Config) { c.HMACSecret = testSecret[:31] }, "at least 32 bytes, not 31"},
+
 		"key as secret":     {func(c *Config) { c.HMACSecret = ed.public }, "holds a PEM block"},
 		"two families":      {func(c *Config) { c.PublicKeys = ed.public }, "keys are of one family"},
 		"secret and signer": {func(c *Config) { c.PrivateKey = ed.private }, "keys are of one family"},
@@ -68,14 +73,16 @@ func TestPublicKeysRefused(t *testing.T) {
 		pem  [][]byte
 		want string
 	}{
-		"no PEM":         {[][]byte{[]byte("hello")}, "holds no PEM block"},
-		"private key":    {[][]byte{ed.private}, `not "PRIVATE KEY"`},
-		"not DER":        {[][]byte{pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")})}, "key 1 of 1"},
+		"no PEM":      {[][]byte{[]byte("hello")}, "holds no PEM block"},
+		"private key": {[][]byte{ed.private}, `not "PRIVATE KEY"`},
+		"not DER": {[][]byte{pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY",
+			Bytes: []byte("x")})}, "key 1 of 1"},
 		"weak RSA":       {[][]byte{newPair(t, weakKey, nil).public}, "at least 2048 bits, not 1024"},
 		"P-384":          {[][]byte{newECDSA(t, elliptic.P384()).public}, "must be on P-256"},
 		"mixed families": {[][]byte{ed.public, newRSA(t).public}, "several algorithms, EdDSA and RS256"},
 		"twice the same": {[][]byte{ed.public, ed.public}, "two keys have the id"},
-		"same name":      {[][]byte{named.public, newEd25519(t, map[string]string{"kid": "a"}).public}, "two keys have the id"},
+		"same name": {[][]byte{named.public, newEd25519(t, map[string]string{"kid": "a"}).public},
+			"two keys have the id"},
 		"empty name":     {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public}, "kid must have"},
 		"damaged second": {[][]byte{named.public, damaged}, "damaged PEM block"},
 		"damaged first":  {[][]byte{damaged, named.public}, "damaged PEM block"},
@@ -89,7 +96,7 @@ func TestPublicKeysRefused(t *testing.T) {
 	}
 }
 
-// The caller may wipe what it passed in.
+// The caller may overwrite the keys that it passed in.
 func TestSecretIsCopied(t *testing.T) {
 	t.Parallel()
 	cfg := secretConfig()

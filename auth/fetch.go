@@ -18,8 +18,8 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// fetcher returns a function that fetches the key set of a Config. It follows no
-// redirect, takes no compressed answer, and reads no more than it would use.
+// fetcher returns a function that fetches the key set of a Config. It follows no redirects, accepts
+// no compressed answer, and reads no more than the limit of a key set.
 func fetcher(c Config) func(context.Context) ([]byte, error) {
 	client := &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -29,8 +29,8 @@ func fetcher(c Config) func(context.Context) ([]byte, error) {
 			TLSHandshakeTimeout:    connectTimeout,
 			TLSClientConfig:        &tls.Config{RootCAs: c.RootCAs, MinVersion: tls.VersionTLS12},
 			MaxResponseHeaderBytes: maxHeaderBytes,
-			DisableCompression:     true, // a small answer could become a huge one
-			DisableKeepAlives:      true, // minutes lie between two fetches
+			DisableCompression:     true, // a small compressed answer could become huge
+			DisableKeepAlives:      true, // fetches are minutes apart
 		},
 	}
 	return func(ctx context.Context) ([]byte, error) {
@@ -51,7 +51,7 @@ func fetcher(c Config) func(context.Context) ([]byte, error) {
 	}
 }
 
-// withoutURL takes the URL off an error of package http: its query is not for logs.
+// withoutURL removes the URL from an error of package http: its query must not be logged.
 func withoutURL(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -65,7 +65,7 @@ func fileReader(path string) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		if info, err := os.Stat(path); err != nil {
 			return nil, err
-		} else if !info.Mode().IsRegular() { // reading a pipe could take for ever
+		} else if !info.Mode().IsRegular() { // reading a pipe could take forever
 			return nil, errors.New("is not a regular file")
 		}
 		f, err := os.Open(path)
@@ -77,7 +77,7 @@ func fileReader(path string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// readKeys reads all of r, which must not be more than keys can be.
+// readKeys reads all of r, up to maxKeysBytes.
 func readKeys(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxKeysBytes+1))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A token is refused with a typed error, or its claims keep every rule; a good signature
-// alone is not enough, and a bad one never is.
+// A token is refused with a typed error, or its claims keep every rule: a good signature alone is
+// not enough, and a bad one is never accepted.
 func FuzzJWT(f *testing.F) {
 	cfg := DefaultConfig()
 	cfg.HMACSecret = testSecret
@@ -34,7 +34,8 @@ func FuzzJWT(f *testing.F) {
 		} else {
 			requireRules(t, p, header, claims)
 		}
-		if signature, err := base64.RawURLEncoding.DecodeString(other); err != nil || !hmac.Equal(signature, mac.Sum(nil)) {
+		if signature, err := base64.RawURLEncoding.DecodeString(other); err != nil ||
+			!hmac.Equal(signature, mac.Sum(nil)) {
 			for _, token := range []string{signed + "." + other, other, signed} {
 				_, err = v.Verify(t.Context(), token, testNow)
 				require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err), "%q", token)
@@ -47,7 +48,7 @@ func FuzzJWT(f *testing.F) {
 	})
 }
 
-// requireRules reads a token that was accepted once more, by itself.
+// requireRules parses an accepted token again, independently.
 func requireRules(t *testing.T, p Principal, header, claims string) {
 	var h struct{ Alg, Typ string }
 	var c map[string]json.RawMessage
@@ -80,8 +81,7 @@ func requireRules(t *testing.T, p Principal, header, claims string) {
 	}
 }
 
-// Keys that can't be used are refused by the name of their setting; those that can are
-// of one family.
+// Keys that can't be used are refused by the name of their setting; usable ones are of one family.
 func FuzzPublicKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pem []byte, token string) {
 		cfg := DefaultConfig()

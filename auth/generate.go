@@ -17,9 +17,9 @@ import (
 
 const newRSABits = 3072
 
-// GenerateKey makes a key of an algorithm (EdDSA, ES256 or RS256) and returns both
-// halves as PEM. id is what tokens name it by; empty: its thumbprint, and the PEM has
-// no header then, which not every tool reads.
+// GenerateKey generates a key of an algorithm (EdDSA, ES256 or RS256) and returns both halves as
+// PEM. Tokens name the key by id. If id is empty, they name it by its thumbprint, and the PEM has
+// no header, which not every tool can read.
 func GenerateKey(algorithm, id string) (private, public []byte, err error) {
 	if len(id) > maxKeyIDLen {
 		return nil, nil, asyncflow.InvalidField("kid", "must have at most %d bytes", maxKeyIDLen)
@@ -33,7 +33,8 @@ func GenerateKey(algorithm, id string) (private, public []byte, err error) {
 	case "RS256":
 		signer, err = rsa.GenerateKey(rand.Reader, newRSABits)
 	default:
-		return nil, nil, asyncflow.InvalidField("alg", "is %.20q; it must be EdDSA, ES256 or RS256", algorithm)
+		return nil, nil, asyncflow.InvalidField("alg", "is %.20q; it must be EdDSA, ES256 or RS256",
+			algorithm)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +60,7 @@ func encodePEM(kind string, der []byte, id string) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-// KeySet is the public keys that a text holds.
+// KeySet is the public keys in a text.
 type KeySet struct{ keys []publicKey }
 
 // KeyInfo describes a key.
@@ -69,8 +70,8 @@ type KeyInfo struct {
 	Algorithm  string
 }
 
-// ReadKeys reads the keys of a file: PEM blocks PUBLIC KEY, a JWK Set, or one PEM block
-// PRIVATE KEY, whose public half is taken. An error says what is wrong with the text.
+// ReadKeys reads the keys of a file: PEM blocks PUBLIC KEY, a JWK Set, or one PEM block PRIVATE
+// KEY, whose public half it returns. An error says what is wrong with the text.
 func ReadKeys(text []byte) (KeySet, error) {
 	if bytes.Contains(text, []byte(pemBegin+"PRIVATE KEY")) {
 		_, public, err := parsePrivateKey(text)
@@ -80,7 +81,7 @@ func ReadKeys(text []byte) (KeySet, error) {
 	return KeySet{keys}, err
 }
 
-// List describes the keys in their order.
+// List describes the keys, in their order.
 func (s KeySet) List() []KeyInfo {
 	list := make([]KeyInfo, len(s.keys))
 	for i, k := range s.keys {
@@ -89,7 +90,7 @@ func (s KeySet) List() []KeyInfo {
 	return list
 }
 
-// Has tells whether every key of other is in s, under the same id.
+// Has reports whether every key of other is in s, under the same id.
 func (s KeySet) Has(other KeySet) bool {
 	ring := newKeyring(s.keys, false)
 	for _, k := range other.keys {
@@ -100,8 +101,7 @@ func (s KeySet) Has(other KeySet) bool {
 	return true
 }
 
-// With returns s and the keys of other, which must be of the same algorithm and have
-// other ids.
+// With returns the keys of s and of other. They must be of one algorithm and have different ids.
 func (s KeySet) With(other KeySet) (KeySet, error) {
 	all := KeySet{append(append([]publicKey(nil), s.keys...), other.keys...)}
 	return all, checkSet(all.keys)

@@ -22,8 +22,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds the wait for an event. It is long because a slow machine is no fault, and costs
+// nothing because the wait ends with the event.
 const patience = 2 * time.Minute
 
 var (
@@ -31,8 +31,8 @@ var (
 	testSecret = bytes.Repeat([]byte("s3cret!."), 4)
 )
 
-// fields are the members of a header or of claims, over the valid defaults; a
-// member whose value is absent is left out.
+// fields are the members of a header or of claims, on top of the valid defaults. A member whose
+// value is absent is left out.
 type fields map[string]any
 
 type absentMember struct{}
@@ -61,7 +61,7 @@ func claimsWith(f fields) []byte {
 	})
 }
 
-// sign makes a token by hand, so that it may break any rule.
+// sign creates a token by hand, so that it can break any rule.
 func sign(t testing.TB, method jwt.SigningMethod, key any, header, claims []byte) string {
 	t.Helper()
 	text := base64url(header) + "." + base64url(claims)
@@ -70,7 +70,7 @@ func sign(t testing.TB, method jwt.SigningMethod, key any, header, claims []byte
 	return text + "." + base64url(sig)
 }
 
-// hs256 makes a token under testSecret with some members changed.
+// hs256 creates a token with testSecret and some changed members.
 func hs256(t testing.TB, header, claims fields) string {
 	t.Helper()
 	return sign(t, jwt.SigningMethodHS256, testSecret, headerWith(header), claimsWith(claims))
@@ -135,7 +135,9 @@ func newECDSA(t testing.TB, curve elliptic.Curve) pair {
 	return newPair(t, key, nil)
 }
 
-var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) {
+	return rsa.GenerateKey(rand.Reader, 2048)
+})
 
 // newRSA returns the same key each time, since making one is slow.
 func newRSA(t testing.TB) pair {

@@ -13,7 +13,7 @@ import (
 // MaxTTL is the longest that a token may live: 10 years of 365 days.
 const MaxTTL = 10 * 365 * 24 * time.Hour
 
-// Issuer makes tokens. It is safe for concurrent use.
+// Issuer issues tokens. It is safe for concurrent use.
 type Issuer struct {
 	issuer   string
 	audience string
@@ -24,16 +24,20 @@ type Issuer struct {
 	keyID    string // empty for a secret
 }
 
-// NewIssuer returns an Issuer that signs with HMACSecret, the first secret in
-// HMACSecretFile, or PrivateKey. If cfg
-// has PublicKeys too, the private key must belong to one of them, with the same
-// id, so that a Verifier of the same cfg accepts the tokens. An error is an
-// InvalidField named by the field of cfg.
+// NewIssuer returns an Issuer that signs with HMACSecret, the first secret in HMACSecretFile, or
+// PrivateKey. If cfg has PublicKeys too, the private key must belong to one of them, with the same
+// id, so that a Verifier of the same cfg accepts the tokens. An error is an InvalidField that names
+// the field of cfg.
 func NewIssuer(cfg Config) (*Issuer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{issuer: cfg.Issuer, audience: cfg.Audience, typ: mediaSubtype(cfg.TokenType), adminTyp: mediaSubtype(cfg.AdminType)}
+	i := &Issuer{
+		issuer:   cfg.Issuer,
+		audience: cfg.Audience,
+		typ:      mediaSubtype(cfg.TokenType),
+		adminTyp: mediaSubtype(cfg.AdminType),
+	}
 	if len(cfg.HMACSecret) > 0 {
 		i.method, i.key = jwt.SigningMethodHS256, bytes.Clone(cfg.HMACSecret)
 		return i, nil
@@ -47,7 +51,8 @@ func NewIssuer(cfg Config) (*Issuer, error) {
 		return i, nil
 	}
 	if len(cfg.PrivateKey) == 0 {
-		return nil, asyncflow.InvalidField("PrivateKey", "must be set, or HMACSecret: there is no key to sign with")
+		return nil, asyncflow.InvalidField("PrivateKey",
+			"must be set, or HMACSecret: there is no key to sign with")
 	}
 	signer, public, err := parsePrivateKey(cfg.PrivateKey)
 	if err != nil {
@@ -57,7 +62,7 @@ func NewIssuer(cfg Config) (*Issuer, error) {
 	return i, checkPair(cfg, public)
 }
 
-// checkPair refuses a private key whose tokens PublicKeys, if set, don't verify.
+// checkPair refuses a private key that belongs to none of PublicKeys, if those are set.
 func checkPair(cfg Config, private publicKey) error {
 	if len(cfg.PublicKeys) == 0 {
 		return nil
@@ -71,28 +76,31 @@ func checkPair(cfg Config, private publicKey) error {
 			return nil
 		}
 	}
-	return asyncflow.InvalidField("PrivateKey", "is not the other half of any of PublicKeys, or has another id")
+	return asyncflow.InvalidField("PrivateKey",
+		"is not the other half of any of PublicKeys, or has another id")
 }
 
-// Issue returns a token that lets subject act for tenant with scopes, from now
-// until ttl has passed, rounded up to a whole second. Scopes may be empty, and don't have admin; ttl
-// is above 0 and at most MaxTTL. An error about an argument is an InvalidField
-// named by it: tenant, subject, scopes or ttl.
+// Issue returns a token that lets subject act for tenant with scopes, from now until ttl has
+// passed, rounded up to a whole second. Scopes may be empty, and must not have admin; ttl is above
+// 0 and at most MaxTTL. An error about an argument is an InvalidField that names it: tenant,
+// subject, scopes or ttl.
 //
-// The token has no nbf, so that it works at once where a clock is behind.
-func (i *Issuer) Issue(tenant, subject string, scopes []Scope, ttl time.Duration, now time.Time) (string, error) {
+// The token has no nbf, so that it is valid at once on a node whose clock is behind.
+func (i *Issuer) Issue(
+	tenant, subject string, scopes []Scope, ttl time.Duration, now time.Time,
+) (string, error) {
 	if err := checkIssue(tenant, subject, scopes, ttl); err != nil {
 		return "", err
 	}
-	return i.sign(i.typ, claims{Tenant: tenant, Scope: NewScopes(scopes...).String()}, subject, ttl, now)
+	c := claims{Tenant: tenant, Scope: NewScopes(scopes...).String()}
+	return i.sign(i.typ, c, subject, ttl, now)
 }
 
-// IssueAdmin returns an operator's token: it names no tenant and carries the scope
-// admin. Arguments and errors are those of Issue; without a Config.AdminType it is
-// refused.
+// IssueAdmin returns an operator's token, which names no tenant and has the scope admin. Arguments
+// and errors are those of Issue. Without a Config.AdminType it returns an error.
 func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (string, error) {
 	if i.adminTyp == "" {
-		return "", asyncflow.InvalidField("AdminType", "must be set: operators' tokens are told by it")
+		return "", asyncflow.InvalidField("AdminType", "must be set: it distinguishes operators' tokens")
 	}
 	if err := checkBearer(subject, ttl); err != nil {
 		return "", err
@@ -101,7 +109,9 @@ func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (s
 }
 
 // sign completes claims and signs them.
-func (i *Issuer) sign(typ string, c claims, subject string, ttl time.Duration, now time.Time) (string, error) {
+func (i *Issuer) sign(
+	typ string, c claims, subject string, ttl time.Duration, now time.Time,
+) (string, error) {
 	c.RegisteredClaims = jwt.RegisteredClaims{
 		Issuer:    i.issuer,
 		Subject:   subject,
@@ -122,7 +132,7 @@ func (i *Issuer) sign(typ string, c claims, subject string, ttl time.Duration, n
 	return signed, nil
 }
 
-// checkIssue refuses what a Verifier would, and a token that is nobody's.
+// checkIssue refuses what a Verifier would refuse, and a token without a subject.
 func checkIssue(tenant, subject string, scopes []Scope, ttl time.Duration) error {
 	if err := asyncflow.CheckName(tenant); err != nil {
 		return asyncflow.InvalidField("tenant", "%v", err)
@@ -132,13 +142,14 @@ func checkIssue(tenant, subject string, scopes []Scope, ttl time.Duration) error
 			return unknownScope("scopes", s)
 		}
 		if s == ScopeAdmin {
-			return asyncflow.InvalidField("scopes", "has admin, which a tenant's token can't carry: operators have tokens of their own")
+			return asyncflow.InvalidField("scopes",
+				"has admin, which a tenant's token can't carry: operators have tokens of their own")
 		}
 	}
 	return checkBearer(subject, ttl)
 }
 
-// checkBearer is the part of checkIssue that every kind of token has.
+// checkBearer is the part of checkIssue that applies to every kind of token.
 func checkBearer(subject string, ttl time.Duration) error {
 	if strings.TrimSpace(subject) == "" {
 		return asyncflow.InvalidField("subject", "must not be empty: it says whose token it is")

@@ -16,7 +16,8 @@ func TestIssueWritesEveryClaim(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t, secretConfig())
 	now := testNow.Add(300 * time.Millisecond)
-	token, err := i.Issue("acme", "ci", []Scope{ScopeRead, ScopeSubmit, ScopeRead}, 90*time.Second, now)
+	token, err := i.Issue("acme", "ci", []Scope{ScopeRead, ScopeSubmit, ScopeRead}, 90*time.Second,
+		now)
 	require.NoError(t, err)
 	parts := strings.Split(token, ".")
 	var header, body map[string]any
@@ -28,8 +29,9 @@ func TestIssueWritesEveryClaim(t *testing.T) {
 	jti := body["jti"]
 	delete(body, "jti")
 	require.Equal(t, map[string]any{
-		"iss": "asyncflow", "aud": []any{"asyncflow"}, "sub": "ci", "tenant": "acme", "scope": "submit read",
-		"iat": float64(testNow.Unix()), "exp": float64(testNow.Unix() + 91), // rounded up
+		"iss": "asyncflow", "aud": []any{"asyncflow"}, "sub": "ci", "tenant": "acme",
+		"scope": "submit read",
+		"iat":   float64(testNow.Unix()), "exp": float64(testNow.Unix() + 91), // rounded up
 	}, body)
 
 	again, err := i.Issue("acme", "ci", nil, 90*time.Second, now)
@@ -107,8 +109,9 @@ func TestPrivateKeyRefused(t *testing.T) {
 		private, public []byte
 		want            string
 	}{
-		"public key":      {key.public, nil, `not "PUBLIC KEY"`},
-		"two keys":        {append(append([]byte{}, key.private...), other.private...), nil, "must be one key, not 2"},
+		"public key": {key.public, nil, `not "PUBLIC KEY"`},
+		"two keys": {append(append([]byte{}, key.private...), other.private...), nil,
+			"must be one key, not 2"},
 		"not a pair":      {key.private, other.public, "not the other half"},
 		"under other ids": {renamed.private, key.public, "not the other half"},
 		"bad public keys": {key.private, []byte("x"), "PublicKeys can't be used"},

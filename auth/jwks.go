@@ -12,11 +12,10 @@ import (
 // maxSetKeys bounds the keys of a JWK Set.
 const maxSetKeys = 100
 
-// parseJWKS reads the keys of a JWK Set (RFC 7517) that signatures of an algorithm
-// are verified with; empty: of the one that all its keys are for. Keys of other
-// algorithms, and those for other uses, are passed over: issuers publish them side by
-// side. A set with a secret in it is refused as a whole, as is one with two keys of
-// the same id. A key without kid has its thumbprint for an id.
+// parseJWKS reads the keys of a JWK Set (RFC 7517) that verify signatures of an algorithm. If the
+// algorithm is empty, all keys must be of one. Keys of other algorithms and for other uses are
+// skipped: issuers publish them side by side. A set that contains a secret is refused as a whole,
+// like one with two keys of the same id. The id of a key without kid is its thumbprint.
 func parseJWKS(text []byte, algorithm string) ([]publicKey, error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`
@@ -31,7 +30,7 @@ func parseJWKS(text []byte, algorithm string) ([]publicKey, error) {
 		return nil, fmt.Errorf("has %d keys; the limit is %d", len(*set.Keys), maxSetKeys)
 	}
 	var keys []publicKey
-	passed := "" // why the last key that was passed over was
+	skipped := "" // why the last skipped key was skipped
 	for i, raw := range *set.Keys {
 		key, err := parseJWK(raw, algorithm)
 		var fatal *secretInSetError
@@ -39,22 +38,23 @@ func parseJWKS(text []byte, algorithm string) ([]publicKey, error) {
 		case errors.As(err, &fatal):
 			return nil, fmt.Errorf("key %d of %d: %w", i+1, len(*set.Keys), err)
 		case err != nil:
-			passed = fmt.Sprintf("; key %d %v", i+1, err)
+			skipped = fmt.Sprintf("; key %d %v", i+1, err)
 		default:
 			keys = append(keys, key)
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("has no key for signatures%s%s", forAlgorithm(algorithm), passed)
+		return nil, fmt.Errorf("has no key for signatures%s%s", forAlgorithm(algorithm), skipped)
 	}
 	return keys, checkSet(keys)
 }
 
-// secretInSetError is about a key set that gives away what must be secret. Nothing
-// in it can be trusted.
+// secretInSetError is the error of a key set that reveals a secret. Nothing in it can be trusted.
 type secretInSetError struct{ what string }
 
-func (e *secretInSetError) Error() string { return "is " + e.what + ", which must not be in a key set" }
+func (e *secretInSetError) Error() string {
+	return "is " + e.what + ", which must not be in a key set"
+}
 
 func parseJWK(raw json.RawMessage, algorithm string) (publicKey, error) {
 	var m jwkset.JWKMarshal
@@ -64,15 +64,19 @@ func parseJWK(raw json.RawMessage, algorithm string) (publicKey, error) {
 	switch {
 	case m.KTY == jwkset.KtyOct || m.K != "":
 		return publicKey{}, &secretInSetError{"a symmetric key"}
-	case m.D != "" || m.P != "" || m.Q != "" || m.DP != "" || m.DQ != "" || m.QI != "" || len(m.OTH) > 0:
+	case m.D != "" || m.P != "" || m.Q != "" || m.DP != "" || m.DQ != "" || m.QI != "" ||
+		len(m.OTH) > 0:
 		return publicKey{}, &secretInSetError{"a private key"}
-	case m.USE != "" && m.USE != jwkset.UseSig, len(m.KEYOPS) > 0 && !slices.Contains(m.KEYOPS, jwkset.KeyOpsVerify):
+	case m.USE != "" && m.USE != jwkset.UseSig,
+		len(m.KEYOPS) > 0 && !slices.Contains(m.KEYOPS, jwkset.KeyOpsVerify):
 		return publicKey{}, errors.New("is not for signatures")
 	case algorithm != "" && m.ALG != "" && string(m.ALG) != algorithm:
 		return publicKey{}, fmt.Errorf("is for %.20q", string(m.ALG))
 	}
-	bare := jwkset.JWKMarshal{KTY: m.KTY, CRV: m.CRV, X: m.X, Y: m.Y, N: m.N, E: m.E} // no x5u: nothing is fetched for it
-	parsed, err := jwkset.NewJWKFromMarshal(bare, jwkset.JWKMarshalOptions{}, jwkset.JWKValidateOptions{SkipMetadata: true})
+	// no x5u: nothing is fetched for it
+	bare := jwkset.JWKMarshal{KTY: m.KTY, CRV: m.CRV, X: m.X, Y: m.Y, N: m.N, E: m.E}
+	parsed, err := jwkset.NewJWKFromMarshal(bare, jwkset.JWKMarshalOptions{},
+		jwkset.JWKValidateOptions{SkipMetadata: true})
 	if err != nil {
 		return publicKey{}, err
 	}
@@ -80,7 +84,8 @@ func parseJWK(raw json.RawMessage, algorithm string) (publicKey, error) {
 	if err != nil {
 		return publicKey{}, err
 	}
-	if alg := key.method.Alg(); (algorithm != "" && alg != algorithm) || (m.ALG != "" && alg != string(m.ALG)) {
+	if alg := key.method.Alg(); (algorithm != "" && alg != algorithm) ||
+		(m.ALG != "" && alg != string(m.ALG)) {
 		return publicKey{}, fmt.Errorf("is for %s", alg)
 	}
 	return key, nil
@@ -98,7 +103,8 @@ func marshalJWKS(keys []publicKey) ([]byte, error) {
 	set := jwkset.JWKSMarshal{Keys: make([]jwkset.JWKMarshal, len(keys))}
 	for i, k := range keys {
 		jwk, err := jwkset.NewJWKFromKey(k.key, jwkset.JWKOptions{
-			Metadata: jwkset.JWKMetadataOptions{ALG: jwkset.ALG(k.method.Alg()), KID: k.id, USE: jwkset.UseSig}})
+			Metadata: jwkset.JWKMetadataOptions{ALG: jwkset.ALG(k.method.Alg()), KID: k.id,
+				USE: jwkset.UseSig}})
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jwkOf returns the JWK of a pair with some members changed.
+// jwkOf returns the JWK of a pair with some changed members.
 func jwkOf(t testing.TB, key pair, f fields) json.RawMessage {
 	t.Helper()
 	text, err := canonicalJWK(key.signer.Public())
@@ -31,7 +31,8 @@ func setOf(jwks ...json.RawMessage) []byte {
 
 func TestParseJWKS(t *testing.T) {
 	t.Parallel()
-	ed, other, ec, rs := newEd25519(t, nil), newEd25519(t, nil), newECDSA(t, elliptic.P256()), newRSA(t)
+	ed, other, ec, rs := newEd25519(t, nil), newEd25519(t, nil), newECDSA(t, elliptic.P256()),
+		newRSA(t)
 	edPrint, err := thumbprint(ed.signer.Public())
 	require.NoError(t, err)
 	edNamed := jwkOf(t, ed, fields{"kid": "a", "alg": "EdDSA", "use": "sig"})
@@ -40,19 +41,31 @@ func TestParseJWKS(t *testing.T) {
 		algorithm string
 		want      []string // the ids
 	}{
-		"one key":                  {setOf(edNamed), "EdDSA", []string{"a"}},
-		"told by the key":          {setOf(edNamed), "", []string{"a"}},
-		"no alg, no use":           {setOf(jwkOf(t, ed, fields{"kid": "a"})), "EdDSA", []string{"a"}},
-		"no kid: the thumbprint":   {setOf(jwkOf(t, ed, nil)), "EdDSA", []string{edPrint}},
-		"two keys":                 {setOf(edNamed, jwkOf(t, other, fields{"kid": "b"})), "EdDSA", []string{"a", "b"}},
-		"of another family":        {setOf(edNamed, jwkOf(t, rs, fields{"kid": "a"}), jwkOf(t, ec, fields{"kid": "c"})), "EdDSA", []string{"a"}},
-		"for encryption":           {setOf(jwkOf(t, rs, fields{"kid": "e", "use": "enc"}), jwkOf(t, rs, fields{"kid": "s", "use": "sig"})), "RS256", []string{"s"}},
-		"for other operations":     {setOf(jwkOf(t, rs, fields{"kid": "e", "key_ops": []string{"encrypt"}}), jwkOf(t, rs, fields{"kid": "s", "key_ops": []string{"verify"}})), "RS256", []string{"s"}},
-		"for another algorithm":    {setOf(jwkOf(t, rs, fields{"kid": "p", "alg": "PS256"}), jwkOf(t, rs, fields{"kid": "r", "alg": "RS256"})), "RS256", []string{"r"}},
-		"of a kind to come":        {setOf(json.RawMessage(`{"kty":"AKP","alg":"ML-DSA-44","pub":"AA"}`), edNamed), "EdDSA", []string{"a"}},
-		"a broken one beside":      {setOf(json.RawMessage(`{"kty":"OKP","crv":"Ed25519","x":"AA","kid":"z"}`), edNamed), "EdDSA", []string{"a"}},
-		"certificates don't count": {setOf(jwkOf(t, ed, fields{"kid": "a", "x5u": "http://127.0.0.1:1/x", "x5c": []string{"AA"}})), "EdDSA", []string{"a"}},
-		"unknown members":          {[]byte(fmt.Sprintf(` {"keys":[%s],"more":1}`, edNamed)), "EdDSA", []string{"a"}},
+		"one key":                {setOf(edNamed), "EdDSA", []string{"a"}},
+		"told by the key":        {setOf(edNamed), "", []string{"a"}},
+		"no alg, no use":         {setOf(jwkOf(t, ed, fields{"kid": "a"})), "EdDSA", []string{"a"}},
+		"no kid: the thumbprint": {setOf(jwkOf(t, ed, nil)), "EdDSA", []string{edPrint}},
+
+		"two keys": {setOf(edNamed, jwkOf(t, other, fields{"kid": "b"})), "EdDSA", []string{"a", "b"}},
+
+		"of another family": {setOf(edNamed, jwkOf(t, rs, fields{"kid": "a"}),
+			jwkOf(t, ec, fields{"kid": "c"})), "EdDSA", []string{"a"}},
+		"for encryption": {setOf(jwkOf(t, rs, fields{"kid": "e", "use": "enc"}),
+			jwkOf(t, rs, fields{"kid": "s", "use": "sig"})), "RS256", []string{"s"}},
+		"for other operations": {setOf(jwkOf(t, rs,
+			fields{"kid": "e", "key_ops": []string{"encrypt"}}),
+			jwkOf(t, rs, fields{"kid": "s", "key_ops": []string{"verify"}})), "RS256", []string{"s"}},
+		"for another algorithm": {setOf(jwkOf(t, rs, fields{"kid": "p", "alg": "PS256"}),
+			jwkOf(t, rs, fields{"kid": "r", "alg": "RS256"})), "RS256", []string{"r"}},
+		"of a kind to come": {setOf(json.RawMessage(`{"kty":"AKP","alg":"ML-DSA-44","pub":"AA"}`),
+			edNamed), "EdDSA", []string{"a"}},
+		"a broken one beside": {setOf(json.RawMessage(`{"kty":"OKP","crv":"Ed25519","x":"AA",`+
+			`"kid":"z"}`), edNamed), "EdDSA", []string{"a"}},
+		"certificates don't count": {setOf(jwkOf(t, ed,
+			fields{"kid": "a", "x5u": "http://127.0.0.1:1/x", "x5c": []string{"AA"}})), "EdDSA",
+			[]string{"a"}},
+		"unknown members": {[]byte(fmt.Sprintf(` {"keys":[%s],"more":1}`, edNamed)), "EdDSA",
+			[]string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,26 +95,32 @@ func TestParseJWKSRefuses(t *testing.T) {
 		set  []byte
 		want string
 	}{
-		"no JSON":               {[]byte("<html>"), "is not a JWK Set"},
-		"cut short":             {setOf(good)[:40], "is not a JWK Set"},
-		"an array":              {[]byte("[]"), "is not a JWK Set"},
-		"no keys member":        {[]byte(`{"key":[]}`), "has no member keys"},
-		"keys null":             {[]byte(`{"keys":null}`), "has no member keys"},
-		"keys no list":          {[]byte(`{"keys":{}}`), "is not a JWK Set"},
-		"no keys":               {setOf(), "no key for signatures by EdDSA"},
-		"none of the family":    {setOf(jwkOf(t, rs, fields{"kid": "r"})), "no key for signatures by EdDSA; key 1 is for RS256"},
+		"no JSON":        {[]byte("<html>"), "is not a JWK Set"},
+		"cut short":      {setOf(good)[:40], "is not a JWK Set"},
+		"an array":       {[]byte("[]"), "is not a JWK Set"},
+		"no keys member": {[]byte(`{"key":[]}`), "has no member keys"},
+		"keys null":      {[]byte(`{"keys":null}`), "has no member keys"},
+		"keys no list":   {[]byte(`{"keys":{}}`), "is not a JWK Set"},
+		"no keys":        {setOf(), "no key for signatures by EdDSA"},
+		"none of the family": {setOf(jwkOf(t, rs, fields{"kid": "r"})),
+			"no key for signatures by EdDSA; key 1 is for RS256"},
 		"a number for a key":    {setOf(json.RawMessage("7")), "key 1 is not a JWK"},
 		"a symmetric key":       {setOf(good, oct), "key 2 of 2: is a symmetric key"},
 		"a symmetric key alone": {setOf(oct), "is a symmetric key"},
 		"hidden symmetric key":  {setOf(jwkOf(t, ed, fields{"k": "AAAA"})), "is a symmetric key"},
-		"a private key":         {setOf(jwkOf(t, ed, fields{"kid": "a", "d": "AAAA"})), "is a private key"},
-		"a private RSA key":     {setOf(good, jwkOf(t, rs, fields{"p": "AAAA"})), "is a private key"},
-		"a secret for others":   {setOf(good, json.RawMessage(`{"kty":"oct","use":"enc","k":"AAAA"}`)), "is a symmetric key"},
-		"the same id twice":     {setOf(good, jwkOf(t, newEd25519(t, nil), fields{"kid": "a"})), `two keys have the id "a"`},
-		"the same key twice":    {setOf(good, good), `two keys have the id "a"`},
-		"too many":              {setOf(many...), "has 101 keys; the limit is 100"},
-		"alg that isn't its":    {setOf(jwkOf(t, rs, fields{"alg": "EdDSA"})), "key 1 is for RS256"},
-		"too long an id":        {setOf(jwkOf(t, ed, fields{"kid": string(make([]byte, 200))})), "kid must have 1 to 128 bytes"},
+
+		"a private key": {setOf(jwkOf(t, ed, fields{"kid": "a", "d": "AAAA"})), "is a private key"},
+
+		"a private RSA key": {setOf(good, jwkOf(t, rs, fields{"p": "AAAA"})), "is a private key"},
+		"a secret for others": {setOf(good, json.RawMessage(`{"kty":"oct","use":"enc","k":"AAAA"}`)),
+			"is a symmetric key"},
+		"the same id twice": {setOf(good, jwkOf(t, newEd25519(t, nil), fields{"kid": "a"})),
+			`two keys have the id "a"`},
+		"the same key twice": {setOf(good, good), `two keys have the id "a"`},
+		"too many":           {setOf(many...), "has 101 keys; the limit is 100"},
+		"alg that isn't its": {setOf(jwkOf(t, rs, fields{"alg": "EdDSA"})), "key 1 is for RS256"},
+		"too long an id": {setOf(jwkOf(t, ed, fields{"kid": string(make([]byte, 200))})),
+			"kid must have 1 to 128 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +136,7 @@ func TestParseJWKSRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "several algorithms", "nothing says which is meant")
 }
 
-// A set that is written here is read here, and gives away no private half.
+// A set that this package writes can be read again, and contains no private half.
 func TestJWKSRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{"EdDSA", "ES256", "RS256"} {

@@ -11,27 +11,28 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// keyring holds what the tokens of an issuer are verified with: secrets, or public
-// keys by id. It is never changed, only replaced.
+// keyring has what verifies the tokens of an issuer: secrets, or public keys by id. It is never
+// changed, only replaced.
 type keyring struct {
 	method  jwt.SigningMethod // the only one that is accepted
 	secrets jwt.VerificationKeySet
-	print   string // of all secrets
+	print   string // a hash of all secrets
 	public  map[string]publicKey
-	named   bool // a token must name its key, also when there is only one
+	named   bool // a token must name its key, even if there is only one
 }
 
-// newKeyring returns the ring of public keys, at least one, all of one algorithm and
-// with different ids.
+// newKeyring returns the ring of one or more public keys, all of one algorithm and with different
+// ids.
 func newKeyring(keys []publicKey, named bool) *keyring {
-	ring := &keyring{method: keys[0].method, public: make(map[string]publicKey, len(keys)), named: named}
+	ring := &keyring{method: keys[0].method, public: make(map[string]publicKey, len(keys)),
+		named: named}
 	for _, k := range keys {
 		ring.public[k.id] = k
 	}
 	return ring
 }
 
-// newSecrets returns the ring of secrets, at least one.
+// newSecrets returns the ring of one or more secrets.
 func newSecrets(secrets ...[]byte) *keyring {
 	ring := &keyring{method: jwt.SigningMethodHS256}
 	for _, secret := range secrets {
@@ -42,9 +43,9 @@ func newSecrets(secrets ...[]byte) *keyring {
 	return ring
 }
 
-// find returns what to verify a token with, as package jwt wants it, and its mark.
-// kid is the value of its header kid, nil if it has none; it is looked up as it is, and
-// only among the configured keys. known is false for a kid that might be a new key's.
+// find returns the key for a token, in the form that package jwt expects, and the key's mark. kid
+// is the value of the token's header kid, nil if it has none. It is looked up as it is, and only
+// among the configured keys. known is false for a kid that may be that of a new key.
 func (r *keyring) find(kid any) (key any, mark keyMark, known bool, err error) {
 	if r.public == nil {
 		return r.secrets, keyMark{thumbprint: r.print}, true, nil
@@ -61,7 +62,7 @@ func (r *keyring) find(kid any) (key any, mark keyMark, known bool, err error) {
 	return k.key, k.mark(), true, nil
 }
 
-// only returns the one key, for a token that doesn't name any.
+// only returns the one key, for a token that names none.
 func (r *keyring) only() (any, keyMark, error) {
 	if len(r.public) != 1 || r.named {
 		return nil, keyMark{}, refuse("the token doesn't name its key: the header kid is required")
@@ -72,13 +73,13 @@ func (r *keyring) only() (any, keyMark, error) {
 	return nil, keyMark{}, refuse("there is no key to verify the token with")
 }
 
-// keyMark tells a key from every other one. Secrets have one mark for all of an issuer:
-// when one comes or goes, its tokens are verified anew.
+// keyMark identifies a key. All secrets of an issuer share one mark: when a secret is added or
+// removed, all tokens are verified again.
 type keyMark struct{ id, thumbprint string }
 
 func (k publicKey) mark() keyMark { return keyMark{k.id, k.thumbprint} }
 
-// has tells whether the key of a mark is still there, under its id.
+// has reports whether the ring still has the key of a mark, under its id.
 func (r *keyring) has(mark keyMark) bool {
 	if r.public == nil {
 		return r.print == mark.thumbprint
@@ -86,8 +87,8 @@ func (r *keyring) has(mark keyMark) bool {
 	return r.public[mark.id].thumbprint == mark.thumbprint
 }
 
-// names lists the keys for people, in the order of the alphabet. Of secrets it says no
-// more than how many there are.
+// names lists the ids of the keys in alphabetical order, for people. Of secrets it has only their
+// number.
 func (r *keyring) names() []string {
 	if r.public == nil {
 		return []string{fmt.Sprintf("secrets: %d", len(r.secrets.Keys))}

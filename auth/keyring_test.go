@@ -30,7 +30,8 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEmpty(t, p.TokenID)
 			p.TokenID = ""
-			require.Equal(t, Principal{Kind: KindTenant, Tenant: "acme", Issuer: "asyncflow", Subject: "ci", Scopes: NewScopes(ScopeWork), IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour)}, p)
+			require.Equal(t, Principal{Kind: KindTenant, Tenant: "acme", Issuer: "asyncflow", Subject: "ci",
+				Scopes: NewScopes(ScopeWork), IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour)}, p)
 
 			other := newVerifier(t, publicConfig(newEd25519(t, nil).public))
 			_, err = other.Verify(context.Background(), token, testNow)
@@ -39,8 +40,8 @@ func TestFamiliesRoundTrip(t *testing.T) {
 	}
 }
 
-// A public key is public: whoever takes it for a secret can sign with it, in
-// each of the spellings that an HMAC library could have been given.
+// A public key is public, so anybody can sign with it as a secret. Such tokens are refused, in each
+// encoding that an HMAC library could have been given.
 func TestPublicKeyIsNoSecret(t *testing.T) {
 	t.Parallel()
 	for alg, key := range map[string]pair{"RS256": newRSA(t), "EdDSA": newEd25519(t, nil)} {
@@ -48,17 +49,19 @@ func TestPublicKeyIsNoSecret(t *testing.T) {
 		require.NoError(t, err)
 		v := newVerifier(t, publicConfig(key.public))
 		for _, claimed := range []string{"HS256", alg} {
-			token := sign(t, jwt.SigningMethodHS256, key.public, headerWith(fields{"alg": claimed, "kid": keys[0].id}), claimsWith(nil))
+			token := sign(t, jwt.SigningMethodHS256, key.public,
+				headerWith(fields{"alg": claimed, "kid": keys[0].id}), claimsWith(nil))
 			_, err := v.Verify(context.Background(), token, testNow)
 			requireRefused(t, err, "the token's ")
 		}
-		none := sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, headerWith(fields{"alg": "none"}), claimsWith(nil))
+		none := sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType,
+			headerWith(fields{"alg": "none"}), claimsWith(nil))
 		_, err = v.Verify(context.Background(), none, testNow)
 		requireRefused(t, err, "algorithm is not "+alg)
 	}
 }
 
-// Other algorithms that the same key can serve are refused too.
+// Other algorithms that work with the same key are refused too.
 func TestOneAlgorithmPerKey(t *testing.T) {
 	t.Parallel()
 	key := newRSA(t)
@@ -105,7 +108,8 @@ func TestKeyID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			header := headerWith(fields{"alg": "EdDSA", "kid": tc.kid})
-			_, err := newVerifier(t, tc.cfg).Verify(context.Background(), sign(t, jwt.SigningMethodEdDSA, tc.signer.signer, header, claimsWith(nil)), testNow)
+			_, err := newVerifier(t, tc.cfg).Verify(context.Background(),
+				sign(t, jwt.SigningMethodEdDSA, tc.signer.signer, header, claimsWith(nil)), testNow)
 			if tc.want == "" {
 				require.NoError(t, err)
 				return
@@ -115,18 +119,21 @@ func TestKeyID(t *testing.T) {
 	}
 }
 
-// A token that brings its own key along is verified with ours.
+// A token that contains its own key is verified with ours.
 func TestEmbeddedKeyIsIgnored(t *testing.T) {
 	t.Parallel()
 	ours, evil := newEd25519(t, nil), newEd25519(t, nil)
 	evilKeys, err := parsePublicKeys(evil.public)
 	require.NoError(t, err)
 	jwk := fields{"kty": "OKP", "crv": "Ed25519", "x": base64url(evilKeys[0].key.(ed25519.PublicKey))}
-	header := headerWith(fields{"alg": "EdDSA", "jwk": jwk, "jku": "https://evil.example/jwks", "x5u": "https://evil.example/x5u"})
+	header := headerWith(fields{"alg": "EdDSA", "jwk": jwk, "jku": "https://evil.example/jwks",
+		"x5u": "https://evil.example/x5u"})
 	v := newVerifier(t, publicConfig(ours.public))
 
-	_, err = v.Verify(context.Background(), sign(t, jwt.SigningMethodEdDSA, evil.signer, header, claimsWith(nil)), testNow)
+	_, err = v.Verify(context.Background(),
+		sign(t, jwt.SigningMethodEdDSA, evil.signer, header, claimsWith(nil)), testNow)
 	requireRefused(t, err, "signature doesn't verify")
-	_, err = v.Verify(context.Background(), sign(t, jwt.SigningMethodEdDSA, ours.signer, header, claimsWith(nil)), testNow)
+	_, err = v.Verify(context.Background(),
+		sign(t, jwt.SigningMethodEdDSA, ours.signer, header, claimsWith(nil)), testNow)
 	require.NoError(t, err)
 }

@@ -20,16 +20,16 @@ const (
 	maxKeyIDLen = 128 // bytes
 )
 
-// publicKey is a configured key that tokens are verified with.
+// publicKey is a configured key that verifies tokens.
 type publicKey struct {
-	id         string // what a token names it by: see the package documentation
+	id         string // by which a token names it: see the package documentation
 	thumbprint string // RFC 7638
 	method     jwt.SigningMethod
 	key        crypto.PublicKey
 }
 
-// parseKeys reads public keys from PEM blocks or from a JWK Set. named tells that
-// a token must name its key. algorithm, if it isn't empty, is that of the keys.
+// parseKeys reads public keys from PEM blocks or from a JWK Set. named reports whether a token must
+// name its key. algorithm, if it isn't empty, is the one that the keys must be for.
 func parseKeys(text []byte, algorithm string) (keys []publicKey, named bool, err error) {
 	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
 		keys, err = parseJWKS(text, algorithm)
@@ -57,8 +57,8 @@ func checkSet(keys []publicKey) error {
 	return nil
 }
 
-// parsePublicKeys reads every PEM block of text. All must be PKIX public keys
-// of the same algorithm with different ids.
+// parsePublicKeys reads every PEM block of text. All must be PKIX public keys of one algorithm,
+// with different ids.
 func parsePublicKeys(text []byte) ([]publicKey, error) {
 	blocks, err := pemBlocks(text, "PUBLIC KEY")
 	if err != nil {
@@ -104,7 +104,7 @@ func parsePrivateKey(text []byte) (crypto.Signer, publicKey, error) {
 	return signer, public, err
 }
 
-// newPublicKey describes a key. Without a name its id is its thumbprint.
+// newPublicKey describes a key. If it isn't named, its id is its thumbprint.
 func newPublicKey(key crypto.PublicKey, id string, named bool) (publicKey, error) {
 	method, err := methodOf(key)
 	if err != nil {
@@ -119,7 +119,7 @@ func newPublicKey(key crypto.PublicKey, id string, named bool) (publicKey, error
 	return publicKey{id: id, thumbprint: print, method: method, key: key}, err
 }
 
-// methodNamed returns the method of an algorithm that is supported, else nil.
+// methodNamed returns the method of a supported algorithm, else nil.
 func methodNamed(algorithm string) jwt.SigningMethod {
 	switch algorithm {
 	case "HS256", "EdDSA", "ES256", "RS256":
@@ -128,7 +128,7 @@ func methodNamed(algorithm string) jwt.SigningMethod {
 	return nil
 }
 
-// methodOf returns the only algorithm that key may be used with.
+// methodOf returns the only method that key may be used with.
 func methodOf(key crypto.PublicKey) (jwt.SigningMethod, error) {
 	switch k := key.(type) {
 	case ed25519.PublicKey:
@@ -148,9 +148,9 @@ func methodOf(key crypto.PublicKey) (jwt.SigningMethod, error) {
 	}
 }
 
-// pemBlocks returns the blocks of text, at least one and all of the wanted
-// type. It counts them, because pem.Decode skips a damaged block silently, and
-// a key that is lost that way shows much later.
+// pemBlocks returns the blocks of text, one or more and all of the wanted type. It counts them,
+// because pem.Decode silently skips a damaged block, and the missing key would only be noticed much
+// later.
 func pemBlocks(text []byte, wanted string) ([]*pem.Block, error) {
 	var blocks []*pem.Block
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {

@@ -8,65 +8,65 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Kind says what a token speaks for. The header typ tells it, and a token of one
-// kind is never taken for one of the other.
+// Kind is for whom a token acts. The header typ determines it, and a token of one kind is never
+// accepted as the other kind.
 type Kind string
 
 const (
-	// KindTenant is a caller that acts for one tenant, within its scopes. The scope
-	// admin is none of them.
+	// KindTenant is a caller that acts for one tenant, within its scopes, which never include
+	// admin.
 	KindTenant Kind = "tenant"
 
-	// KindOperator is a caller that acts on what lies above the tenants. Its token
-	// ("admin token") names no tenant and carries the scope admin, and no other counts.
+	// KindOperator is a caller that acts for no tenant. Its token ("admin token") names no tenant,
+	// and has the scope admin; other scopes are ignored.
 	KindOperator Kind = "operator"
 )
 
 // Principal is a verified caller.
 type Principal struct {
 	Kind      Kind
-	Tenant    string    // the tenant it acts for; empty for an operator, never else
-	Issuer    string    // who vouches for it: the claim iss
-	Subject   string    // who it is, for the audit; empty if the token doesn't say
+	Tenant    string    // for which it acts; empty only for an operator
+	Issuer    string    // of its token: the claim iss
+	Subject   string    // who it is, for the audit; empty if the token has none
 	TokenID   string    // the token's jti, cut to 255 bytes; empty if it has none
-	Scopes    Scopes    // what it may do; of an operator, admin alone
-	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token doesn't say
-	ExpiresAt time.Time // when its token expires, in UTC, without any leeway
+	Scopes    Scopes    // what it may do; only admin for an operator
+	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token has no iat
+	ExpiresAt time.Time // when its token expires, in UTC, without leeway
 }
 
-// Has tells whether p carries scope.
+// Has reports whether p has a scope.
 func (p Principal) Has(scope Scope) bool { return p.Scopes.Has(scope) }
 
-// Require returns nil if p carries scope, else a CodeForbidden error that
-// names the scope.
+// Require returns nil if p has a scope, else a CodeForbidden error that names the scope.
 func (p Principal) Require(scope Scope) error {
 	if p.Has(scope) {
 		return nil
 	}
-	return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs the scope %q, which the token doesn't carry", string(scope))
+	return asyncflow.Errorf(asyncflow.CodeForbidden,
+		"this needs the scope %q, which the token doesn't carry", string(scope))
 }
 
-// RequireKind returns nil if p is of a kind, else a CodeForbidden error that says
-// which token is needed.
+// RequireKind returns nil if p is of a kind, else a CodeForbidden error that names the token that
+// is needed.
 func (p Principal) RequireKind(kind Kind) error {
 	switch {
 	case p.Kind == kind:
 		return nil
 	case kind == KindOperator:
-		return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs an admin token (an operator's); the token is a tenant's")
+		return asyncflow.Errorf(asyncflow.CodeForbidden,
+			"this needs an admin token (an operator's); the token is a tenant's")
 	default:
-		return asyncflow.Errorf(asyncflow.CodeForbidden, "this needs the token of a tenant; an admin token speaks for none")
+		return asyncflow.Errorf(asyncflow.CodeForbidden,
+			"this needs the token of a tenant; an admin token speaks for none")
 	}
 }
 
-const (
-	maxSubjectLen = 255 // bytes
-)
+const maxSubjectLen = 255 // bytes
 
 const subjectRule = "must be at most 255 bytes without control characters"
 
-// validSubject bounds what goes into audit rows and logs. An empty subject is
-// valid; a NUL byte is not, since Postgres can't store one.
+// validSubject reports whether a subject can go into audit rows and logs. An empty subject can; one
+// with a NUL byte can't, because Postgres doesn't store it.
 func validSubject(subject string) bool {
 	return len(subject) <= maxSubjectLen && !strings.ContainsFunc(subject, unicode.IsControl)
 }

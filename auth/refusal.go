@@ -14,14 +14,14 @@ const (
 	malformed = "the token is malformed: it is not a signed JWT"
 )
 
-// refuse returns a CodeUnauthenticated error with a message for the caller. A
-// message says which rule was broken, and quotes nothing of a token.
+// refuse returns a CodeUnauthenticated error. Its message tells the caller which rule was broken,
+// and quotes nothing of a token.
 func refuse(format string, args ...any) error {
 	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, format, args...)
 }
 
-// refusal puts an error of the parser into plain words. token and c are what
-// was read before it; token may be nil. An error of our own passes as it is.
+// refusal turns an error of the parser into plain words. token and c are what the parser had read;
+// token may be nil. It returns an error of our own unchanged.
 func (t *trusted) refusal(err error, token *jwt.Token, c *claims) error {
 	var own *asyncflow.Error
 	if errors.As(err, &own) {
@@ -38,10 +38,11 @@ func (t *trusted) refusal(err error, token *jwt.Token, c *claims) error {
 	default:
 		message = t.claimsRefusal(err, c)
 	}
-	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify", Message: message, Err: err}
+	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify", Message: message,
+		Err: err}
 }
 
-// claimsRefusal names the first rule broken by claims whose signature holds.
+// claimsRefusal names the first rule that correctly signed claims break.
 func (t *trusted) claimsRefusal(err error, c *claims) string {
 	switch {
 	case c.ExpiresAt == nil:

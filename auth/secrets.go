@@ -7,12 +7,10 @@ import (
 	"fmt"
 )
 
-// maxSecrets bounds the secrets of a file: a token that is signed with none of them is
-// held against each.
+// maxSecrets bounds the secrets of a file: a token is checked against each until one fits.
 const maxSecrets = 10
 
-// parseSecrets reads HS256 secrets, one a line. Blank lines and spaces around a secret
-// don't count.
+// parseSecrets reads HS256 secrets, one a line. It ignores blank lines, and spaces around a secret.
 func parseSecrets(text []byte) ([][]byte, error) {
 	var secrets [][]byte
 	number := 0
@@ -26,7 +24,8 @@ func parseSecrets(text []byte) ([][]byte, error) {
 			return nil, errors.New("it holds a PEM block, and secrets must stand there, one a line")
 		}
 		if len(secret) < MinSecretBytes {
-			return nil, fmt.Errorf("the secret in line %d must have at least %d bytes, not %d", number, MinSecretBytes, len(secret))
+			return nil, fmt.Errorf("the secret in line %d must have at least %d bytes, not %d", number,
+				MinSecretBytes, len(secret))
 		}
 		for _, other := range secrets {
 			if bytes.Equal(other, secret) {

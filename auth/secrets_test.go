@@ -15,23 +15,24 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// secretNamed makes a secret of its own for each name.
+// secretNamed returns a different secret for each name.
 func secretNamed(name string) []byte { return bytes.Repeat([]byte(name+"."), MinSecretBytes) }
 
-// secretFile makes a file of secrets and a config that reads it.
+// secretFile writes a file of secrets, and returns a config that reads it.
 func secretFile(t testing.TB, secrets ...[]byte) (cfg Config, write func(secrets ...[]byte)) {
 	t.Helper()
 	cfg = DefaultConfig()
 	cfg.HMACSecretFile = filepath.Join(t.TempDir(), "secrets")
 	write = func(secrets ...[]byte) {
-		require.NoError(t, os.WriteFile(cfg.HMACSecretFile, append(bytes.Join(secrets, []byte("\n")), '\n'), 0o600))
+		require.NoError(t, os.WriteFile(cfg.HMACSecretFile,
+			append(bytes.Join(secrets, []byte("\n")), '\n'), 0o600))
 	}
 	write(secrets...)
 	return cfg, write
 }
 
-// A secret is replaced with an overlap: no token is refused on the way, and those of
-// the old one are once it is gone, verified before or not.
+// A secret is replaced with an overlap: meanwhile no token is refused. When the old secret is gone
+// its tokens are refused, even those that were verified before.
 func TestSecretRotation(t *testing.T) {
 	t.Parallel()
 	old, next := secretNamed("old"), secretNamed("next")
@@ -54,7 +55,8 @@ func TestSecretRotation(t *testing.T) {
 	require.NoError(t, verify(v, ofNext))
 	require.NoError(t, verify(v, before))
 	require.NoError(t, verify(v, issue()), "the first one signs, still the old one")
-	require.Equal(t, []string{"secrets: 2"}, v.trust.Load().issuers[0].keyNames(), "no more is told of them")
+	require.Equal(t, []string{"secrets: 2"}, v.trust.Load().issuers[0].keyNames(),
+		"nothing else about them is shown")
 
 	write(next, old)
 	reload()
@@ -69,8 +71,7 @@ func TestSecretRotation(t *testing.T) {
 	requireRefused(t, verify(v, before), "signature doesn't verify")
 }
 
-// What a file of secrets may hold. A bad one is refused at the start and passed over
-// later.
+// The contents of a file of secrets. A bad file is refused at the start and ignored later.
 func TestSecretFile(t *testing.T) {
 	t.Parallel()
 	good := secretNamed("good")
@@ -79,15 +80,20 @@ func TestSecretFile(t *testing.T) {
 		many[i] = secretNamed(strconv.Itoa(i))
 	}
 	for name, tc := range map[string]struct{ text, want string }{
-		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" + string(secretNamed("b")), ""},
-		"as many as may be":              {string(bytes.Join(many[1:], []byte("\n"))), ""},
-		"too many":                       {string(bytes.Join(many, []byte("\n"))), "holds 11 secrets; the limit is 10"},
-		"empty":                          {"", "holds no secret"},
-		"blank":                          {" \n\n", "holds no secret"},
-		"a short one":                    {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
-		"one twice":                      {string(good) + "\n" + string(good), "line 2 is there already"},
-		"public keys":                    {string(newEd25519(t, nil).public), "holds a PEM block"},
-		"huge":                           {strings.Repeat("x", maxKeysBytes+1), "has more than 262144 bytes"},
+		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" + string(secretNamed("b")),
+			""},
+		"as many as may be": {string(bytes.Join(many[1:], []byte("\n"))), ""},
+
+		"too many": {string(bytes.Join(many, []byte("\n"))), "holds 11 secrets; the limit is 10"},
+
+		"empty": {"", "holds no secret"},
+		"blank": {" \n\n", "holds no secret"},
+
+		"a short one": {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
+
+		"one twice":   {string(good) + "\n" + string(good), "line 2 is there already"},
+		"public keys": {string(newEd25519(t, nil).public), "holds a PEM block"},
+		"huge":        {strings.Repeat("x", maxKeysBytes+1), "has more than 262144 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +115,8 @@ func TestSecretFile(t *testing.T) {
 			write([]byte(tc.text))
 			require.ErrorContains(t, v.trust.Load().issuers[0].source.load(t.Context()), tc.want)
 			require.Equal(t, map[string]bool{"asyncflow": true}, v.Stale())
-			require.NoError(t, verify(v, sign(t, jwt.SigningMethodHS256, good, headerWith(nil), claimsWith(nil))))
+			require.NoError(t, verify(v, sign(t, jwt.SigningMethodHS256, good, headerWith(nil),
+				claimsWith(nil))))
 			write(good)
 			require.NoError(t, v.trust.Load().issuers[0].source.load(t.Context()))
 			require.Equal(t, map[string]bool{"asyncflow": false}, v.Stale())

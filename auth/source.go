@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	loadTimeout = 10 * time.Second // of one look at a file or URL
-	askTimeout  = 3 * time.Second  // how long a token waits for its key to be looked for
+	loadTimeout = 10 * time.Second // of one load from a file or URL
+	askTimeout  = 3 * time.Second  // how long a token waits for its key to be loaded
 
 	maxKeysBytes = 256 << 10 // of a file or a fetched key set
 
@@ -24,27 +24,27 @@ const (
 	repeatAfter = 10 * time.Minute // the same failure is logged again
 )
 
-// source is where the keys of an issuer come from when they may change: a file or a
-// URL. What can't be read or used changes nothing: the keys of before stay.
+// source is a file or a URL that the keys of an issuer are loaded from. If a load fails, the
+// present keys stay.
 type source struct {
 	place string // the file or the URL, for people
 	every time.Duration
-	rest  time.Duration // the least time between two loads that tokens ask for
+	rest  time.Duration // the least time between two loads that unknown keys cause
 	limit time.Duration // of one load, slow senders included
 	read  func(context.Context) ([]byte, error)
-	use   func(text []byte) error // takes the keys over
+	use   func(text []byte) error // replaces the keys
 
 	flight singleflight.Group // one load at a time
 
 	mu      sync.Mutex
-	text    []byte    // what is in use; nil: nothing yet
-	begun   time.Time // the last load
-	loading bool      // one is under way, or about to be
-	failure error     // of the last load; nil after a good one
+	text    []byte    // the text of the keys in use; nil: none yet
+	begun   time.Time // when the last load began
+	loading bool      // a load is under way, or about to begin
+	failure error     // of the last load; nil if it succeeded
 }
 
-// load reads the keys once, together with whoever else wants them now. It gives up
-// waiting when ctx ends; the load itself goes on to its own timeout.
+// load loads the keys once; concurrent callers share the load. It stops waiting when ctx ends, but
+// the load goes on until its own timeout.
 func (s *source) load(ctx context.Context) error {
 	done := s.flight.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
@@ -77,16 +77,16 @@ func (s *source) loadOnce(ctx context.Context) error {
 	return err
 }
 
-// current returns what is in use, nil if there is nothing yet.
+// current returns the text of the keys in use; nil: none yet.
 func (s *source) current() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text
 }
 
-// ask loads the keys for a token whose key isn't known, unless that was done a short
-// while ago: who makes up key ids must not make us a nuisance to the issuer. It tells
-// whether there has been a load.
+// ask loads the keys for a token with an unknown key, unless they were loaded a short time ago:
+// callers who invent key ids must not make us flood the issuer. It reports whether the keys were
+// loaded.
 func (s *source) ask(ctx context.Context) bool {
 	if !s.mayLoad() {
 		return false
@@ -96,7 +96,7 @@ func (s *source) ask(ctx context.Context) bool {
 	return s.load(ctx) == nil
 }
 
-// mayLoad takes the right to begin a load, or to join the one under way.
+// mayLoad reports whether the caller may begin a load, or join the one under way.
 func (s *source) mayLoad() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,8 +110,8 @@ func (s *source) mayLoad() bool {
 	return true
 }
 
-// follow loads the keys again and again until ctx ends. After a failure it comes back
-// sooner. It says when keys have changed, and a failure once.
+// follow loads the keys repeatedly until ctx ends, sooner after a failure. It logs changed keys,
+// and each failure once.
 func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []string) {
 	log = log.With("from", s.place)
 	var seen []byte
@@ -131,7 +131,8 @@ func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []stri
 		} else {
 			failures++
 			if text := err.Error(); text != said || time.Since(saidAt) > repeatAfter {
-				log.Warn("the keys of an issuer can't be loaded; those of before stay", "error", text, "keys", ids())
+				log.Warn("the keys of an issuer can't be loaded; those of before stay",
+					"error", text, "keys", ids())
 				said, saidAt = text, time.Now()
 			}
 		}
@@ -139,8 +140,8 @@ func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []stri
 	}
 }
 
-// pause returns how long to wait after so many failures in a row, with jitter, so that
-// nodes started together don't come together.
+// pause returns how long to wait after a number of failures in a row. It has jitter, so that nodes
+// that were started together don't load together.
 func (s *source) pause(failures int) time.Duration {
 	wait := s.every
 	if failures > 0 {
@@ -158,14 +159,14 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// failed tells whether the last load failed.
+// failed reports whether the last load failed.
 func (s *source) failed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure != nil
 }
 
-// missing returns nil once keys have been loaded, else why not.
+// missing returns nil once keys have been loaded, else a CodeUnavailable error.
 func (s *source) missing(issuer string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// keyServer is an issuer's server of its key set; what it answers can be changed.
+// keyServer serves the key set of an issuer; tests can change its answer.
 type keyServer struct {
 	*httptest.Server
 	answer  atomic.Pointer[http.HandlerFunc]
@@ -52,7 +52,7 @@ func (s *keyServer) publish(status int, body []byte) {
 
 func (s *keyServer) do(f http.HandlerFunc) { s.answer.Store(&f) }
 
-// config trusts the issuer by its key set, and fetches it when it is told to.
+// config returns a config that trusts the issuer by its key set, and fetches it only when told to.
 func (s *keyServer) config() Config {
 	cfg := DefaultConfig()
 	cfg.JWKSURL, cfg.Algorithm, cfg.Interval = s.URL+"/jwks", "EdDSA", maxInterval
@@ -63,10 +63,11 @@ func (s *keyServer) config() Config {
 	return cfg
 }
 
-// tokenOf makes a token with a key, under an id.
+// tokenOf creates a token with a key of an id.
 func tokenOf(t testing.TB, key pair, kid any, claims fields) string {
 	t.Helper()
-	return sign(t, jwt.SigningMethodEdDSA, key.signer, headerWith(fields{"alg": "EdDSA", "kid": kid}), claimsWith(claims))
+	return sign(t, jwt.SigningMethodEdDSA, key.signer, headerWith(fields{"alg": "EdDSA", "kid": kid}),
+		claimsWith(claims))
 }
 
 func named(t testing.TB, key pair, kid string) []byte {
@@ -79,7 +80,8 @@ func verify(v *Verifier, token string) error {
 	return err
 }
 
-// Keys come and go at the issuer; tokens follow, verified before or not.
+// When keys come and go at the issuer, their tokens are accepted and refused accordingly, even
+// those that were verified before.
 func TestRotationAtTheIssuer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -112,7 +114,7 @@ func TestRotationAtTheIssuer(t *testing.T) {
 	requireRefused(t, verify(v, tokenOf(t, other, "", nil)), "not known here")
 }
 
-// Whatever becomes of the issuer's server, the keys of before stay.
+// Whatever the issuer's server answers, the last good keys stay in use.
 func TestOutageOfTheIssuer(t *testing.T) {
 	t.Parallel()
 	key := newEd25519(t, nil)
@@ -122,13 +124,28 @@ func TestOutageOfTheIssuer(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"an error":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "was answered with 500"},
-		"not found": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); _, _ = w.Write(good) }, "was answered with 404"},
-		"garbage":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>hello")) }, "is not a JWK Set"},
-		"PEM":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(newEd25519(t, nil).public) }, "is not a JWK Set"},
-		"nothing":   {func(http.ResponseWriter, *http.Request) {}, "is not a JWK Set"},
-		"no keys":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(setOf()) }, "no key for signatures"},
-		"a secret":  {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(setOf(named(t, key, "a"), oct)) }, "is a symmetric key"},
+		"an error": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+			"was answered with 500"},
+		"not found": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			_,
+				_ = w.Write(good)
+		}, "was answered with 404"},
+		"garbage": {func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = w.Write([]byte("<html>hello"))
+		}, "is not a JWK Set"},
+		"PEM": {func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = w.Write(newEd25519(t, nil).public)
+		}, "is not a JWK Set"},
+		"nothing": {func(http.ResponseWriter, *http.Request) {}, "is not a JWK Set"},
+		"no keys": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(setOf()) },
+			"no key for signatures"},
+		"a secret": {func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = w.Write(setOf(named(t, key, "a"), oct))
+		}, "is a symmetric key"},
 		"an id twice": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(setOf(named(t, key, "a"), named(t, newEd25519(t, nil), "a")))
 		}, "two keys have the id"},
@@ -136,8 +153,13 @@ func TestOutageOfTheIssuer(t *testing.T) {
 			w.Header().Set("Content-Length", "9999")
 			_, _ = w.Write(good)
 		}, "unexpected EOF"},
-		"a broken line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
-		"a redirect":    {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "was answered with 302"},
+		"a broken line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+			"EOF"},
+		"a redirect": {func(w http.ResponseWriter,
+			r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		},
+			"was answered with 302"},
 		"endless headers": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 2*maxHeaderBytes))
 		}, "exceeded"},
@@ -147,7 +169,8 @@ func TestOutageOfTheIssuer(t *testing.T) {
 			<-r.Context().Done()
 			panic(http.ErrAbortHandler) // else the end of the body could still get through
 		}, "deadline exceeded"},
-		"no answer": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		"no answer": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			"deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +187,8 @@ func TestOutageOfTheIssuer(t *testing.T) {
 			s.do(tc.answer)
 			require.ErrorContains(t, source.load(t.Context()), tc.want)
 			require.NoError(t, verify(v, tokenOf(t, key, "a", nil)))
-			requireRefused(t, verify(v, sign(t, jwt.SigningMethodHS256, testSecret, headerWith(fields{"kid": "o"}), claimsWith(nil))), "algorithm is not EdDSA")
+			requireRefused(t, verify(v, sign(t, jwt.SigningMethodHS256, testSecret,
+				headerWith(fields{"kid": "o"}), claimsWith(nil))), "algorithm is not EdDSA")
 			require.NoError(t, v.Ready())
 			source.limit = limit
 			s.publish(200, good)
@@ -173,7 +197,7 @@ func TestOutageOfTheIssuer(t *testing.T) {
 	}
 }
 
-// A body that doesn't end is not read to its end.
+// An endless body is not read forever.
 func TestHugeKeySet(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewServer)
@@ -192,7 +216,8 @@ func TestHugeKeySet(t *testing.T) {
 	cfg := s.config()
 	cfg.AllowHTTP = true
 	v := newVerifier(t, cfg)
-	require.ErrorContains(t, v.trust.Load().issuers[0].source.load(t.Context()), "has more than 262144 bytes")
+	require.ErrorContains(t, v.trust.Load().issuers[0].source.load(t.Context()),
+		"has more than 262144 bytes")
 	require.Less(t, <-sent, 64<<20)
 }
 
@@ -204,17 +229,19 @@ func TestPackedKeySet(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write([]byte("\x1f\x8b"))
 	})
-	require.ErrorContains(t, newVerifier(t, s.config()).trust.Load().issuers[0].source.load(t.Context()), "is not a JWK Set")
+	require.ErrorContains(t, newVerifier(t,
+		s.config()).trust.Load().issuers[0].source.load(t.Context()), "is not a JWK Set")
 }
 
-// Who the server is, is proven.
+// The server must prove its identity.
 func TestUntrustedServer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "a")))
 	cfg := s.config()
 	cfg.RootCAs = x509.NewCertPool()
-	require.ErrorContains(t, newVerifier(t, cfg).trust.Load().issuers[0].source.load(t.Context()), "certificate")
+	require.ErrorContains(t, newVerifier(t, cfg).trust.Load().issuers[0].source.load(t.Context()),
+		"certificate")
 	require.Zero(t, s.fetches.Load())
 }
 
@@ -224,21 +251,28 @@ func TestJWKSConfigRefused(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"plain http":   {func(c *Config) { c.JWKSURL = "http://login.example/jwks" }, "JWKSURL must be an https URL"},
-		"no host":      {func(c *Config) { c.JWKSURL = "https:///jwks" }, "JWKSURL must be an absolute https URL"},
-		"a file":       {func(c *Config) { c.JWKSURL = "file:///etc/passwd" }, "JWKSURL must be an absolute https URL"},
-		"no URL":       {func(c *Config) { c.JWKSURL = "jwks.json" }, "JWKSURL must be an absolute https URL"},
-		"a password":   {func(c *Config) { c.JWKSURL = "https://a:b@login.example/jwks" }, "without user"},
+		"plain http": {func(c *Config) { c.JWKSURL = "http://login.example/jwks" },
+			"JWKSURL must be an https URL"},
+		"no host": {func(c *Config) { c.JWKSURL = "https:///jwks" },
+			"JWKSURL must be an absolute https URL"},
+		"a file": {func(c *Config) { c.JWKSURL = "file:///etc/passwd" },
+			"JWKSURL must be an absolute https URL"},
+		"no URL": {func(c *Config) { c.JWKSURL = "jwks.json" }, "JWKSURL must be an absolute https URL"},
+		"a password": {func(c *Config) { c.JWKSURL = "https://a:b@login.example/jwks" },
+			"without user"},
 		"no algorithm": {func(c *Config) { c.Algorithm = "" }, "Algorithm must be set"},
 		"none":         {func(c *Config) { c.Algorithm = "none" }, "Algorithm is \"none\""},
 		"HS256":        {func(c *Config) { c.Algorithm = "HS256" }, "a public key is no secret"},
 		"RS512":        {func(c *Config) { c.Algorithm = "RS512" }, "Algorithm is \"RS512\""},
-		"two places":   {func(c *Config) { c.PublicKeys = newRSA(t).public }, "PublicKeys must be set alone"},
-		"two places 2": {func(c *Config) { c.PublicKeysFile = "keys.pem" }, "PublicKeys must be set alone"},
+		"two places": {func(c *Config) { c.PublicKeys = newRSA(t).public },
+			"PublicKeys must be set alone"},
+		"two places 2": {func(c *Config) { c.PublicKeysFile = "keys.pem" },
+			"PublicKeys must be set alone"},
 		"a secret too": {func(c *Config) { c.HMACSecret = testSecret }, "keys are of one family"},
-		"no interval":  {func(c *Config) { c.Interval = time.Millisecond }, "Interval must be between 1s and 24h"},
-		"no issuer":    {func(c *Config) { c.Issuer = "" }, "Issuer must not be empty"},
-		"no audience":  {func(c *Config) { c.Audience = "" }, "Audience must not be empty"},
+		"no interval": {func(c *Config) { c.Interval = time.Millisecond },
+			"Interval must be between 1s and 24h"},
+		"no issuer":   {func(c *Config) { c.Issuer = "" }, "Issuer must not be empty"},
+		"no audience": {func(c *Config) { c.Audience = "" }, "Audience must not be empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +286,7 @@ func TestJWKSConfigRefused(t *testing.T) {
 	}
 }
 
-// An issuer that can't be reached keeps its own callers waiting, nobody else.
+// An issuer that can't be reached delays only its own callers.
 func TestReadyNamesTheIssuer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -261,7 +295,8 @@ func TestReadyNamesTheIssuer(t *testing.T) {
 	foreign.Issuer, foreign.Interval = "https://login.example", time.Second
 	v, err := NewVerifier(mine, foreign)
 	require.NoError(t, err)
-	requireCode(t, v.Ready(), asyncflow.CodeUnavailable, `the keys of "https://login.example" have not been loaded yet`)
+	requireCode(t, v.Ready(), asyncflow.CodeUnavailable,
+		`the keys of "https://login.example" have not been loaded yet`)
 	require.NoError(t, verify(v, hs256(t, nil, nil)))
 	token := tokenOf(t, key, "a", fields{"iss": "https://login.example"})
 	requireCode(t, verify(v, token), asyncflow.CodeUnavailable, "have not been loaded yet")
@@ -273,12 +308,13 @@ func TestReadyNamesTheIssuer(t *testing.T) {
 	require.Eventually(t, func() bool { return v.Ready() == nil }, patience, 10*time.Millisecond)
 	require.NoError(t, verify(v, token))
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "b")))
-	require.Eventually(t, func() bool { return verify(v, token) != nil }, patience, 10*time.Millisecond, "Run fetches again")
+	require.Eventually(t, func() bool { return verify(v, token) != nil }, patience,
+		10*time.Millisecond, "Run fetches again")
 	stop()
 	require.NoError(t, <-ran)
 }
 
-// Made-up key ids don't become requests to the issuer.
+// Invented key ids cause no requests to the issuer.
 func TestUnknownKeysAreAskedForSeldom(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -292,7 +328,7 @@ func TestUnknownKeysAreAskedForSeldom(t *testing.T) {
 	require.NoError(t, verify(v, tokenOf(t, key, "a", nil)))
 }
 
-// All who wait for a new key share one fetch; who has no time doesn't wait.
+// All callers who wait for a new key share one fetch; a caller without time doesn't wait.
 func TestWaitingForAKey(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -328,7 +364,7 @@ func TestWaitingForAKey(t *testing.T) {
 	require.LessOrEqual(t, s.fetches.Load(), int32(3))
 }
 
-// A file of keys is read again; a bad one is passed over.
+// A file of keys is read again; a bad one is ignored.
 func TestKeyFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.pem")
@@ -356,7 +392,8 @@ func TestKeyFile(t *testing.T) {
 	write(append(a.public, b.public...))
 	require.NoError(t, verify(v, ofB), "a new key is looked for at once")
 	require.NoError(t, verify(v, ofA))
-	for name, text := range map[string][]byte{"empty": nil, "another family": newRSA(t).public, "huge": make([]byte, maxKeysBytes+1), "private": b.private, "half": b.public[:60]} {
+	for name, text := range map[string][]byte{"empty": nil, "another family": newRSA(t).public,
+		"huge": make([]byte, maxKeysBytes+1), "private": b.private, "half": b.public[:60]} {
 		write(text)
 		require.Error(t, source.load(t.Context()), name)
 		require.NoError(t, verify(v, ofA), name)
@@ -371,7 +408,7 @@ func TestKeyFile(t *testing.T) {
 	requireRefused(t, verify(v, ofA), "not known here")
 }
 
-// What may never end is not read: a start must not hang.
+// A file that may never end is not read: the start must not hang.
 func TestKeyPipe(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
@@ -381,7 +418,7 @@ func TestKeyPipe(t *testing.T) {
 	requireCode(t, err, asyncflow.CodeInvalid, "not a regular file")
 }
 
-// A failure is told once, not at each try; keys are told when they change.
+// A failure is logged once, not at each try; keys are logged when they change.
 func TestFollowSaysWhatMatters(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -416,7 +453,8 @@ func TestFollowSaysWhatMatters(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := &source{every: time.Minute}
-	for failures, most := range []time.Duration{time.Minute, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, lastRetry, lastRetry} {
+	for failures, most := range []time.Duration{time.Minute, time.Second, 2 * time.Second,
+		4 * time.Second, 8 * time.Second, 16 * time.Second, lastRetry, lastRetry} {
 		for range 20 {
 			p := s.pause(failures)
 			require.LessOrEqual(t, p, most)

@@ -11,9 +11,9 @@ import (
 	"math/big"
 )
 
-// thumbprint returns the RFC 7638 thumbprint of a public key: the base64url of
-// the SHA-256 of its JWK, with the required members only, in the order of their
-// names and without white space. Ed25519 follows RFC 8037, section 2.
+// thumbprint returns the RFC 7638 thumbprint of a public key: the base64url of the SHA-256 of its
+// JWK with only the required members, in the order of their names and without white space. Ed25519
+// follows RFC 8037, section 2.
 func thumbprint(key crypto.PublicKey) (string, error) {
 	jwk, err := canonicalJWK(key)
 	if err != nil {
@@ -34,7 +34,8 @@ func canonicalJWK(key crypto.PublicKey) (string, error) {
 		}
 		size := (len(point) - 1) / 2
 		x, y := point[1:1+size], point[1+size:]
-		return fmt.Sprintf(`{"crv":"%s","kty":"EC","x":"%s","y":"%s"}`, k.Params().Name, base64url(x), base64url(y)), nil
+		return fmt.Sprintf(`{"crv":"%s","kty":"EC","x":"%s","y":"%s"}`, k.Params().Name, base64url(x),
+			base64url(y)), nil
 	case *rsa.PublicKey:
 		e := big.NewInt(int64(k.E)).Bytes()
 		return fmt.Sprintf(`{"e":"%s","kty":"RSA","n":"%s"}`, base64url(e), base64url(k.N.Bytes())), nil

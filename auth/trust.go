@@ -10,26 +10,26 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// trust is the issuers that are trusted at a time, with those of their tokens that were
-// verified. It is never changed, only replaced: whoever holds one that was replaced
-// remembers a token where nobody looks.
+// trust is the issuers that are trusted at a time, with the cache of their verified tokens. It is
+// never changed, only replaced. A call that still uses a replaced one caches its token in vain.
 type trust struct {
 	issuers  []*trusted
 	cache    *cache
-	replaced chan struct{} // closed then
+	replaced chan struct{} // closed when this is replaced
 }
 
-// newTrust makes the issuers of configs. They take over from old, which may be nil, what
+// newTrust returns the issuers of configs. They take over from old, which may be nil, the keys that
 // need not be loaded again.
 func newTrust(old *trust, configs []Config) (*trust, error) {
 	if len(configs) == 0 {
-		return nil, &IssuerError{Err: asyncflow.InvalidField("Issuer", "must be set: no token is trusted")}
+		return nil, &IssuerError{Err: asyncflow.InvalidField("Issuer",
+			"must be set: no token is trusted")}
 	}
 	tr := &trust{cache: newCache(maxCached), replaced: make(chan struct{})}
 	for i, c := range configs {
 		t, err := old.successor(c)
 		if err == nil && tr.trusted(c.Issuer) != nil {
-			err = asyncflow.InvalidField("Issuer", "is that of another issuer too: its keys and rules must be told by it")
+			err = asyncflow.InvalidField("Issuer", "is that of another issuer too: it must be unique")
 		}
 		if err != nil {
 			return nil, &IssuerError{Index: i, Err: err}
@@ -39,8 +39,8 @@ func newTrust(old *trust, configs []Config) (*trust, error) {
 	return tr, nil
 }
 
-// successor returns the issuer of a Config: the one that is there if it is of the very
-// same Config, else a new one, which has the keys of before if they come from the same URL.
+// successor returns the issuer of a Config: the present one if its Config is the same, else a new
+// one. The new one starts with the keys of the present one if both load them from the same URL.
 func (tr *trust) successor(c Config) (*trusted, error) {
 	if tr == nil {
 		return newTrusted(c)
@@ -56,10 +56,11 @@ func (tr *trust) successor(c Config) (*trusted, error) {
 	return t, err
 }
 
-// Change replaces the issuers by those of configs, as NewVerifier takes them, and tells
-// whether any differs. An issuer whose Config didn't change keeps its keys. A new one
-// whose keys are yet to be loaded doesn't make a Verifier unready that was ready. On an
-// error, which is an *IssuerError, all stays as it was.
+// Change replaces the issuers by those of configs, which are as for NewVerifier, and reports
+// whether any differs. An issuer whose Config didn't change keeps its keys. If the Verifier was
+// ready it stays ready, even if the keys of a new issuer are not loaded yet. On an error, which is
+// an
+// *IssuerError, nothing changes.
 func (v *Verifier) Change(configs ...Config) (changed bool, err error) {
 	v.change.Lock()
 	defer v.change.Unlock()
@@ -78,7 +79,7 @@ func (v *Verifier) Change(configs ...Config) (changed bool, err error) {
 	return true, nil
 }
 
-// same tells whether tr has the very issuers of old.
+// same reports whether tr has the same issuers as old.
 func (tr *trust) same(old *trust) bool {
 	if len(tr.issuers) != len(old.issuers) {
 		return false
@@ -91,8 +92,8 @@ func (tr *trust) same(old *trust) bool {
 	return true
 }
 
-// Run loads keys from files and URLs and keeps them up to date until ctx ends. What it
-// can't load it says in log, and tries again.
+// Run loads keys from files and URLs and keeps them up to date until ctx ends. It logs failures and
+// tries again.
 func (v *Verifier) Run(ctx context.Context, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		v.trust.Load().follow(ctx, log)
@@ -100,7 +101,7 @@ func (v *Verifier) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// follow is Run until the issuers are replaced.
+// follow does the work of Run until the issuers are replaced.
 func (tr *trust) follow(ctx context.Context, log *slog.Logger) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -118,8 +119,8 @@ func (tr *trust) follow(ctx context.Context, log *slog.Logger) {
 	following.Wait()
 }
 
-// Ready returns nil once the keys of every issuer have been loaded, else a
-// CodeUnavailable error that names those issuers whose have not.
+// Ready returns nil once the keys of every issuer have been loaded, else a CodeUnavailable error
+// that names the other issuers.
 func (v *Verifier) Ready() error { return v.trust.Load().ready() }
 
 func (tr *trust) ready() error {
@@ -136,12 +137,13 @@ func (tr *trust) ready() error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Op: "auth.Ready", Err: errors.Join(causes...),
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Op: "auth.Ready",
+		Err:     errors.Join(causes...),
 		Message: "the keys of " + strings.Join(waiting, ", ") + " have not been loaded yet"}
 }
 
-// Stale tells of each issuer whose keys come from a file or a URL whether the last look
-// at it failed, so that its keys may be those of before.
+// Stale reports, for each issuer whose keys come from a file or a URL, whether the last load
+// failed: its keys may then be out of date.
 func (v *Verifier) Stale() map[string]bool {
 	stale := map[string]bool{}
 	for _, t := range v.trust.Load().issuers {

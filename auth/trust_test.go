@@ -13,8 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Issuers come and go while tokens are verified; what is not touched keeps its keys and
-// its tokens.
+// Issuers are added and removed while tokens are verified; the others keep their keys and tokens.
 func TestChangeOfIssuers(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)
@@ -47,16 +46,18 @@ func TestChangeOfIssuers(t *testing.T) {
 	change(true, foreign, other)
 	requireRefused(t, verify(v, ofForeign), "tenant")
 	requireRefused(t, verify(v, hs256(t, nil, nil)), "is not trusted here")
-	require.NoError(t, verify(v, tokenOf(t, key, "a", fields{"iss": foreign.Issuer, "tenant": "beta"})), "its keys are those of before")
+	require.NoError(t, verify(v, tokenOf(t, key, "a",
+		fields{"iss": foreign.Issuer, "tenant": "beta"})), "its keys are those of before")
 	foreign.RootCAs = x509.NewCertPool()
 	change(true, foreign, other)
-	requireCode(t, verify(v, tokenOf(t, key, "a", fields{"iss": foreign.Issuer, "tenant": "beta"})), asyncflow.CodeUnavailable, "not been loaded yet")
+	requireCode(t, verify(v, tokenOf(t, key, "a", fields{"iss": foreign.Issuer, "tenant": "beta"})),
+		asyncflow.CodeUnavailable, "not been loaded yet")
 	change(true, other)
 	requireRefused(t, verify(v, hs256(t, nil, nil)), "algorithm is not EdDSA")
 	require.NoError(t, verify(v, ofOther))
 }
 
-// Issuers that can't be used change nothing.
+// Configs that can't be used change nothing.
 func TestBadChangeOfIssuers(t *testing.T) {
 	t.Parallel()
 	v := newVerifier(t, secretConfig())
@@ -79,7 +80,7 @@ func TestBadChangeOfIssuers(t *testing.T) {
 	}
 }
 
-// A ready node stays ready whatever issuer comes; one that waits at its start waits on.
+// A ready node stays ready when an issuer is added; one that waits at its start keeps waiting.
 func TestChangeKeepsReadiness(t *testing.T) {
 	t.Parallel()
 	down := newKeyServer(t, httptest.NewTLSServer).config()
@@ -100,8 +101,7 @@ func TestChangeKeepsReadiness(t *testing.T) {
 	require.NoError(t, v.Ready())
 }
 
-// Run follows the keys of issuers that come later, and no longer those of the ones that
-// are gone.
+// Run loads the keys of issuers that are added later, and no longer those of removed ones.
 func TestRunFollowsTheChange(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync/atomic"
@@ -18,21 +19,29 @@ type trusted struct {
 	kinds    map[string]Kind // by typ, as of mediaSubtype
 	leeway   time.Duration
 	claims   claimRules
-	method   jwt.SigningMethod // the only one, whatever keys come
+	method   jwt.SigningMethod // the only one, also of keys that are loaded later
 	ring     atomic.Pointer[keyring]
 	source   *source // nil: the keys are fixed
 
 	config   Config
-	optional atomic.Bool // nobody is kept waiting for its keys but its own callers
+	optional atomic.Bool // only its own callers wait for its keys, Ready doesn't
 }
 
-// newTrusted makes the issuer of a Config. Keys that are given, or are in a file, must
-// be good already; those of a URL are loaded later.
+// newTrusted returns the issuer of a Config. Keys that are given, or are in a file, must be good
+// already. Keys at a URL are loaded later.
 func newTrusted(c Config) (*trusted, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	t := &trusted{config: c, issuer: c.Issuer, audience: c.Audience, kinds: c.kinds(), leeway: c.Leeway, claims: c.claimRules(), method: methodNamed(c.Algorithm)}
+	t := &trusted{
+		config:   c,
+		issuer:   c.Issuer,
+		audience: c.Audience,
+		kinds:    c.kinds(),
+		leeway:   c.Leeway,
+		claims:   c.claimRules(),
+		method:   methodNamed(c.Algorithm),
+	}
 	switch {
 	case len(c.HMACSecret) > 0:
 		t.method = jwt.SigningMethodHS256
@@ -51,28 +60,36 @@ func newTrusted(c Config) (*trusted, error) {
 			return nil, asyncflow.InvalidField("PublicKeysFile", "can't be used: %v", err)
 		}
 	case c.JWKSURL != "":
-		t.source = &source{place: placeOf(c.JWKSURL), every: orDefault(c.Interval, DefaultURLInterval), rest: 10 * time.Second, limit: loadTimeout, read: fetcher(c), use: t.useSet}
+		t.source = &source{
+			place: placeOf(c.JWKSURL),
+			every: cmp.Or(c.Interval, DefaultURLInterval),
+			rest:  10 * time.Second,
+			limit: loadTimeout,
+			read:  fetcher(c),
+			use:   t.useSet,
+		}
 	default:
-		return nil, asyncflow.InvalidField("PublicKeys", "must be set, or a secret: there is no key to verify with")
+		return nil, asyncflow.InvalidField("PublicKeys",
+			"must be set, or a secret: there is no key to verify with")
 	}
 	return t, nil
 }
 
-// followFile has the keys come from a file, and takes the first ones over.
+// followFile makes a file the source of the keys, and loads them once.
 func (t *trusted) followFile(name string, use func(text []byte) error) error {
-	t.source = &source{place: name, every: orDefault(t.config.Interval, DefaultFileInterval), rest: time.Second, limit: loadTimeout, read: fileReader(name), use: use}
+	t.source = &source{
+		place: name,
+		every: cmp.Or(t.config.Interval, DefaultFileInterval),
+		rest:  time.Second,
+		limit: loadTimeout,
+		read:  fileReader(name),
+		use:   use,
+	}
 	return t.source.load(context.Background())
 }
 
-func orDefault(d, def time.Duration) time.Duration {
-	if d == 0 {
-		return def
-	}
-	return d
-}
-
-// use takes over public keys. They are of the algorithm that the first ones were of:
-// another family is another decision, and not the file's or the issuer's.
+// use replaces the public keys. The new ones must be of the algorithm of the first ones: to change
+// the algorithm is the operator's decision, not the file's or the issuer's.
 func (t *trusted) use(text []byte) error {
 	algorithm := ""
 	if t.method != nil {
@@ -86,7 +103,7 @@ func (t *trusted) use(text []byte) error {
 	return nil
 }
 
-// useSet is use of what must be a JWK Set.
+// useSet is use for a text that must be a JWK Set.
 func (t *trusted) useSet(text []byte) error {
 	keys, err := parseJWKS(text, t.method.Alg())
 	if err != nil {
@@ -96,7 +113,7 @@ func (t *trusted) useSet(text []byte) error {
 	return nil
 }
 
-// useSecrets takes over secrets.
+// useSecrets replaces the secrets.
 func (t *trusted) useSecrets(text []byte) error {
 	secrets, err := parseSecrets(text)
 	if err == nil {
@@ -106,7 +123,7 @@ func (t *trusted) useSecrets(text []byte) error {
 }
 
 func (t *trusted) put(keys []publicKey, named bool) {
-	if t.method == nil { // before anybody reads it
+	if t.method == nil { // only the first time, before any other goroutine reads it
 		t.method = keys[0].method
 	}
 	t.ring.Store(newKeyring(keys, named))
@@ -120,9 +137,11 @@ func (t *trusted) ready() error {
 	return t.source.missing(t.issuer)
 }
 
-// parse checks the form, the header, the signature and the registered claims
-// of a token. It sets no time limit on iat, which RFC 7519 makes information.
-func (t *trusted) parse(ctx context.Context, token string, now time.Time) (*claims, Kind, keyMark, error) {
+// parse checks the form, the header, the signature and the registered claims of a token. It doesn't
+// check iat, which RFC 7519 defines as information only.
+func (t *trusted) parse(
+	ctx context.Context, token string, now time.Time,
+) (*claims, Kind, keyMark, error) {
 	parser := jwt.NewParser(
 		jwt.WithValidMethods([]string{t.method.Alg()}),
 		jwt.WithExpirationRequired(),
@@ -144,11 +163,12 @@ func (t *trusted) parse(ctx context.Context, token string, now time.Time) (*clai
 	return c, t.kindOf(parsed), mark, nil
 }
 
-// key checks the header of a token and returns the key to verify it with.
-// The parser has checked alg.
+// key checks the header of a token and returns the key to verify it with. The parser has already
+// checked alg.
 func (t *trusted) key(ctx context.Context, token *jwt.Token) (any, keyMark, error) {
 	if _, ok := token.Header["crit"]; ok {
-		return nil, keyMark{}, refuse("the token asks for an extension (header crit), and none is supported")
+		return nil, keyMark{}, refuse("the token asks for an extension (header crit), and none is " +
+			"supported")
 	}
 	if t.kindOf(token) == "" {
 		return nil, keyMark{}, refuse("the token's type (header typ) is not %s", t.typs())
@@ -167,13 +187,13 @@ func (t *trusted) key(ctx context.Context, token *jwt.Token) (any, keyMark, erro
 	return key, mark, err
 }
 
-// kindOf returns the kind of a token by its header typ, "" for one of another typ.
+// kindOf returns the kind of a token by its header typ; "" for an unknown typ.
 func (t *trusted) kindOf(token *jwt.Token) Kind {
 	typ, _ := token.Header["typ"].(string)
 	return t.kinds[mediaSubtype(typ)]
 }
 
-// typs lists the types that are accepted, that of tenants first.
+// typs lists the accepted types, that of tenants first.
 func (t *trusted) typs() string {
 	var tenants, operators string
 	for typ, kind := range t.kinds {

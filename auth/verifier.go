@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// MaxTokenBytes is the length of the longest token that is looked at.
+// MaxTokenBytes bounds the length of a token, in bytes.
 const MaxTokenBytes = 8 << 10
 
-// Verifier verifies the tokens of one issuer or of several. It is safe for concurrent
-// use.
+// Verifier verifies the tokens of one or more issuers. It is safe for concurrent use.
 type Verifier struct {
 	change sync.Mutex // held while trust is replaced
 	trust  atomic.Pointer[trust]
 }
 
-// NewVerifier returns a Verifier of the tokens that the configs trust, one for each
-// issuer. PrivateKey is not used. It reads PublicKeysFile and HMACSecretFile, and doesn't
-// wait for a JWKSURL: see Run and Ready. An error is an *IssuerError.
+// NewVerifier returns a Verifier of the tokens that the configs trust; each issuer has one config.
+// PrivateKey is not used. It reads PublicKeysFile and HMACSecretFile, but doesn't wait for a
+// JWKSURL: see Run and Ready. An error is an *IssuerError.
 func NewVerifier(configs ...Config) (*Verifier, error) {
 	tr, err := newTrust(nil, configs)
 	if err != nil {
@@ -34,8 +33,8 @@ func NewVerifier(configs ...Config) (*Verifier, error) {
 	return v, nil
 }
 
-// IssuerError says which of the configs can't be used. Err is an InvalidField named by
-// the field of Config.
+// IssuerError is the error of a config that can't be used. Err is an InvalidField that names the
+// field of Config.
 type IssuerError struct {
 	Index int
 	Err   error
@@ -44,16 +43,16 @@ type IssuerError struct {
 func (e *IssuerError) Error() string { return e.Err.Error() }
 func (e *IssuerError) Unwrap() error { return e.Err }
 
-// Verify returns the caller that token speaks for at the time now. An error is
-// a CodeUnauthenticated one, and its message says which rule the token breaks; or a
-// CodeUnavailable one, while the keys of its issuer haven't been loaded.
+// Verify returns the caller that a token names, if the token is valid at the time now. An error is
+// CodeUnauthenticated and says which rule the token breaks, or CodeUnavailable while the keys of
+// its issuer have not been loaded.
 //
-// A token whose key isn't known may wait, up to some seconds or until ctx ends, for its
-// issuer's keys to be looked at again.
+// For a token with an unknown key, Verify may wait some seconds, or until ctx ends, for the
+// issuer's keys to be loaded again.
 //
-// A token that was verified is remembered by its SHA-256 until it expires, or its key
-// or issuer is gone, so that its signature is checked once; a refused one is not. The
-// memory of token is not kept: it may be a part of a buffer that is used again.
+// A verified token is cached by its SHA-256 until it expires, or its key or issuer is gone, so that
+// its signature is checked once. A refused token is not cached. Verify doesn't keep the memory of
+// token, which may be part of a buffer that is reused.
 func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Principal, error) {
 	if token == "" {
 		return Principal{}, refuse(noToken)
@@ -70,8 +69,11 @@ func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Pri
 }
 
 // verifyNew verifies a token that isn't cached, and caches it.
-func (tr *trust) verifyNew(ctx context.Context, token string, sum tokenSum, now time.Time) (Principal, error) {
-	if strings.ContainsAny(token, "\r\n") { // which base64 decoders skip: one token, one spelling
+func (tr *trust) verifyNew(
+	ctx context.Context, token string, sum tokenSum, now time.Time,
+) (Principal, error) {
+	// base64 decoders would skip them; a token has one spelling
+	if strings.ContainsAny(token, "\r\n") {
 		return Principal{}, refuse(malformed)
 	}
 	t, err := tr.issuerOf(token)
@@ -94,8 +96,8 @@ func (tr *trust) verifyNew(ctx context.Context, token string, sum tokenSum, now 
 	return p, nil
 }
 
-// issuerOf returns whose token it says it is. That only picks the keys and rules that
-// it is held against, its issuer among them.
+// issuerOf returns the issuer that a token names. That only picks the keys and rules for the check,
+// which includes the issuer.
 func (tr *trust) issuerOf(token string) (*trusted, error) {
 	if len(tr.issuers) == 1 {
 		return tr.issuers[0], nil
@@ -108,9 +110,10 @@ func (tr *trust) issuerOf(token string) (*trusted, error) {
 	if err != nil {
 		return nil, refuse(malformed)
 	}
-	var members map[string]json.RawMessage // whose names are exact
+	var members map[string]json.RawMessage // a struct would also accept names in other case
 	var issuer string
-	if json.Unmarshal(text, &members) != nil || (members["iss"] != nil && json.Unmarshal(members["iss"], &issuer) != nil) {
+	if json.Unmarshal(text, &members) != nil ||
+		(members["iss"] != nil && json.Unmarshal(members["iss"], &issuer) != nil) {
 		return nil, refuse("the token's claims are not of the right form")
 	}
 	if t := tr.trusted(issuer); t != nil {
@@ -119,7 +122,7 @@ func (tr *trust) issuerOf(token string) (*trusted, error) {
 	return nil, refuse("the token's issuer (claim iss) is not trusted here")
 }
 
-// trusted returns the issuer of that name, nil if there is none.
+// trusted returns the issuer with a name; nil if there is none.
 func (tr *trust) trusted(issuer string) *trusted {
 	for _, t := range tr.issuers {
 		if t.issuer == issuer {

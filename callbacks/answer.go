@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"mime"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 // answer is the optional body of a worker's 2xx response.
@@ -25,39 +25,35 @@ type answer struct {
 	RetryAfter asyncflow.Duration `json:"retry_after"`
 }
 
-// excerptBytes is how much of a failed response is kept with the attempt.
+// excerptBytes is how many bytes of a failed response are kept with the attempt.
 const excerptBytes = 500
 
-// answerOverhead is how many bytes an answer may have besides its output.
+// answerOverhead is how many bytes an answer may have in addition to its output.
 const answerOverhead = 16 << 10
 
-// readStatus returns the outcome that a response means by its status. There is more to
-// it if the body has to tell: then the outcome is one of failure, without a reason yet.
-// Not much more than most bytes of the body are read.
-func readStatus(r *http.Response, most int) (o asyncflow.Outcome, body []byte, more bool) {
-	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: r.StatusCode}
-	if r.StatusCode < 200 { // 101: the body would be the bare connection, without an end
-		o.Error = describe(r, nil)
-		return o, nil, false
-	}
-	body, err := readBody(r, most)
+// readStatus returns the outcome that the status of an answer means. If more is true, the body
+// decides, too: then the outcome is a failure without a reason yet.
+func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
+	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {
-	case r.StatusCode == http.StatusAccepted:
+	case a.Status == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
-	case r.StatusCode > 299:
-		o.Error = describe(r, body)
-		o.RetryAfter = retryAfter(r.Header.Get("Retry-After"), r.StatusCode)
-	case err != nil:
-		o.Error = withExcerpt(err, body)
+	case a.Status < 200 || a.Status > 299:
+		o.Error = describe(a)
+		o.RetryAfter = retryAfter(a.RetryAfter, a.Status)
+	case a.BodyErr != nil:
+		o.Error = withExcerpt(a.BodyErr, a.Body)
 	default:
-		return o, body, true
+		return o, true
 	}
-	return o, nil, false
+	return o, false
 }
 
-// readAnswer completes the outcome of a delivery by the body of its 2xx response. One that
-// can't be understood is a failed attempt: the worker meant to say something that got lost.
-func readAnswer(o asyncflow.Outcome, contentType string, body []byte, maxOutput int) asyncflow.Outcome {
+// readAnswer completes the outcome of a delivery from the body of its 2xx response. A body that
+// can't be read makes the attempt fail: what the worker meant to say is lost.
+func readAnswer(
+	o asyncflow.Outcome, contentType string, body []byte, maxOutput int,
+) asyncflow.Outcome {
 	if len(body) == 0 {
 		o.Kind = asyncflow.OutcomeDone
 		return o
@@ -68,53 +64,39 @@ func readAnswer(o asyncflow.Outcome, contentType string, body []byte, maxOutput 
 	return o
 }
 
-var errTooLarge = errors.New("the answer is too large")
-
-func readBody(r *http.Response, most int) ([]byte, error) {
-	if r.Body == http.NoBody {
-		return nil, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
-	switch {
-	case err != nil:
-		return body, fmt.Errorf("the answer broke off: %w", err)
-	case len(body) > most:
-		return body[:most], fmt.Errorf("%w: the limit is %d bytes", errTooLarge, most)
-	}
-	return body, nil
-}
-
-// readDocument reads the JSON body of a 2xx answer into o. Its error says, to the
-// worker, why it can't be understood.
+// readDocument reads the JSON body of a 2xx answer into o. Its error tells the worker why the body
+// can't be read.
 func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.Outcome) error {
 	if err := checkJSON(contentType, ", or empty"); err != nil {
 		return err
 	}
 	var a answer
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields() // an "ouput" would be lost in silence
+	d.DisallowUnknownFields() // a misspelt "output" must not be lost in silence
 	if err := d.Decode(&a); err != nil {
-		return errors.New("the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
+		return errors.New(
+			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
 	}
 	if d.More() {
 		return errAfter
 	}
-	return a.tell(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
+	return a.complete(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
 }
 
 var errAfter = errors.New("the answer has something after its JSON object")
 
-// checkJSON checks the type of a body; or is what else it might be.
+// checkJSON checks the content type of a body. or names an alternative, for the error.
 func checkJSON(contentType, or string) error {
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s", cut(contentType, 100), or)
+		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s",
+			cut(contentType, 100), or)
 	}
 	return nil
 }
 
-// tell completes an outcome by what an answer says; known are the outcomes that it may
-// have.
-func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
+// complete completes an outcome from the fields of an answer. known lists the outcomes that the
+// answer may have, for the error.
+func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) error {
 	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
 	switch a.Outcome {
 	case "", "done":
@@ -122,7 +104,7 @@ func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
 			return err
 		}
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
-		if string(a.Output) == "null" { // how many libraries write that there is none
+		if string(a.Output) == "null" { // as many libraries write an output that is absent
 			o.Output = nil
 		}
 	case "fail":
@@ -136,11 +118,11 @@ func (a *answer) tell(o *asyncflow.Outcome, maxOutput int, known string) error {
 	return nil
 }
 
-// plain says in words for workers why a document can't be read.
+// plain says in plain words why a document can't be read.
 func plain(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		field := strings.TrimPrefix(wrong.Field, "answer.") // as a result has it
+		field := strings.TrimPrefix(wrong.Field, "answer.") // a result embeds an answer
 		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(field, "it"), wrong.Value)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
@@ -153,20 +135,20 @@ func checkOutput(output json.RawMessage, most int) error {
 	return asyncflow.CheckDocument("the answer's output", output, most)
 }
 
-// describe says what a failed response was: its status and the start of its body.
-func describe(r *http.Response, body []byte) string {
-	text := strings.TrimSpace(fmt.Sprintf("%d %s", r.StatusCode, http.StatusText(r.StatusCode)))
-	if r.StatusCode >= 300 && r.StatusCode < 400 {
+// describe says what a failed answer was: its status and the start of its body.
+func describe(a transport.Answer) string {
+	text := strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
+	if a.Status >= 300 && a.Status < 400 {
 		return text + ": redirects are not followed"
 	}
-	if excerpt := Clean(string(body), excerptBytes); excerpt != "" {
+	if excerpt := Clean(string(a.Body), excerptBytes); excerpt != "" {
 		text += ": " + excerpt
 	}
 	return text
 }
 
-// withExcerpt says why an answer can't be understood, and how its body begins. What
-// a worker sent may be quoted in either.
+// withExcerpt returns the reason why an answer can't be read, and the start of its body. Both may
+// quote what the worker sent.
 func withExcerpt(err error, body []byte) string {
 	what := Clean(err.Error(), excerptBytes)
 	if excerpt := Clean(string(body), excerptBytes); excerpt != "" {
@@ -175,11 +157,12 @@ func withExcerpt(err error, body []byte) string {
 	return what
 }
 
-// retryAfter reads the header of a 429 or 503 answer: seconds or an HTTP date.
-// What can't be read or is out of range is 0 or a day.
+// retryAfter reads the Retry-After header of a 429 or 503 answer: seconds or an HTTP date. It
+// returns 0 for a value that can't be read, and at most a day.
 func retryAfter(value string, status int) time.Duration {
 	const most = 24 * time.Hour
-	if value == "" || (status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable) {
+	if value == "" ||
+		(status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable) {
 		return 0
 	}
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(seconds) {
@@ -194,14 +177,14 @@ func retryAfter(value string, status int) time.Duration {
 // MaxErrorBytes bounds the error text that is kept with an attempt.
 const MaxErrorBytes = 4096
 
-// Clean makes a worker's text fit to be stored: UTF-8 without NUL, at most most
-// bytes.
+// Clean makes a worker's text fit to be stored: valid UTF-8, no NUL, and at most the given number
+// of bytes.
 func Clean(text string, most int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 	return strings.TrimSpace(cut(text, most))
 }
 
-// cut returns the first most bytes of text, without half a character.
+// cut shortens text to at most the given number of bytes. It splits no character.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

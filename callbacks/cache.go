@@ -7,9 +7,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// cache keeps what is made for tenants, by name, within a number of bytes. A tenant's values take
-// a quarter of them at most: beyond that, those go that it used least recently. When the tenants
-// together have too many, the one gives way that has used nothing for the longest time.
+// cache keeps values that are made for tenants, by tenant and name, and bounds their bytes. It
+// evicts by least recent use:
+//
+//   - A tenant has at most a quarter of the bytes. Beyond that, it loses its own values.
+//   - When all tenants together have too many, the tenant that has been idle longest loses values.
 type cache[V any] struct {
 	most int // bytes
 
@@ -18,7 +20,7 @@ type cache[V any] struct {
 	tenants *simplelru.LRU[string, *share[V]]
 }
 
-// share is what is kept for a tenant.
+// share holds the values of a tenant.
 type share[V any] struct {
 	bytes  int
 	values *simplelru.LRU[string, sized[V]]
@@ -29,14 +31,14 @@ type sized[V any] struct {
 	bytes int
 }
 
-// entryBytes is about what an entry takes besides its name and its value.
+// entryBytes is roughly what an entry takes in addition to its name and its value.
 const entryBytes = 256
 
 func newCache[V any](most int) *cache[V] {
 	return &cache[V]{most: most, tenants: newLRU[*share[V]]()}
 }
 
-// newLRU returns one without a bound of its own.
+// newLRU returns an LRU without a bound of its own: cache bounds it by bytes.
 func newLRU[V any]() *simplelru.LRU[string, V] {
 	l, err := simplelru.NewLRU[string, V](math.MaxInt, nil)
 	if err != nil {
@@ -45,7 +47,7 @@ func newLRU[V any]() *simplelru.LRU[string, V] {
 	return l
 }
 
-// get returns what is kept for a tenant by a name.
+// get returns the value of a tenant and a name.
 func (c *cache[V]) get(tenant, name string) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +59,8 @@ func (c *cache[V]) get(tenant, name string) (value V, ok bool) {
 	return value, false
 }
 
-// put keeps a value of some bytes in the place of the one of its name. It returns what is no
-// longer kept, which may be the value itself.
+// put stores a value, and replaces the one with the same name. bytes is the size of the value. It
+// returns the values that are no longer kept; the new one may be among them.
 func (c *cache[V]) put(tenant, name string, value V, bytes int) (gone []V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +71,7 @@ func (c *cache[V]) put(tenant, name string, value V, bytes int) (gone []V) {
 	}
 	if before, ok := s.values.Peek(name); ok {
 		gone = append(gone, c.remove(tenant, s, name, before))
-		c.tenants.Add(tenant, s) // the last value took its share with it
+		c.tenants.Add(tenant, s) // remove drops the share with its last value
 	}
 	bytes += len(name) + entryBytes
 	s.values.Add(name, sized[V]{value, bytes})
@@ -84,7 +86,7 @@ func (c *cache[V]) put(tenant, name string, value V, bytes int) (gone []V) {
 	return gone
 }
 
-// drop ends what is kept by a name, if it is the value that is meant.
+// drop removes the value of a tenant and a name if meant returns true for it.
 func (c *cache[V]) drop(tenant, name string, meant func(V) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// audit adds up what a cache holds, and checks that against its counts and its bounds.
+// audit adds up the values of a cache, and compares the sums with its counts and bounds. It returns
+// the number of values.
 func (c *cache[V]) audit(t *testing.T) (values int) {
 	t.Helper()
 	c.mu.Lock()
@@ -39,7 +40,7 @@ func (c *cache[V]) audit(t *testing.T) (values int) {
 	return values
 }
 
-// Whatever is put into a cache, it holds no more than it may, nor does a tenant.
+// Whatever is put into a cache, neither the cache nor a tenant exceeds its bound.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache[int](100 << 10)
@@ -64,8 +65,8 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// A value takes the place of the one of its name. A tenant loses what it used least recently,
-// and nothing to a tenant that has too much.
+// A value replaces the one of its name. A tenant loses its own least recently used values, and none
+// to a tenant that has too many.
 func TestCacheOrder(t *testing.T) {
 	t.Parallel()
 	const size = 10<<10 - entryBytes - 1 // ten fill it, two a share
@@ -94,8 +95,8 @@ func TestCacheOrder(t *testing.T) {
 	c.audit(t)
 }
 
-// An endpoint that is changed again and again has its last settings kept, and no others. Many
-// endpoints have no more than the share of their tenant.
+// Of an endpoint that changes again and again, only the last version is kept. A tenant with many
+// endpoints keeps no more than its share.
 func TestOpenedEndpointsAreBounded(t *testing.T) {
 	t.Parallel()
 	r, secret := setup(t), sealed(testSecret)
@@ -127,7 +128,7 @@ func TestOpenedEndpointsAreBounded(t *testing.T) {
 	require.Greater(t, r.Sender.opened.bytes, maxOpenedBytes/8)
 }
 
-// What of an endpoint is changed counts for the next delivery.
+// Every change of an endpoint counts for the next delivery.
 func TestChangedEndpointIsOpenedAnew(t *testing.T) {
 	t.Parallel()
 	next := signing.NewSecret()
@@ -144,8 +145,8 @@ func TestChangedEndpointIsOpenedAnew(t *testing.T) {
 	require.Equal(t, 1, r.Sender.opened.audit(t))
 }
 
-// However often an endpoint's login is changed, and however long its tokens are, one is kept of
-// an endpoint, and no more than its tenant's share of all.
+// One token of an endpoint is kept, however often its login changes, and no more than its tenant's
+// share, however long the tokens are.
 func TestTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
@@ -174,7 +175,8 @@ func TestTokensAreBounded(t *testing.T) {
 	require.Equal(t, 20, s.count())
 	for n := range maxTokensBytes/4/maxAccessToken + 50 { // the rest without a worker
 		auth := s.outbound().Auth
-		_, err := r.tokens.login(t.Context(), "acme", fmt.Sprint("e", n), newGrant(auth, s.ca))
+		g := newGrant(auth, s.ca)
+		_, err := r.tokens.login(t.Context(), newLimit(ample), "acme", fmt.Sprint("e", n), g)
 		require.NoError(t, err)
 	}
 	require.Greater(t, r.tokens.known.audit(t), 300)

@@ -7,22 +7,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 const (
-	// ChallengeTime bounds the whole exchange of a challenge.
+	// ChallengeTime bounds a challenge, including its answer.
 	ChallengeTime = 10 * time.Second
-	// maxChallengeAnswer bounds what is read of its answer, in bytes.
+	// maxChallengeAnswer is how many bytes of the answer are read.
 	maxChallengeAnswer = 4 << 10
 )
 
-// challenge is the body of a challenge. No task type has that name, so that a worker
-// can't take one for a delivery.
+// challenge is the body of a challenge. No task type has this name, so a worker can't mistake a
+// challenge for a delivery.
 type challenge struct {
 	Type      string `json:"type"`
 	Challenge string `json:"challenge"`
@@ -30,52 +30,54 @@ type challenge struct {
 
 const challengeType = "asyncflow.challenge"
 
-// Challenge asks an endpoint of a tenant to echo a random text, in a request that is signed and
-// sent like a delivery. Its error says why it didn't, without what the endpoint wrote.
-func (s *Sender) Challenge(ctx context.Context, tenant string, e asyncflow.Endpoint,
-	at time.Time) error {
-	r := newRequestContext(ctx, ChallengeTime)
-	defer r.end()
+// Challenge asks an endpoint of a tenant to echo a random text. The request is signed and sent like
+// a delivery. The error says why the echo failed, without quoting the endpoint.
+func (s *Sender) Challenge(
+	ctx context.Context, tenant string, e asyncflow.Endpoint, at time.Time,
+) error {
+	l := newLimit(ChallengeTime)
 	to, err := s.openAnew(tenant, &e)
 	if err != nil {
 		return errors.New(Clean(err.Error(), MaxErrorBytes))
 	}
-	if err = s.challenge(r, &e, to, at); err == nil {
+	used, err := s.challenge(ctx, l, &e, to, at)
+	if err == nil {
 		return nil
 	}
-	why := Clean(reason(r, err, ChallengeTime).Error(), MaxErrorBytes)
-	return errors.New(to.settings.scrub(why, r.headers))
+	return errors.New(to.settings.scrub(Clean(err.Error(), MaxErrorBytes), used))
 }
 
-func (s *Sender) challenge(r *requestContext, e *asyncflow.Endpoint, to *opened,
-	at time.Time) error {
+func (s *Sender) challenge(
+	ctx context.Context, l limit, e *asyncflow.Endpoint, to *opened, at time.Time,
+) (login, error) {
 	c := challenge{Type: challengeType, Challenge: rand.Text()}
 	body, err := json.Marshal(c)
 	if err != nil {
-		return err
+		return login{}, err
 	}
-	resp, err := s.post(r, e, to, challengeType+"."+rand.Text(), at, body)
+	m := message{challengeType + "." + rand.Text(), at, body, maxChallengeAnswer}
+	answer, used, err := s.post(ctx, l, e, to, m)
 	if err != nil {
-		return err
+		return used, err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return notEchoed(resp.StatusCode)
-	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxChallengeAnswer+1))
-	switch {
-	case r.Err() != nil:
-		return r.Err()
-	case err != nil:
-		return errors.New("the answer to the challenge broke off")
-	case len(answer) > maxChallengeAnswer:
-		return fmt.Errorf("the answer to the challenge has more than %d bytes", maxChallengeAnswer)
-	}
-	return c.checkEcho(answer)
+	return used, c.checkAnswer(answer)
 }
 
-// notEchoed says what an answer with another status than 200 means. Workers answer 401 to a
-// signature that doesn't verify.
+// checkAnswer checks that an answer has the challenge.
+func (c challenge) checkAnswer(a transport.Answer) error {
+	switch {
+	case a.Status != http.StatusOK:
+		return notEchoed(a.Status)
+	case errors.Is(a.BodyErr, transport.ErrTooLarge):
+		return fmt.Errorf("the answer to the challenge has more than %d bytes", maxChallengeAnswer)
+	case a.BodyErr != nil:
+		return errors.New("the answer to the challenge broke off")
+	}
+	return c.checkEcho(a.Body)
+}
+
+// notEchoed explains an answer whose status isn't 200. Workers answer 401 to a signature that
+// doesn't verify.
 func notEchoed(status int) error {
 	why := ""
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
@@ -86,7 +88,7 @@ func notEchoed(status int) error {
 		status, why)
 }
 
-// checkEcho checks that an answer has the challenge.
+// checkEcho checks that the body of an answer has the challenge.
 func (c challenge) checkEcho(answer []byte) error {
 	var echo challenge
 	if json.Unmarshal(answer, &echo) != nil {

@@ -14,13 +14,17 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// challenged starts a worker whose handler has the challenge.
-func challenged(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, challenge string), change ...func(*httptest.Server)) *worker {
+// challenged starts a worker that passes the challenge to its handler.
+func challenged(
+	t *testing.T, handle func(w http.ResponseWriter, r *http.Request, challenge string),
+	change ...func(*httptest.Server),
+) *worker {
 	var w *worker
 	w = newWorker(t, func(rw http.ResponseWriter, r *http.Request) {
 		all := w.all()
 		var c struct{ Type, Challenge string }
-		if err := json.Unmarshal(all[len(all)-1].body, &c); err != nil || c.Type != "asyncflow.challenge" {
+		if err := json.Unmarshal(all[len(all)-1].body, &c); err != nil ||
+			c.Type != "asyncflow.challenge" {
 			t.Errorf("no challenge: %s", all[len(all)-1].body)
 		}
 		handle(rw, r, c.Challenge)
@@ -32,8 +36,8 @@ func (r *rig) challengeOnce(t *testing.T, d asyncflow.Delivery) error {
 	return r.Challenge(t.Context(), d.Tenant, *d.Endpoint, d.At)
 }
 
-// A challenge is signed like a delivery (newWorker verifies that), has the endpoint's
-// settings, and each has a text of its own.
+// A challenge is signed like a delivery (newWorker verifies that), has the endpoint's headers, and
+// a text of its own.
 func TestChallenge(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -54,7 +58,8 @@ func TestChallenge(t *testing.T) {
 	got := w.all()[0]
 	require.Equal(t, http.MethodPost, got.Method)
 	require.Regexp(t, `^asyncflow\.challenge\.[A-Z2-7]{26}$`, got.Header.Get("Webhook-Id"))
-	require.JSONEq(t, `{"type":"asyncflow.challenge","challenge":"`+oneOf(seen, string(got.body))+`"}`, string(got.body))
+	require.JSONEq(t, `{"type":"asyncflow.challenge","challenge":"`+oneOf(seen, string(got.body))+`"}`,
+		string(got.body))
 }
 
 func oneOf(texts map[string]bool, in string) string {
@@ -66,7 +71,7 @@ func oneOf(texts map[string]bool, in string) string {
 	return ""
 }
 
-// Whatever else an endpoint does is no echo; its words are not passed on.
+// Any other answer is no echo. Its text is not passed on.
 func TestChallengeRefused(t *testing.T) {
 	t.Parallel()
 	const not200 = "; it must be 200 and the challenge"
@@ -88,13 +93,15 @@ func TestChallengeRefused(t *testing.T) {
 		handle func(http.ResponseWriter, *http.Request, string)
 		want   string
 	}{
-		"202":         {status(202), "the challenge was answered with 202" + not200},
-		"401":         {status(401), "the challenge was answered with 401" + not200 + otherSecret},
-		"403":         {status(403), "the challenge was answered with 403" + not200 + otherSecret},
-		"404":         {status(404), "the challenge was answered with 404" + not200},
-		"redirect":    {status(307, "Location: /again"), "the challenge was answered with 307" + not200},
-		"another":     {body(`{"challenge":"secret word"}`), notText},
-		"part of it":  {func(w http.ResponseWriter, _ *http.Request, c string) { io.WriteString(w, `{"challenge":"`+c[1:]+`"}`) }, notText},
+		"202":      {status(202), "the challenge was answered with 202" + not200},
+		"401":      {status(401), "the challenge was answered with 401" + not200 + otherSecret},
+		"403":      {status(403), "the challenge was answered with 403" + not200 + otherSecret},
+		"404":      {status(404), "the challenge was answered with 404" + not200},
+		"redirect": {status(307, "Location: /again"), "the challenge was answered with 307" + not200},
+		"another":  {body(`{"challenge":"secret word"}`), notText},
+		"part of it": {func(w http.ResponseWriter, _ *http.Request, c string) {
+			io.WriteString(w, `{"challenge":"`+c[1:]+`"}`)
+		}, notText},
 		"with a tail": {body(`{"challenge":"$x"}`), notText},
 		"empty":       {body(`{"challenge":""}`), notText},
 		"none":        {body(`{}`), notText},
@@ -104,7 +111,8 @@ func TestChallengeRefused(t *testing.T) {
 		"a number":    {body(`{"challenge":1}`), notJSON},
 		"nothing":     {body(""), notJSON},
 		"two":         {body(`{"challenge":"$"}{}`), notJSON},
-		"huge":        {body(`{"challenge":"$","x":"` + strings.Repeat("x", 4096) + `"}`), "the answer to the challenge has more than 4096 bytes"},
+		"huge": {body(`{"challenge":"$","x":"` + strings.Repeat("x", 4096) + `"}`),
+			"the answer to the challenge has more than 4096 bytes"},
 		"endless": {func(w http.ResponseWriter, _ *http.Request, c string) {
 			for {
 				if _, err := io.WriteString(w, c); err != nil {
@@ -129,19 +137,26 @@ func TestChallengeRefused(t *testing.T) {
 
 func TestChallengeUnreached(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, setup(t).challengeOnce(t, deliveryTo("http://"+closedAddress(t))), "connection refused")
+	require.ErrorContains(t, setup(t).challengeOnce(t, deliveryTo("http://"+closedAddress(t))),
+		"connection refused")
 	w := challenged(t, func(http.ResponseWriter, *http.Request, string) {})
 	names := newNameServer(t)
 	names.set("worker.example.com", "127.0.0.1", "127.0.0.1")
-	guarded := setup(t, func(c *Config) { c.Egress, c.Resolver = asyncflow.Egress{AllowHTTP: true}, names.resolver() })
-	require.ErrorContains(t, guarded.challengeOnce(t, deliveryTo(w.url)), "the endpoint's URL must name its host")
-	require.ErrorContains(t, guarded.challengeOnce(t, deliveryTo(strings.Replace(w.url, "127.0.0.1", "worker.example.com", 1))), refusedNetwork)
+	guarded := setup(t, func(c *Config) {
+		c.Egress, c.Resolver = asyncflow.Egress{AllowHTTP: true}, names.resolver()
+	})
+	require.ErrorContains(t, guarded.challengeOnce(t, deliveryTo(w.url)),
+		"the endpoint's URL must name its host")
+	require.ErrorContains(t,
+		guarded.challengeOnce(t,
+			deliveryTo(strings.Replace(w.url, "127.0.0.1", "worker.example.com", 1))), refusedNetwork)
 	denying := setup(t, func(c *Config) { c.Egress = policy(t, nil, []string{"worker.example.com"}) })
-	require.ErrorContains(t, denying.challengeOnce(t, deliveryTo("https://worker.example.com")), "is where the operator lets no delivery go")
+	require.ErrorContains(t, denying.challengeOnce(t, deliveryTo("https://worker.example.com")),
+		"is where the operator lets no delivery go")
 	require.Zero(t, w.connections.Load())
 }
 
-// An endpoint that says nothing, or a byte at a time, has 10 s in all.
+// An endpoint that says nothing, or a byte at a time, has 10 s altogether.
 func TestChallengeSlow(t *testing.T) {
 	t.Parallel()
 	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, string){

@@ -1,21 +1,20 @@
 package callbacks
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// appendBody appends the body of the request for some deliveries: the one as it is, or, if the
-// endpoint gets several, in an object {"deliveries": […]}.
-func (s *Sender) appendBody(b []byte, all []asyncflow.Delivery) []byte {
+// body returns the body of a request. If the endpoint takes batches, it is an object
+// {"deliveries": […]}; otherwise it is the one delivery.
+func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
 		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context)
 	}
-	b = slices.Grow(b, size)
+	b := make([]byte, 0, size)
 	batch := !all[0].Endpoint.Batch.IsZero()
 	if batch {
 		b = append(b, `{"deliveries":[`...)
@@ -32,12 +31,11 @@ func (s *Sender) appendBody(b []byte, all []asyncflow.Delivery) []byte {
 	return b
 }
 
-// envelopeBytes is about what an envelope has besides its context and the operator's URL.
+// envelopeBytes is roughly what an envelope has in addition to its context and the public URL.
 const envelopeBytes = 600
 
-// appendEnvelope appends a delivery. It is put together around the bytes of the context,
-// which are not parsed. Names and ids need no escapes by their rules; the operator's URL
-// is checked at start.
+// appendEnvelope appends a delivery. It copies the context's bytes and doesn't parse them. Names
+// and ids never need JSON escapes; the public URL is checked at start.
 func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	l := &d.Lease
 	b = append(b, `{"task_id":"`...)
@@ -61,13 +59,23 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	b = append(b, "/v1/callbacks/"...)
 	b = l.ID.Append(b)
 	b = append(b, `","token":"`...)
-	b = s.keys.appendCompletionToken(b, Completion{Tenant: d.Tenant, Task: l.ID, Seq: l.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	b = s.keys.appendCompletionToken(b, Completion{
+		Tenant:   d.Tenant,
+		Task:     l.ID,
+		Seq:      l.Seq,
+		Expiry:   d.Deadline.Add(lateReports),
+		Endpoint: d.Endpoint.ID,
+	})
 	return append(b, `"}}`...)
 }
 
-// deliveryID returns the id of a delivery: the task's and the attempt's seq. A request with
-// several has that of the first, which is no other's.
+// deliveryID returns the id of a delivery: the task and the attempt's seq. A request with several
+// deliveries has the id of the first one, which is unique, too.
 func deliveryID(l asyncflow.Lease) string {
 	b := append(l.ID.Append(make([]byte, 0, 64)), '.')
 	return string(strconv.AppendInt(b, int64(l.Seq), 10))
 }
+
+// lateReports is how long a token verifies after the deadline of its attempt. A worker that is
+// late, or missed the answer to its report, can still learn the result.
+const lateReports = time.Hour

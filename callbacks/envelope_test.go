@@ -24,20 +24,25 @@ func testDelivery(context string) asyncflow.Delivery {
 
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize","attempt":2,"max_attempts":5,"seq":3,`+
+	d := testDelivery(`{"image":"harbour.jpg"}`)
+	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize",`+
+		`"attempt":2,"max_attempts":5,"seq":3,`+
 		`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
-		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42","token":"afc2.x.y"}}`,
-		string(envelope(testDelivery(`{"image":"harbour.jpg"}`), "https://tasks.example.com", "afc2.x.y")))
+		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42",`+
+		`"token":"afc2.x.y"}}`,
+		string(envelope(d, "https://tasks.example.com", "afc2.x.y")))
 }
 
-// The fields of a delivery are these and no others.
+// A delivery has these fields and no others.
 func TestEnvelopeFields(t *testing.T) {
 	t.Parallel()
 	body := envelope(testDelivery(`null`), "https://tasks.example.com", "afc2.x.y")
 	var top, callback map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(body, &top))
 	require.NoError(t, json.Unmarshal(top["callback"], &callback))
-	require.ElementsMatch(t, []string{"task_id", "type", "stage", "attempt", "max_attempts", "seq", "deadline", "context", "callback"},
+	require.ElementsMatch(t,
+		[]string{"task_id", "type", "stage", "attempt", "max_attempts", "seq", "deadline", "context",
+			"callback"},
 		slices.Collect(maps.Keys(top)))
 	require.ElementsMatch(t, []string{"url", "token"}, slices.Collect(maps.Keys(callback)))
 	var deadline time.Time
@@ -45,7 +50,7 @@ func TestEnvelopeFields(t *testing.T) {
 	require.True(t, deadline.Equal(testDelivery("").Deadline))
 }
 
-// requirePassedOn checks that a context stands in the envelope byte by byte.
+// requirePassedOn checks that the envelope has a context byte by byte.
 func requirePassedOn(t require.TestingT, context string) {
 	body := envelope(testDelivery(context), "https://tasks.example.com", "afc2.x.y")
 	require.True(t, json.Valid(body), "%s", body)
@@ -87,7 +92,7 @@ func TestEnvelopeKeepsAnyContext(t *testing.T) {
 	})
 }
 
-// The id of a delivery tells attempts apart, and is the same for a repeated one.
+// The id of a delivery differs between attempts, and stays the same when one is repeated.
 func TestDeliveryID(t *testing.T) {
 	t.Parallel()
 	l := testDelivery("null").Lease

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// A completion token that verifies is one that we make, in the one spelling that we
-// give it; and each that we make verifies.
+// Only tokens that we made verify, in the one spelling that we gave them. All of those verify.
 func FuzzCompletionToken(f *testing.F) {
 	keys := testKeys(f, nodeSecret)
 	f.Fuzz(func(t *testing.T, token, claims, name string, seq uint16, expiry int64) {
@@ -28,33 +26,40 @@ func FuzzCompletionToken(f *testing.F) {
 				return
 			}
 			require.Equal(t, testCompletion.Task, c.Task)
-			require.Equal(t, 4, strings.Count(c.Tenant+" "+c.Task.String()+" 1 1 "+c.Endpoint, " "), "claims can't be moved")
+			require.Equal(t, 4, strings.Count(c.Tenant+" "+c.Task.String()+" 1 1 "+c.Endpoint, " "),
+				"claims can't be moved")
 		}
 		verify(token)
 		signed := tokenPrefix + "." + claims
-		verify(signed + "." + string(keys.all[0].appendMAC(nil, []byte(signed)))) // with the right key: the claims are what is odd
+		// signed with the right key: the claims are odd
+		verify(signed + "." + string(keys.all[0].appendMAC(nil, []byte(signed))))
 		if asyncflow.CheckName(name) != nil {
 			return
 		}
-		want := Completion{Tenant: name, Task: asyncflow.NewTaskID(name, 1, 1), Seq: int(seq), Expiry: time.Unix(expiry%(1<<40), 0), Endpoint: name}
+		want := Completion{Tenant: name, Task: asyncflow.NewTaskID(name, 1, 1), Seq: int(seq),
+			Expiry: time.Unix(expiry%(1<<40), 0), Endpoint: name}
 		made := keys.CompletionToken(want)
 		got, err := keys.VerifyCompletion(made, want.Task)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		require.Error(t, func() error { _, err := keys.VerifyCompletion(made+"A", want.Task); return err }())
+		require.Error(t, func() error {
+			_, err := keys.VerifyCompletion(made+"A", want.Task)
+			return err
+		}())
 	})
 }
 
-// What a worker decodes equals what was put in: every field, and the context byte by
-// byte.
+// A worker decodes what was put in: every field, and the context byte by byte.
 func FuzzEnvelope(f *testing.F) {
-	f.Fuzz(func(t *testing.T, context []byte, name string, position uint32, n uint64, attempt, most, seq uint16, deadline int64) {
+	f.Fuzz(func(t *testing.T, context []byte, name string, position uint32, n uint64, attempt, most,
+		seq uint16, deadline int64) {
 		if asyncflow.CheckJSON(context) != nil || asyncflow.CheckName(name) != nil {
 			return
 		}
 		id := asyncflow.NewTaskID(name, int(position%(1<<22-1))+1, int64(n%(1<<40-1))+1)
 		at := time.Unix(0, deadline).UTC()
-		d := asyncflow.Delivery{Lease: asyncflow.Lease{ID: id, Seq: int(seq), Stage: name, Attempt: int(attempt), Context: context},
+		d := asyncflow.Delivery{Lease: asyncflow.Lease{ID: id, Seq: int(seq), Stage: name,
+			Attempt: int(attempt), Context: context},
 			Endpoint: &asyncflow.Endpoint{}, MaxAttempts: int(most), Deadline: at}
 		body := envelope(d, "https://tasks.example.com", "afc2.x.y")
 		var got struct {
@@ -76,19 +81,22 @@ func FuzzEnvelope(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, id, back)
 		require.Equal(t, []string{name, name}, []string{got.Type, got.Stage})
-		require.Equal(t, []int{int(attempt), int(most), int(seq)}, []int{got.Attempt, got.MaxAttempts, got.Seq})
+		require.Equal(t, []int{int(attempt), int(most), int(seq)},
+			[]int{got.Attempt, got.MaxAttempts, got.Seq})
 		require.Equal(t, "https://tasks.example.com/v1/callbacks/"+id.String(), got.Callback.URL)
 		require.Equal(t, "afc2.x.y", got.Callback.Token)
 	})
 }
 
-// Whatever a worker answers for several tasks, each has an outcome that can be stored and
-// has bounds. What is said of one changes nothing for the others.
+// Whatever a worker answers for several tasks, each outcome can be stored and is bounded. A result
+// for one task changes nothing for the others.
 func FuzzResults(f *testing.F) {
 	s := NewSender(Config{MaxOutput: maxOutput}, testKeys(f, nodeSecret))
 	all := deliveriesTo("https://w.example.com/", 3)
 	whole := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200}
-	read := func(body []byte) []asyncflow.Outcome { return s.readResults(all, whole, "application/json", body) }
+	read := func(body []byte) []asyncflow.Outcome {
+		return s.readResults(all, whole, "application/json", body)
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		outcomes := read(body)
 		require.Len(t, outcomes, 3)
@@ -106,15 +114,17 @@ func FuzzResults(f *testing.F) {
 		if !json.Valid(body) || bytes.ContainsAny(body, "]}") {
 			return
 		}
-		for i, o := range read(fmt.Appendf(nil, `{"results":[{"task_id":"thumbnails.1.1"},%s,{"task_id":"thumbnails.1.3"}]}`, body)) {
+		for i, o := range read(fmt.Appendf(nil,
+			`{"results":[{"task_id":"thumbnails.1.1"},%s,{"task_id":"thumbnails.1.3"}]}`, body)) {
 			require.Equal(t, i != 1, o.Kind == asyncflow.OutcomeDone, "no scalar is a result: %s", body)
 		}
 	})
 }
 
-// requireStorable checks what holds for any outcome of an answer.
+// requireStorable checks what holds for every outcome of an answer.
 func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
-	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
+	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted,
+		asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
 	require.Contains(t, kinds, o.Kind)
 	require.True(t, utf8.ValidString(o.Error))
 	require.NotContains(t, o.Error, "\x00")
@@ -127,18 +137,22 @@ func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
 		require.LessOrEqual(t, len(o.Output), maxOutput)
 		require.Contains(t, string(body), string(o.Output), "byte by byte")
 	}
-	pause, _ := asyncflow.DefaultRetry.Next(asyncflow.Failure{Attempt: 1, Status: o.Status, Error: o.Error, RetryAfter: o.RetryAfter})
+	pause, _ := asyncflow.DefaultRetry.Next(asyncflow.Failure{Attempt: 1, Status: o.Status,
+		Error: o.Error, RetryAfter: o.RetryAfter})
 	require.GreaterOrEqual(t, pause, time.Second)
 	require.LessOrEqual(t, pause, 10*time.Second)
 }
 
-// Whatever a worker answers, the outcome can be stored and has bounds.
+// Whatever a worker answers, the outcome can be stored and is bounded.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, contentType, after string, body []byte) {
-		r := &http.Response{StatusCode: int(status), Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(bytes.NewReader(body))}
-		o, read, more := readStatus(r, maxOutput+answerOverhead)
+		a := transport.Answer{Status: int(status), RetryAfter: after, Body: body}
+		if most := maxOutput + answerOverhead; len(body) > most {
+			a.Body, a.BodyErr = body[:most], transport.ErrTooLarge
+		}
+		o, more := readStatus(a)
 		if more {
-			o = readAnswer(o, contentType, read, maxOutput)
+			o = readAnswer(o, contentType, a.Body, maxOutput)
 		}
 		requireStorable(t, o, body)
 		require.Equal(t, int(status), o.Status)

@@ -13,19 +13,22 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// guard dials where the operator's policy lets deliveries go. It looks at the address
-// of each socket before it is connected: what a name resolved to a moment ago, or will
-// in a moment, is of no matter, and of several addresses each is looked at. A
-// connection that is kept stays with the address that it was opened to.
+// dialTimeout bounds the opening of a connection, without the TLS handshake.
+const dialTimeout = 10 * time.Second
+
+// guard dials only where the operator's policy allows. It checks the address of each socket just
+// before connecting: so another answer of the name server, earlier or later, makes no difference,
+// and every address of a name is checked. A kept connection stays with the address that it was
+// opened to.
 type guard struct {
 	egress asyncflow.Egress
 	public *ssrf.Guardian
-	dialer net.Dialer // what its Control says comes after the policy
+	dialer net.Dialer // its Control is called after the policy has agreed
 }
 
-// hostServices are public addresses at which a cloud's machines reach what is theirs alone. Azure's
-// hands out certificates and settings of the machine. The registries of special networks don't
-// list them.
+// hostServices are public addresses that a cloud gives a meaning of its own inside each machine.
+// Azure's hands out certificates and settings of the machine. The registries of special networks
+// don't list them.
 var hostServices = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
 
 func newGuard(cfg Config) *guard {
@@ -52,14 +55,16 @@ func (g *guard) DialContext(ctx context.Context, network, address string) (net.C
 	return d.DialContext(ctx, network, address)
 }
 
-// What a tenant hears when the policy is against an address. Which one it was, and
-// what listens there, is nobody's business.
+// These errors are shown to tenants when the policy refuses an address. They don't reveal the
+// address, nor what listens there.
 var (
-	errPrivate = errors.New("the endpoint's address is in a network that deliveries must not reach (the operator's --allow-private-networks)")
-	errRule    = errors.New("the operator lets no delivery go to the endpoint's address (--egress-allow, --egress-deny)")
+	errPrivate = errors.New("the endpoint's address is in a network that deliveries must not reach " +
+		"(the operator's --allow-private-networks)")
+	errRule = errors.New("the operator lets no delivery go to the endpoint's address " +
+		"(--egress-allow, --egress-deny)")
 )
 
-// check holds an address that is about to be connected to against the policy.
+// check checks an address against the policy, just before the connection.
 func (g *guard) check(host, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// policy returns one that allows plain http, and has lists.
+// policy returns a policy that allows plain http, and has lists.
 func policy(t *testing.T, allow, deny []string) asyncflow.Egress {
 	allowed, err := asyncflow.ParseAllowed(allow)
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func policy(t *testing.T, allow, deny []string) asyncflow.Egress {
 
 const refusedNetwork = "a network that deliveries must not reach"
 
-// Without the operator's leave, nothing but the public internet is dialled.
+// Unless the operator allows more, only the public internet is dialled.
 func TestGuardRefuses(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{
@@ -33,7 +33,8 @@ func TestGuardRefuses(t *testing.T) {
 		"168.63.129.16", "::ffff:168.63.129.16", "64:ff9b::a83f:8110", "2002:a83f:8110::",
 		"169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fc00::1", "fd00:ec2::254",
 		"100.64.0.1", "192.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
-		"224.0.0.1", "240.0.0.1", "255.255.255.255", "ff02::1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
+		"224.0.0.1", "240.0.0.1", "255.255.255.255", "ff02::1", "64:ff9b::7f00:1", "2002:7f00:1::",
+		"2001:db8::1",
 	} {
 		t.Run(host, func(t *testing.T) {
 			t.Parallel()
@@ -45,13 +46,16 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
-// What a name resolves to is refused without a connection, and without saying what it
-// was: as NewSender wires it, with nothing between the guard and the machine.
+// A name that resolves to a forbidden address is refused without a connection, and without
+// revealing the address. This is the Sender as NewSender wires it.
 func TestGuardConnectsToNothing(t *testing.T) {
 	t.Parallel()
 	names, birds := newNameServer(t), newCanary(t)
-	r := setup(t, func(c *Config) { c.Egress, c.Resolver = asyncflow.Egress{AllowHTTP: true}, names.resolver() })
-	for i, address := range []string{"127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "127.0.0.1,::1"} {
+	r := setup(t, func(c *Config) {
+		c.Egress, c.Resolver = asyncflow.Egress{AllowHTTP: true}, names.resolver()
+	})
+	for i, address := range []string{"127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::",
+		"::ffff:127.0.0.1", "127.0.0.1,::1"} {
 		name := fmt.Sprintf("n%d.example.com", i)
 		names.set(name, address)
 		d := deliveryTo("http://" + name + ":" + birds.port)
@@ -65,8 +69,7 @@ func TestGuardConnectsToNothing(t *testing.T) {
 	birds.requireUntouched(t)
 }
 
-// A name server may say something else each time. Whatever it says, only the public
-// address is dialled.
+// A name server may change its answer each time. Only public addresses are dialled.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	const public, public6 = "93.184.216.34", "2606:2800:220:1::1"
@@ -74,24 +77,29 @@ func TestRebinding(t *testing.T) {
 		turns  []string
 		passed []string // for each delivery, the address that is let through; "": none
 	}{
-		"public, then private":       {[]string{public, "127.0.0.1"}, []string{public, "", ""}},
-		"public, then metadata":      {[]string{public, "169.254.169.254"}, []string{public, ""}},
-		"private, then public":       {[]string{"10.0.0.1", public}, []string{"", public}},
-		"back and forth":             {[]string{public, "127.0.0.1", public, "0.0.0.0", public}, []string{public, "", public, "", public}},
-		"an alias to private":        {[]string{"db.internal=10.0.0.1"}, []string{""}},
-		"an alias to this machine":   {[]string{public, "localhost=127.0.0.1"}, []string{public, ""}},
-		"an alias, then another":     {[]string{"cdn.example.net=" + public, "db.internal=127.0.0.1"}, []string{public, ""}},
-		"private A, public AAAA":     {[]string{"127.0.0.1," + public6}, []string{public6}},
-		"public A, private AAAA":     {[]string{public + ",::1"}, []string{public}},
-		"public among private":       {[]string{"10.0.0.1,192.168.0.1," + public + ",127.0.0.1"}, []string{public}},
-		"private once, then with it": {[]string{"127.0.0.1", public + ",127.0.0.1"}, []string{"", public}},
-		"mapped":                     {[]string{public, "::ffff:127.0.0.1"}, []string{public, ""}},
-		"translated":                 {[]string{public6, "64:ff9b::7f00:1"}, []string{public6, ""}},
+		"public, then private":  {[]string{public, "127.0.0.1"}, []string{public, "", ""}},
+		"public, then metadata": {[]string{public, "169.254.169.254"}, []string{public, ""}},
+		"private, then public":  {[]string{"10.0.0.1", public}, []string{"", public}},
+		"back and forth": {[]string{public, "127.0.0.1", public, "0.0.0.0", public},
+			[]string{public, "", public, "", public}},
+		"an alias to private":      {[]string{"db.internal=10.0.0.1"}, []string{""}},
+		"an alias to this machine": {[]string{public, "localhost=127.0.0.1"}, []string{public, ""}},
+		"an alias, then another": {[]string{"cdn.example.net=" + public, "db.internal=127.0.0.1"},
+			[]string{public, ""}},
+		"private A, public AAAA": {[]string{"127.0.0.1," + public6}, []string{public6}},
+		"public A, private AAAA": {[]string{public + ",::1"}, []string{public}},
+		"public among private": {[]string{"10.0.0.1,192.168.0.1," + public + ",127.0.0.1"},
+			[]string{public}},
+		"private once, then with it": {[]string{"127.0.0.1", public + ",127.0.0.1"},
+			[]string{"", public}},
+		"mapped":     {[]string{public, "::ffff:127.0.0.1"}, []string{public, ""}},
+		"translated": {[]string{public6, "64:ff9b::7f00:1"}, []string{public6, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			names, birds := newNameServer(t), newCanary(t)
-			sender, _, fence := fenced(t, Config{Egress: asyncflow.Egress{AllowHTTP: true}, Resolver: names.resolver()})
+			sender, _, fence := fenced(t,
+				Config{Egress: asyncflow.Egress{AllowHTTP: true}, Resolver: names.resolver()})
 			names.set("rebind.example.com", c.turns...)
 			for i, want := range c.passed {
 				d := deliveryTo("http://rebind.example.com:" + birds.port)
@@ -100,7 +108,8 @@ func TestRebinding(t *testing.T) {
 				}
 				o := sender.Send(t.Context(), []asyncflow.Delivery{d})[0]
 				require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
-				require.Equal(t, i+1, names.asked("rebind.example.com"), "it is resolved once for each delivery")
+				require.Equal(t, i+1, names.asked("rebind.example.com"),
+					"it is resolved once for each delivery")
 				if want == "" {
 					require.Contains(t, o.Error, refusedNetwork)
 					require.Empty(t, fence.take())
@@ -139,8 +148,7 @@ func (c *canary) requireNobody(t *testing.T) {
 	require.Equal(t, own.LocalAddr().String(), first.RemoteAddr().String())
 }
 
-// An entry of the allow list opens one private network and no other; the deny list
-// beats it.
+// An entry of the allow list opens one private network and no other. The deny list wins.
 func TestEgressLists(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -148,27 +156,40 @@ func TestEgressLists(t *testing.T) {
 	names.set("worker.example.com", "127.0.0.1")
 	names.set("other.example.com", "127.0.0.2")
 	names.set("both.example.com", "127.0.0.2,127.0.0.1")
-	const byRule, inURL = "the operator lets no delivery go to the endpoint's address", "is where the operator lets no delivery go"
+	const byRule, inURL = "the operator lets no delivery go to the endpoint's address",
+		"is where the operator lets no delivery go"
 	for name, c := range map[string]struct {
 		allow, deny []string
 		private     bool
 		host, says  string // "": it arrives
 	}{
-		"opened":                   {allow: []string{"127.0.0.1/32"}, host: "worker.example.com"},
-		"opened, with the port":    {allow: []string{"127.0.0.1:" + birds.port}, host: "worker.example.com"},
-		"as an address":            {allow: []string{"127.0.0.1/32"}, host: "127.0.0.1"},
-		"its neighbour":            {allow: []string{"127.0.0.1/32"}, host: "other.example.com", says: refusedNetwork},
-		"its neighbour's address":  {allow: []string{"127.0.0.1/32"}, host: "127.0.0.2", says: "addresses are not taken"},
-		"one of two":               {allow: []string{"127.0.0.1/32"}, host: "both.example.com"},
-		"opened on another port":   {allow: []string{"127.0.0.1:1", "*"}, host: "worker.example.com", says: refusedNetwork},
-		"by its name":              {allow: []string{"worker.example.com"}, host: "worker.example.com", says: refusedNetwork},
-		"denied network":           {allow: []string{"127.0.0.0/8"}, deny: []string{"127.0.0.2"}, host: "other.example.com", says: refusedNetwork},
-		"denied, private on":       {private: true, deny: []string{"127.0.0.2"}, host: "other.example.com", says: byRule},
-		"denied host":              {allow: []string{"127.0.0.0/8"}, deny: []string{"*.example.com"}, host: "other.example.com", says: inURL},
-		"denied port":              {allow: []string{"127.0.0.0/8"}, deny: []string{":" + birds.port}, host: "other.example.com", says: inURL},
-		"not listed, private on":   {private: true, allow: []string{"127.0.0.1"}, host: "other.example.com", says: byRule},
-		"listed host, private on":  {private: true, allow: []string{"worker.example.com"}, host: "worker.example.com"},
-		"another host, private on": {private: true, allow: []string{"worker.example.com"}, host: "other.example.com", says: inURL},
+		"opened": {allow: []string{"127.0.0.1/32"}, host: "worker.example.com"},
+		"opened, with the port": {allow: []string{"127.0.0.1:" + birds.port},
+			host: "worker.example.com"},
+		"as an address": {allow: []string{"127.0.0.1/32"}, host: "127.0.0.1"},
+		"its neighbour": {allow: []string{"127.0.0.1/32"}, host: "other.example.com",
+			says: refusedNetwork},
+		"its neighbour's address": {allow: []string{"127.0.0.1/32"}, host: "127.0.0.2",
+			says: "addresses are not taken"},
+		"one of two": {allow: []string{"127.0.0.1/32"}, host: "both.example.com"},
+		"opened on another port": {allow: []string{"127.0.0.1:1", "*"}, host: "worker.example.com",
+			says: refusedNetwork},
+		"by its name": {allow: []string{"worker.example.com"}, host: "worker.example.com",
+			says: refusedNetwork},
+		"denied network": {allow: []string{"127.0.0.0/8"}, deny: []string{"127.0.0.2"},
+			host: "other.example.com", says: refusedNetwork},
+		"denied, private on": {private: true, deny: []string{"127.0.0.2"},
+			host: "other.example.com", says: byRule},
+		"denied host": {allow: []string{"127.0.0.0/8"}, deny: []string{"*.example.com"},
+			host: "other.example.com", says: inURL},
+		"denied port": {allow: []string{"127.0.0.0/8"}, deny: []string{":" + birds.port},
+			host: "other.example.com", says: inURL},
+		"not listed, private on": {private: true, allow: []string{"127.0.0.1"},
+			host: "other.example.com", says: byRule},
+		"listed host, private on": {private: true, allow: []string{"worker.example.com"},
+			host: "worker.example.com"},
+		"another host, private on": {private: true, allow: []string{"worker.example.com"},
+			host: "other.example.com", says: inURL},
 	} {
 		r := setup(t, func(cfg *Config) {
 			cfg.Egress, cfg.Resolver = policy(t, c.allow, c.deny), names.resolver()
@@ -185,28 +206,30 @@ func TestEgressLists(t *testing.T) {
 	birds.requireNobody(t)
 }
 
-// A connection that is kept stays with its address: a name that is bound to another one
-// meanwhile leads there only with a connection of its own, which is refused.
+// A kept connection stays with its address. A name that is bound to another address meanwhile needs
+// a connection of its own, which is refused.
 func TestKeptConnectionKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
 	birds, names := elsewhere(t, w), newNameServer(t)
 	names.set("worker.example.com", "127.0.0.1", "127.0.0.2")
-	r := setup(t, func(c *Config) { c.Egress, c.Resolver = policy(t, []string{"127.0.0.1"}, nil), names.resolver() })
+	r := setup(t, func(c *Config) {
+		c.Egress, c.Resolver = policy(t, []string{"127.0.0.1"}, nil), names.resolver()
+	})
 	url := "http://worker.example.com:" + birds.port
 	for range 3 {
 		o := r.Send(t.Context(), deliveryTo(url))
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 	}
 	require.Equal(t, 1, names.asked("worker.example.com"))
-	r.transport.idle.closeAll()
+	r.routes.idle.Close()
 	o := r.Send(t.Context(), deliveryTo(url))
 	require.Contains(t, o.Error, refusedNetwork)
 	require.Equal(t, int64(1), r.dialled.Load())
 	birds.requireNobody(t)
 }
 
-// An endpoint that was registered under another policy is held against today's.
+// An endpoint that was registered under an older policy must obey the present one.
 func TestPolicyOfToday(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -218,10 +241,11 @@ func TestPolicyOfToday(t *testing.T) {
 	require.Zero(t, r.dialled.Load())
 }
 
-// The test's own list of special networks knows those that everybody knows.
+// The test's own list of special networks contains the well-known ones.
 func TestSpecialNetworks(t *testing.T) {
 	t.Parallel()
-	for text, special := range map[string]bool{"127.0.0.1": true, "::1": true, "10.0.0.1": true, "fd00::1": true, "::ffff:10.0.0.1": true,
+	for text, special := range map[string]bool{"127.0.0.1": true, "::1": true, "10.0.0.1": true,
+		"fd00::1": true, "::ffff:10.0.0.1": true,
 		"169.254.169.254": true, "93.184.216.34": false, "2606:2800:220:1::1": false} {
 		require.Equal(t, special, isSpecial(netip.MustParseAddr(text)), text)
 	}

@@ -22,10 +22,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The whole package is tested with a proxy in the environment, which no delivery
-// may take.
+// The whole package is tested with a proxy in the environment, which no delivery may use.
 func TestMain(m *testing.M) {
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
+		"ALL_PROXY"} {
 		os.Setenv(name, "http://proxy.invalid:3128")
 	}
 	os.Unsetenv("NO_PROXY")
@@ -36,11 +36,9 @@ func TestMain(m *testing.M) {
 const (
 	testSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	maxOutput  = 1024
-	// ample is a timeout that no passing test reaches, short one that some wait for.
+	// ample is a timeout that no passing test reaches; short is one that some tests wait for.
 	ample = 30 * time.Second
 	short = 150 * time.Millisecond
-	// patience is how long a test waits for what must not take for ever.
-	patience = 2 * time.Minute
 )
 
 func testKeys(t require.TestingT, secret string) *Keys {
@@ -54,30 +52,33 @@ const nodeSecret = "0123456789abcdef0123456789abcdef"
 // rig is a Sender with its connections counted.
 type rig struct {
 	*Sender
-	transport *transport
-	dialled   atomic.Int64 // connections
-	read      atomic.Int64 // bytes
-	writes    atomic.Int64 // calls
+	dialled atomic.Int64 // connections
+	read    atomic.Int64 // bytes
 }
 
 // setup returns a Sender that may reach loopback; change may alter its Config.
 func setup(t *testing.T, change ...func(*Config)) *rig {
-	cfg := Config{PublicURL: "https://tasks.example.com", Version: "1.2.3", MaxOutput: maxOutput, Egress: asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}}
+	cfg := Config{
+		PublicURL: "https://tasks.example.com",
+		Version:   "1.2.3",
+		MaxOutput: maxOutput,
+		Egress:    asyncflow.Egress{AllowHTTP: true, AllowPrivate: true},
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	s := NewSender(cfg, testKeys(t, nodeSecret))
-	r := &rig{Sender: s, transport: s.client.HTTPClient.Transport.(*transport)}
-	dial := r.transport.dial
-	r.transport.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
+	r := &rig{}
+	guard := newGuard(cfg)
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := guard.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		r.dialled.Add(1)
 		return countedConn{c.(*net.TCPConn), r}, nil
 	}
-	t.Cleanup(r.transport.idle.closeAll)
+	r.Sender = newSender(cfg, testKeys(t, nodeSecret), dial)
+	t.Cleanup(r.routes.idle.Close)
 	return r
 }
 
@@ -86,10 +87,11 @@ func (r *rig) Send(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome 
 	return r.Sender.Send(ctx, []asyncflow.Delivery{d})[0]
 }
 
-// envelope returns a delivery as it is sent, with another token.
+// envelope returns a delivery as it is sent, with its token replaced.
 func envelope(d asyncflow.Delivery, base, token string) []byte {
 	s := &Sender{cfg: Config{PublicURL: base}, keys: madeKeys}
-	own := madeKeys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	own := madeKeys.CompletionToken(Completion{Tenant: d.Tenant, Task: d.Lease.ID, Seq: d.Lease.Seq,
+		Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
 	return bytes.Replace(s.appendEnvelope(nil, &d), []byte(own), []byte(token), 1)
 }
 
@@ -106,18 +108,14 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c countedConn) Write(b []byte) (int, error) {
-	c.writes.Add(1)
-	return c.TCPConn.Write(b)
-}
-
 // sealed returns a secret of endpoint e1 as it is stored.
 func sealed(secret string) asyncflow.SigningSecret {
 	keys, err := NewKeys([]byte(nodeSecret))
 	if err != nil {
 		panic(err)
 	}
-	return asyncflow.SigningSecret{ID: "s1", Kind: asyncflow.SecretHMAC, Sealed: keys.Seal(secret, "e1")}
+	return asyncflow.SigningSecret{ID: "s1", Kind: asyncflow.SecretHMAC,
+		Sealed: keys.Seal(secret, "e1")}
 }
 
 // deliveryTo returns a delivery to a URL.
@@ -129,7 +127,8 @@ func deliveryTo(url string) asyncflow.Delivery {
 			ID: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Stage: "resize", Attempt: 2,
 			Context: json.RawMessage(`{"image":"harbour.jpg"}`),
 		},
-		Endpoint:    &asyncflow.Endpoint{ID: "e1", URL: url, Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
+		Endpoint: &asyncflow.Endpoint{ID: "e1", URL: url,
+			Secrets: []asyncflow.SigningSecret{sealed(testSecret)}},
 		MaxAttempts: 5,
 		At:          at,
 		Timeout:     ample,
@@ -166,16 +165,19 @@ func (w *worker) all() []received {
 	return w.requests
 }
 
-// newWorker starts a worker that answers with handle, which finds the request
-// already read and kept; each of its deliveries must verify.
+// newWorker starts a worker that answers with handle. The request is read and kept before. At the
+// end of the test, every request must verify.
 func newWorker(t *testing.T, handle http.HandlerFunc, change ...func(*httptest.Server)) *worker {
 	return newWorkerOf(t, testSecret, handle, change...)
 }
 
 // newWorkerOf starts a worker with another secret.
-func newWorkerOf(t *testing.T, secret string, handle http.HandlerFunc, change ...func(*httptest.Server)) *worker {
+func newWorkerOf(
+	t *testing.T, secret string, handle http.HandlerFunc, change ...func(*httptest.Server),
+) *worker {
 	w := &worker{secret: secret}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter,
+		r *http.Request) {
 		w.keep(r)
 		handle(rw, r)
 	}))
@@ -202,7 +204,7 @@ func newWorkerOf(t *testing.T, secret string, handle http.HandlerFunc, change ..
 	return w
 }
 
-// requireSigned verifies what came in as a worker would, with the official library.
+// requireSigned verifies the requests as a worker would, with the official library.
 func (w *worker) requireSigned(t *testing.T) {
 	verifier, err := standardwebhooks.NewWebhook(w.secret)
 	require.NoError(t, err)
@@ -213,8 +215,8 @@ func (w *worker) requireSigned(t *testing.T) {
 	}
 }
 
-// newRawWorker starts a worker that reads each request and leaves the answer,
-// byte by byte, to answer; the connection is closed after it.
+// newRawWorker starts a worker that reads each request and leaves the bytes of the answer to
+// answer. Then it closes the connection.
 func newRawWorker(t *testing.T, answer func(net.Conn)) *worker {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -245,7 +247,7 @@ func newRawWorker(t *testing.T, answer func(net.Conn)) *worker {
 	return w
 }
 
-// write is an answer of fixed bytes.
+// write writes fixed bytes.
 func write(text string) func(net.Conn) {
 	return func(c net.Conn) { io.WriteString(c, text) }
 }
@@ -268,6 +270,3 @@ func reset(c net.Conn) {
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 }
-
-// closeAll closes what is kept.
-func (i *idle) closeAll() { i.closeIf(func(*conn) bool { return true }) }

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// MinSecretBytes is the least length of the node secret.
+	// MinSecretBytes is the least length of a node secret.
 	MinSecretBytes = 32
-	// MaxOldSecrets is how many other node secrets are read beside it.
+	// MaxOldSecrets is how many old node secrets are accepted in addition.
 	MaxOldSecrets = 5
 )
 
-// Keys are what a node derives from its secret: a key for completion tokens and
-// one that seals the secrets of endpoints. All nodes of a database share them. While
-// the secret is being changed there are several: the first makes, all are read.
+// Keys are derived from the node secret: one for completion tokens, and one that seals the secrets
+// of endpoints. All nodes of a database share them. While the secret is being changed there are
+// several: the first one signs and seals, and each of them verifies and opens.
 type Keys struct{ all []key }
 
 type key struct {
@@ -34,18 +34,18 @@ type key struct {
 	seal cipher.AEAD
 }
 
-// A seal begins with a mark and the id of its key. Those of earlier versions have
-// neither.
+// A seal begins with a mark and the id of its key. Seals of earlier versions have neither.
 const (
 	sealMark   = "afs2"
 	keyIDBytes = 8
 )
 
-// NewKeys derives the keys from a secret of at least 32 bytes (HKDF-SHA-256,
-// RFC 5869). What was made with the others is read, too.
+// NewKeys derives the keys from a secret of at least 32 bytes (HKDF-SHA-256, RFC 5869). Tokens and
+// seals made with the others are accepted, too.
 func NewKeys(secret []byte, others ...[]byte) (*Keys, error) {
 	if len(others) > MaxOldSecrets {
-		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS", "has %d secrets; the limit is %d", len(others), MaxOldSecrets)
+		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS", "has %d secrets; the limit is %d",
+			len(others), MaxOldSecrets)
 	}
 	k := &Keys{}
 	for i, s := range slices.Concat([][]byte{secret}, others) {
@@ -54,7 +54,8 @@ func NewKeys(secret []byte, others ...[]byte) (*Keys, error) {
 			if i > 0 {
 				field = "ASYNCFLOW_OLD_SECRETS"
 			}
-			return nil, asyncflow.InvalidField(field, "is %d bytes; it must be at least %d", len(s), MinSecretBytes)
+			return nil, asyncflow.InvalidField(field, "is %d bytes; it must be at least %d", len(s),
+				MinSecretBytes)
 		}
 		one, err := newKey(s)
 		if err != nil {
@@ -89,36 +90,39 @@ func newKey(secret []byte) (k key, err error) {
 	return k, err
 }
 
-// Seal encrypts a secret of an endpoint for the place where it is stored (AES-256-GCM).
-// context, such as the endpoint's id, ties the result to that place.
+// Seal encrypts a secret of an endpoint (AES-256-GCM). context, such as the endpoint's id, ties the
+// result to the place where it is stored.
 func (k *Keys) Seal(secret, context string) []byte {
 	return k.all[0].seal.Seal(k.SealedBy(), nil, []byte(secret), []byte(context))
 }
 
-// SealedBy returns what every seal made with the first secret begins with.
+// SealedBy returns the prefix of every seal made with the first secret.
 func (k *Keys) SealedBy() []byte {
 	return slices.Concat([]byte(sealMark), k.all[0].id[:])
 }
 
-// ID returns the id of the key that seals, for people: it tells nothing of the secret.
+// ID returns the id of the key that seals, for people. It reveals nothing about the secret.
 func (k *Keys) ID() string { return hex.EncodeToString(k.all[0].id[:]) }
 
 // Open decrypts what Seal made with the same context.
 func (k *Keys) Open(sealed []byte, context string) (string, error) {
 	if one, ok := k.keyOf(sealed); ok {
-		if secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context)); err == nil {
+		secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context))
+		if err == nil {
 			return string(secret), nil
 		}
 	}
-	for _, one := range k.all { // of a version before there were ids
+	for _, one := range k.all { // a seal of a version without ids
 		if secret, err := one.seal.Open(nil, nil, sealed, []byte(context)); err == nil {
 			return string(secret), nil
 		}
 	}
-	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET", "is not the one that the secret of endpoint %s was sealed with: all nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS", context)
+	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET",
+		"is not the one that the secret of endpoint %s was sealed with: all nodes share one, and name "+
+			"the one before in ASYNCFLOW_OLD_SECRETS", context)
 }
 
-// keyOf returns the key that a seal says it was made with.
+// keyOf returns the key whose id a seal has.
 func (k *Keys) keyOf(sealed []byte) (key, bool) {
 	id, ok := bytes.CutPrefix(sealed, []byte(sealMark))
 	if !ok {
@@ -131,7 +135,7 @@ func (k *Keys) keyOf(sealed []byte) (key, bool) {
 	return k.all[i], true
 }
 
-// RandomBytes returns n bytes fit for keys.
+// RandomBytes returns n random bytes, fit for keys.
 func RandomBytes(n int) []byte {
 	b := make([]byte, n)
 	rand.Read(b) // never fails, by its documentation

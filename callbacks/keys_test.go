@@ -51,7 +51,9 @@ func TestOpenWithAnotherSecret(t *testing.T) {
 	t.Parallel()
 	sealed := testKeys(t, nodeSecret).Seal(testSecret, "e1")
 	_, err := testKeys(t, strings.ToUpper(nodeSecret)).Open(sealed, "e1")
-	require.EqualError(t, err, "ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
+	require.EqualError(t, err,
+		"ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes "+
+			"share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
 }
 
 func TestRandomBytes(t *testing.T) {
@@ -60,7 +62,7 @@ func TestRandomBytes(t *testing.T) {
 	require.NotEqual(t, RandomBytes(32), RandomBytes(32))
 }
 
-// What earlier versions sealed has no mark: the nonce comes first.
+// Seals of earlier versions have no mark: the nonce comes first.
 func sealedBefore(t *testing.T, secret, context, node string) []byte {
 	t.Helper()
 	return testKeys(t, node).all[0].seal.Seal(nil, nil, []byte(secret), []byte(context))
@@ -68,7 +70,7 @@ func sealedBefore(t *testing.T, secret, context, node string) []byte {
 
 var otherSecret = strings.ToUpper(nodeSecret)
 
-// While the node secret is being changed, seals and tokens of both count; new ones are
+// While the node secret is being changed, seals and tokens of both secrets are valid; new ones are
 // made with the first.
 func TestKeysWhileTheSecretIsChanged(t *testing.T) {
 	t.Parallel()
@@ -79,7 +81,8 @@ func TestKeysWhileTheSecretIsChanged(t *testing.T) {
 	require.NotEqual(t, old.ID(), both.ID())
 	require.Equal(t, only.ID(), both.ID())
 
-	for _, sealed := range [][]byte{old.Seal(testSecret, "e1"), sealedBefore(t, testSecret, "e1", nodeSecret)} {
+	for _, sealed := range [][]byte{old.Seal(testSecret, "e1"),
+		sealedBefore(t, testSecret, "e1", nodeSecret)} {
 		opened, err := both.Open(sealed, "e1")
 		require.NoError(t, err)
 		require.Equal(t, testSecret, opened)
@@ -113,7 +116,8 @@ func TestReseal(t *testing.T) {
 	settings, err := old.SealOutbound(outbound, "e1")
 	require.NoError(t, err)
 	e := asyncflow.Endpoint{ID: "e1", Outbound: settings, Secrets: []asyncflow.SigningSecret{
-		{ID: "new", Sealed: both.Seal("third", "e1")}, {ID: "newer", Sealed: old.Seal(testSecret, "e1")}, {ID: "old", Sealed: sealedBefore(t, "other", "e1", nodeSecret)}}}
+		{ID: "new", Sealed: both.Seal("third", "e1")}, {ID: "newer", Sealed: old.Seal(testSecret, "e1")},
+		{ID: "old", Sealed: sealedBefore(t, "other", "e1", nodeSecret)}}}
 	require.Error(t, only.CheckOpen(e))
 	require.NoError(t, both.CheckOpen(e))
 	require.NoError(t, both.Reseal(&e))

@@ -17,54 +17,56 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
 const (
 	// tokenTime bounds the wait for a token endpoint.
 	tokenTime = 10 * time.Second
-	// tokenLife is how long a token is used that doesn't say how long it is good.
+	// tokenLife is how long a token is used if its answer names no expiry.
 	tokenLife = time.Hour
-	// tokenMargin is how long before its end a token is no longer used; of one that
-	// lives for less than ten times that, it is a tenth of its life.
+	// tokenMargin is how long before its expiry a token is no longer used. A token that lives for less
+	// than ten times as long is no longer used in the last tenth of its life.
 	tokenMargin = 30 * time.Second
-	// maxAccessToken bounds a token, in bytes. Servers seldom take headers of more.
+	// maxAccessToken bounds a token, in bytes. Few servers accept longer headers.
 	maxAccessToken = 8 << 10
-	// maxTokenAnswer bounds what is read of a token endpoint's answer, in bytes.
+	// maxTokenAnswer is how many bytes of a token endpoint's answer are read.
 	maxTokenAnswer = 64 << 10
-	// maxTokensBytes bounds the tokens that are kept.
+	// maxTokensBytes bounds the tokens that a node keeps.
 	maxTokensBytes = 16 << 20
 )
 
-// grant is what a token is asked for with.
+// grant is what a token is requested with.
 type grant struct {
 	auth asyncflow.EndpointAuth
-	ca   string            // PEM of authorities that count beside the system's; may be empty
-	id   [sha256.Size]byte // tells grants apart without showing what they hold
+	ca   string            // PEM of authorities in addition to the system's; may be empty
+	id   [sha256.Size]byte // a hash, so that it reveals nothing
 }
 
 func newGrant(auth asyncflow.EndpointAuth, ca string) *grant {
-	doc, _ := json.Marshal([]any{auth, ca}) // strings only
+	doc, _ := json.Marshal([]any{auth, ca}) // strings always marshal
 	return &grant{auth, ca, sha256.Sum256(doc)}
 }
 
-// tokens are the access tokens of OAuth 2.0 client credentials, one of an endpoint. Each is asked
-// for once, however many deliveries wait for it, and used until shortly before its end, or until
-// its endpoint refuses it or has another grant.
+// tokens are the access tokens of OAuth 2.0 client credentials, one for each endpoint. A token is
+// requested once, however many deliveries wait for it. It is used until shortly before its expiry,
+// until its endpoint refuses it, or until the endpoint's grant changes.
 type tokens struct {
 	routes *routes
+	egress asyncflow.Egress
 	flight singleflight.Group
 	known  *cache[accessToken]
 }
 
-// accessToken is a token, what it was asked for with, and until when it is used.
+// accessToken is a token, the grant it was requested with, and when its use ends.
 type accessToken struct {
 	grant  [sha256.Size]byte
 	header string // of Authorization
 	until  time.Time
 }
 
-func newTokens(r *routes) *tokens {
-	return &tokens{routes: r, known: newCache[accessToken](maxTokensBytes)}
+func newTokens(r *routes, egress asyncflow.Egress) *tokens {
+	return &tokens{routes: r, egress: egress, known: newCache[accessToken](maxTokensBytes)}
 }
 
 // login is a token in use.
@@ -73,31 +75,37 @@ type login struct {
 	forget func()
 }
 
-// refused says that an endpoint didn't take the token: the next request has a new one.
+// refused drops a token that its endpoint refused: the next request gets a new one.
 func (l login) refused() {
 	if l.forget != nil {
 		l.forget()
 	}
 }
 
-// login returns a token for a tenant's endpoint, and waits for it as long as ctx allows.
-func (t *tokens) login(ctx context.Context, tenant, endpoint string, g *grant) (login, error) {
+// login returns a token for a tenant's endpoint. It waits for a new one until the limit or ctx
+// ends.
+func (t *tokens) login(
+	ctx context.Context, l limit, tenant, endpoint string, g *grant,
+) (login, error) {
 	used, ok := t.known.get(tenant, endpoint)
 	if !ok || used.grant != g.id || !time.Now().Before(used.until) {
 		var err error
-		if used, err = t.fetch(ctx, tenant, endpoint, g); err != nil {
+		if used, err = t.fetch(ctx, l, tenant, endpoint, g); err != nil {
 			return login{}, err
 		}
 	}
 	return login{header: used.header, forget: func() {
-		// Not one that came meanwhile.
+		// Keep a token that came meanwhile.
 		t.known.drop(tenant, endpoint, func(kept accessToken) bool { return kept == used })
 	}}, nil
 }
 
-// fetch gets a token, together with others that wait for it, and keeps it.
-func (t *tokens) fetch(ctx context.Context, tenant, endpoint string,
-	g *grant) (accessToken, error) {
+// fetch gets a token and keeps it. Concurrent calls for the same grant share one request.
+func (t *tokens) fetch(
+	ctx context.Context, l limit, tenant, endpoint string, g *grant,
+) (accessToken, error) {
+	ctx, cancel := context.WithDeadline(ctx, l.deadline)
+	defer cancel()
 	done := t.flight.DoChan(tenant+" "+endpoint+" "+string(g.id[:]), func() (any, error) {
 		got, err := t.ask(tenant, g)
 		if err == nil {
@@ -115,14 +123,14 @@ func (t *tokens) fetch(ctx context.Context, tenant, endpoint string,
 
 const bearer = "Bearer "
 
-// ask gets a token from its endpoint, over the same guarded way as a delivery. The
-// endpoint's own authorities count beside the system's.
+// ask requests a token from its endpoint. It dials through the same guard as a delivery. The
+// endpoint's own authorities count in addition to the system's.
 func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	at, err := url.Parse(g.auth.TokenURL)
 	if err != nil {
 		return accessToken{}, errors.New("the endpoint's token_url can't be read")
 	}
-	if why := t.routes.cfg.Egress.Refuses(at); why != "" { // the policy may be newer than the endpoint
+	if why := t.egress.Refuses(at); why != "" { // the policy may be newer than the endpoint
 		return accessToken{}, errors.New("the endpoint's token_url " + why)
 	}
 	ours := certificates{EndpointTLS: asyncflow.EndpointTLS{CA: g.ca}, andSystem: true}
@@ -130,12 +138,18 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	if err != nil {
 		return accessToken{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tokenTime)
+	l := newLimit(tokenTime)
+	ctx, cancel := context.WithDeadline(context.Background(), l.deadline)
 	defer cancel()
-	answers := &shortAnswers{RoundTripper: route.HTTPClient.Transport}
+	answers := &shortAnswers{RoundTripper: route}
 	ctx = context.WithValue(ctx, oauth2.HTTPClient,
-		&http.Client{Transport: answers, CheckRedirect: noRedirects})
-	config := clientcredentials.Config{ClientID: g.auth.ClientID, ClientSecret: g.auth.ClientSecret, TokenURL: g.auth.TokenURL, Scopes: g.auth.Scopes}
+		&http.Client{Transport: answers, CheckRedirect: transport.NoRedirects})
+	config := clientcredentials.Config{
+		ClientID:     g.auth.ClientID,
+		ClientSecret: g.auth.ClientSecret,
+		TokenURL:     g.auth.TokenURL,
+		Scopes:       g.auth.Scopes,
+	}
 	asked := time.Now()
 	token, err := config.Token(ctx)
 	switch {
@@ -143,7 +157,9 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes,"+
 			" which is the limit", maxTokenAnswer)
 	case err != nil:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v", tokenReason(ctx, err)) // not wrapped: it is not the endpoint itself
+		// Not wrapped: it isn't an error of the worker's endpoint.
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v",
+			tokenReason(ctx, l, err))
 	case !strings.EqualFold(token.Type(), "Bearer"):
 		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")
 	case len(token.AccessToken) > maxAccessToken:
@@ -153,8 +169,8 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	return accessToken{g.id, bearer + token.AccessToken, useUntil(asked, token.Expiry)}, nil
 }
 
-// shortAnswers is a transport for one caller that reads no more of an answer than maxTokenAnswer:
-// the library would read 1 MiB.
+// shortAnswers is a transport for one caller. It reads at most maxTokenAnswer bytes of an answer;
+// package oauth2 would read 1 MiB.
 type shortAnswers struct {
 	http.RoundTripper
 	cut bool // an answer was longer
@@ -176,18 +192,18 @@ type shortBody struct {
 	answer *shortAnswers
 }
 
-// Read reads what is left, and fails if there is more.
+// Read reads what is left of the limit. It fails if the answer has more.
 func (b *shortBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
 	if n > b.left {
 		b.answer.cut = true
-		return b.left, errTooLarge
+		return b.left, transport.ErrTooLarge
 	}
 	b.left -= n
 	return n, err
 }
 
-// useUntil returns until when a token is used that was asked for at a time.
+// useUntil returns when the use of a token ends that was requested at a time.
 func useUntil(asked, expiry time.Time) time.Time {
 	if expiry.IsZero() {
 		return asked.Add(tokenLife)
@@ -195,9 +211,9 @@ func useUntil(asked, expiry time.Time) time.Time {
 	return expiry.Add(-min(tokenMargin, expiry.Sub(asked)/10))
 }
 
-// tokenReason says in plain words why there is no token. What the token endpoint has
-// written is not in it: it may repeat what it was sent.
-func tokenReason(ctx context.Context, err error) error {
+// tokenReason says in plain words why there is no token. It doesn't quote the token endpoint, which
+// may repeat what it was sent.
+func tokenReason(ctx context.Context, l limit, err error) error {
 	var refused *oauth2.RetrieveError
 	var at *url.Error
 	switch {
@@ -206,17 +222,18 @@ func tokenReason(ctx context.Context, err error) error {
 	case errors.As(err, &refused) && refused.Response != nil:
 		return fmt.Errorf("it answered %d", refused.Response.StatusCode)
 	case errors.As(err, &at):
-		return reason(ctx, at.Err, tokenTime)
+		return l.reason(ctx, at.Err)
 	case ctx.Err() != nil:
-		return reason(ctx, ctx.Err(), tokenTime)
+		return l.reason(ctx, ctx.Err())
 	}
 	return errors.New("its answer can't be read")
 }
 
-// isErrorCode reports whether a text is an error code of OAuth 2.0, of those there are.
+// isErrorCode reports whether a text is an error code that OAuth 2.0 defines.
 func isErrorCode(text string) bool {
 	switch text {
-	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
+	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client",
+		"unsupported_grant_type", "invalid_scope",
 		"access_denied", "server_error", "temporarily_unavailable":
 		return true
 	}

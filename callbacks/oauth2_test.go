@@ -19,7 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// tokenServer is a token endpoint over TLS, of an authority of its own.
+// tokenServer is a token endpoint over TLS, with an authority of its own.
 type tokenServer struct {
 	*httptest.Server
 	ca     string
@@ -47,7 +47,7 @@ func newTokenServer(t *testing.T) *tokenServer {
 }
 
 func (s *tokenServer) token(w http.ResponseWriter, r *http.Request) {
-	_ = r.ParseForm() // a request that was read tells when its client goes away
+	_ = r.ParseForm() // once it is read, the request's context ends when the client goes away
 	s.mu.Lock()
 	s.issued++
 	n, answer, life := s.issued, s.answer, s.life
@@ -58,7 +58,8 @@ func (s *tokenServer) token(w http.ResponseWriter, r *http.Request) {
 	}
 	id, secret, ok := r.BasicAuth()
 	secret, _ = url.QueryUnescape(secret) // RFC 6749, 2.3.1
-	if !ok || id != "me" || secret != clientSecret || r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "a b" {
+	if !ok || id != "me" || secret != clientSecret ||
+		r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "a b" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(401)
 		fmt.Fprintf(w, `{"error":"invalid_client","error_description":%q}`, secret)
@@ -84,17 +85,18 @@ func (s *tokenServer) set(change func()) {
 	change()
 }
 
-// outbound has a worker's authority and the login of the server.
+// outbound returns settings with the server's authority and login.
 func (s *tokenServer) outbound(change ...func(*asyncflow.EndpointAuth)) asyncflow.Outbound {
 	o := asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: s.ca},
-		Auth: asyncflow.EndpointAuth{Kind: "oauth2", TokenURL: s.URL + "/token", ClientID: "me", ClientSecret: clientSecret, Scopes: []string{"a", "b"}}}
+		Auth: asyncflow.EndpointAuth{Kind: "oauth2", TokenURL: s.URL + "/token", ClientID: "me",
+			ClientSecret: clientSecret, Scopes: []string{"a", "b"}}}
 	for _, f := range change {
 		f(&o.Auth)
 	}
 	return o
 }
 
-// protected is a worker that takes the tokens of its set only.
+// protected starts a worker that accepts only the tokens of the returned set.
 func protected(t *testing.T, s *tokenServer) (*worker, *sync.Map) {
 	t.Helper()
 	var good sync.Map
@@ -111,7 +113,7 @@ func protected(t *testing.T, s *tokenServer) (*worker, *sync.Map) {
 	return w, &good
 }
 
-// A token is asked for once, used by all, and asked for again when it was refused.
+// A token is requested once, used by all deliveries, and requested again after a refusal.
 func TestOAuth2(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
@@ -140,14 +142,17 @@ func TestOAuth2(t *testing.T) {
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
 	require.Equal(t, 2, s.count())
 
-	other := deliveryWith(t, w.url, s.outbound(func(a *asyncflow.EndpointAuth) { a.ClientSecret = "wrong-secret" }))
+	other := deliveryWith(t, w.url, s.outbound(func(a *asyncflow.EndpointAuth) {
+		a.ClientSecret = "wrong-secret"
+	}))
 	o = r.Send(t.Context(), other)
-	require.Equal(t, "the endpoint's token_url gave no token: it answered 401, invalid_client", o.Error, "another secret has no part in the token")
+	require.Equal(t, "the endpoint's token_url gave no token: it answered 401, invalid_client",
+		o.Error, "another secret has no part in the token")
 	require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 	require.Zero(t, o.Status)
 }
 
-// A token is not used to its very end.
+// A token is not used up to its very expiry.
 func TestOAuth2Expiry(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -170,7 +175,7 @@ func TestOAuth2Expiry(t *testing.T) {
 	require.Equal(t, 2, s.count())
 }
 
-// Whatever a token endpoint does is a failed attempt that says why, without a secret.
+// Whatever a token endpoint does wrong makes the attempt fail, with a reason and without a secret.
 func TestOAuth2Failures(t *testing.T) {
 	t.Parallel()
 	const begin = "the endpoint's token_url gave no token: "
@@ -188,14 +193,21 @@ func TestOAuth2Failures(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request, int)
 		want   string
 	}{
-		"error":          {say(400, "application/json", `{"error":"invalid_scope","error_description":"swordfish"}`), begin + "it answered 400, invalid_scope"},
-		"strange error":  {say(400, "application/json", `{"error":"swordfish"}`), begin + "it answered 400"},
-		"503":            {say(503, "text/plain", "swordfish"), begin + "it answered 503"},
-		"redirect":       {say(307, "text/plain", ""), begin + "it answered 307"},
-		"not JSON":       {say(200, "application/json", "swordfish"), begin + "its answer can't be read"},
-		"no token":       {say(200, "application/json", `{"swordfish":1}`), begin + "its answer can't be read"},
-		"not bearer":     {say(200, "application/json", `{"access_token":"swordfish","token_type":"mac"}`), "the endpoint's token_url gave a token that is no bearer token"},
-		"a broken token": {say(200, "application/json", `{"access_token":"sword\nfish"}`), "invalid header"},
+		"error": {say(400, "application/json",
+			`{"error":"invalid_scope","error_description":"swordfish"}`),
+			begin + "it answered 400, invalid_scope"},
+		"strange error": {say(400, "application/json", `{"error":"swordfish"}`),
+			begin + "it answered 400"},
+		"503":      {say(503, "text/plain", "swordfish"), begin + "it answered 503"},
+		"redirect": {say(307, "text/plain", ""), begin + "it answered 307"},
+		"not JSON": {say(200, "application/json", "swordfish"), begin + "its answer can't be read"},
+		"no token": {say(200, "application/json", `{"swordfish":1}`),
+			begin + "its answer can't be read"},
+		"not bearer": {say(200, "application/json",
+			`{"access_token":"swordfish","token_type":"mac"}`),
+			"the endpoint's token_url gave a token that is no bearer token"},
+		"a broken token": {say(200, "application/json", `{"access_token":"sword\nfish"}`),
+			"invalid header"},
 		"endless": {func(w http.ResponseWriter, _ *http.Request, _ int) {
 			for {
 				if _, err := io.WriteString(w, "swordfish swordfish swordfish"); err != nil {
@@ -221,43 +233,52 @@ func TestOAuth2Failures(t *testing.T) {
 	}
 }
 
-// A token endpoint that doesn't answer holds an attempt no longer than its timeout.
+// A token endpoint that doesn't answer delays an attempt no longer than its timeout.
 func TestOAuth2Slow(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
 	w, _ := protected(t, s)
-	s.set(func() { s.answer = func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() } })
+	s.set(func() {
+		s.answer = func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() }
+	})
 	d := deliveryWith(t, w.url, s.outbound())
 	d.Timeout = short
 	o := setup(t).Send(t.Context(), d)
-	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 150ms"}, o)
+	requireOutcome(t,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 150ms"}, o)
 	require.Less(t, o.Duration, 5*time.Second)
 }
 
-// The token endpoint is chosen by a tenant, like the endpoint: the same guard holds.
+// A tenant chooses the token endpoint, like the endpoint: it is dialled through the same guard.
 func TestOAuth2IsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
 	names := newNameServer(t)
 	names.set("login.example.com", "127.0.0.1", "127.0.0.1")
-	guarded := setup(t, func(c *Config) { c.Egress, c.Resolver = asyncflow.Egress{}, names.resolver() })
+	guarded := setup(t, func(c *Config) {
+		c.Egress, c.Resolver = asyncflow.Egress{}, names.resolver()
+	})
 	outbound := s.outbound()
 	o := guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url must name its host")
-	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1", "login.example.com", 1)
+	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1", "login.example.com",
+		1)
 	o = guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
-	require.Contains(t, o.Error, "token_url gave no token: the endpoint's address is in "+refusedNetwork)
+	require.Contains(t, o.Error,
+		"token_url gave no token: the endpoint's address is in "+refusedNetwork)
 	denying := setup(t, func(c *Config) { c.Egress = policy(t, nil, []string{"login.example.com"}) })
 	o = denying.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url is where the operator lets no delivery go")
 	require.Zero(t, s.count())
 }
 
-// Nobody logs in for a delivery that may not go where it is to go.
+// There is no login for a delivery that the policy refuses.
 func TestOAuth2ComesAfterTheGuard(t *testing.T) {
 	t.Parallel()
 	s := newTokenServer(t)
-	r := setup(t, func(c *Config) { c.Egress = policy(t, []string{"127.0.0.0/8"}, []string{"worker.example.com"}) })
+	r := setup(t, func(c *Config) {
+		c.Egress = policy(t, []string{"127.0.0.0/8"}, []string{"worker.example.com"})
+	})
 	o := r.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", s.outbound()))
 	require.Contains(t, o.Error, "the endpoint's URL is where the operator lets no delivery go")
 	require.Zero(t, s.count())

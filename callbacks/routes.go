@@ -6,35 +6,42 @@ import (
 	"crypto/x509"
 	"errors"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// maxRoutesBytes bounds the certificates of a node's routes.
+// maxRoutesBytes bounds the certificates of the routes that a node keeps.
 const maxRoutesBytes = 32 << 20
 
-// routes are the clients of endpoints that have certificates of their own. A tenant's endpoints
-// with the same ones share a client; connections are shared with nobody else.
+// routes are the transports of a node. All endpoints without settings share one. The endpoints of a
+// tenant that have settings share one if their certificates are the same. Transports don't share
+// connections.
 type routes struct {
-	cfg  Config
-	pool *idle // of all routes together
-	made *cache[*retryablehttp.Client]
+	dial  transport.DialFunc
+	idle  *transport.Idle // the pool of all routes
+	plain *transport.Transport
+	made  *cache[*transport.Transport]
 }
 
 // certificates are what a route is made from.
 type certificates struct {
 	asyncflow.EndpointTLS
-	andSystem bool // the system's authorities count beside the CA
+	andSystem bool // the system's authorities count in addition to the CA
 }
 
-func newRoutes(cfg Config, pool *idle) *routes {
-	return &routes{cfg: cfg, pool: pool, made: newCache[*retryablehttp.Client](maxRoutesBytes)}
+func newRoutes(cfg Config, dial transport.DialFunc) *routes {
+	idle := transport.NewIdle(cfg.Connections, 4*cfg.Connections)
+	return &routes{
+		dial:  dial,
+		idle:  idle,
+		plain: transport.New(dial, nil, idle),
+		made:  newCache[*transport.Transport](maxRoutesBytes),
+	}
 }
 
-// to returns a tenant's client for some certificates. What gives way to a new one has its kept
-// connections closed; its requests under way go on.
-func (r *routes) to(tenant string, c certificates) (*retryablehttp.Client, error) {
+// to returns a tenant's transport for some certificates. When the cache evicts a transport, its
+// idle connections are closed; its requests in flight go on.
+func (r *routes) to(tenant string, c certificates) (*transport.Transport, error) {
 	id := c.id()
 	if known, ok := r.made.get(tenant, id); ok {
 		return known, nil
@@ -43,14 +50,14 @@ func (r *routes) to(tenant string, c certificates) (*retryablehttp.Client, error
 	if err != nil {
 		return nil, err
 	}
-	made := newClient(newTransport(r.cfg, config, r.pool))
+	made := transport.New(r.dial, config, r.idle)
 	for _, gone := range r.made.put(tenant, id, made, c.bytes()) {
-		r.pool.closeOf(gone.HTTPClient.Transport.(*transport))
+		gone.CloseIdle()
 	}
 	return made, nil
 }
 
-// id tells certificates apart.
+// id returns a hash of the certificates.
 func (c certificates) id() string {
 	sum := sha256.New()
 	for _, part := range []string{c.CA, c.Certificate, c.Key} {
@@ -63,8 +70,8 @@ func (c certificates) id() string {
 	return string(sum.Sum(nil))
 }
 
-// bytes is about what a route takes in memory, connections apart. The system's authorities are
-// listed in each route that counts them.
+// bytes is roughly what a route takes in memory, without its connections. Each route that counts
+// the system's authorities lists them.
 func (c certificates) bytes() int {
 	n := 4<<10 + 4*(len(c.CA)+len(c.Certificate)+len(c.Key))
 	if c.andSystem {
@@ -73,7 +80,7 @@ func (c certificates) bytes() int {
 	return n
 }
 
-// config returns the certificates as package tls takes them.
+// config returns the certificates for package tls.
 func (c certificates) config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {

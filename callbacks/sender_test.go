@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A delivery as the worker sees it.
+// A worker sees this request.
 func TestSendRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -27,7 +27,8 @@ func TestSendRequest(t *testing.T) {
 
 	require.Len(t, w.all(), 1)
 	got := w.all()[0]
-	token := r.keys.CompletionToken(Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
+	token := r.keys.CompletionToken(Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3,
+		Expiry: d.Deadline.Add(lateReports), Endpoint: d.Endpoint.ID})
 	require.Equal(t, string(envelope(d, "https://tasks.example.com", token)), string(got.body))
 	require.Equal(t, http.MethodPost, got.Method)
 	require.Equal(t, "/resize?size=1", got.RequestURI)
@@ -44,7 +45,7 @@ func TestSendRequest(t *testing.T) {
 	}, got.Header, "these headers and no others")
 }
 
-// The token of a delivery stays good a little longer than its deadline.
+// The token of a delivery stays valid a little longer than its deadline.
 func TestSendTokenOutlivesTheDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(202, ""))
@@ -57,7 +58,9 @@ func TestSendTokenOutlivesTheDeadline(t *testing.T) {
 	c, err := r.keys.VerifyCompletion(got.Callback.Token, d.Lease.ID)
 	require.NoError(t, err)
 	require.NoError(t, c.Expired(d.Deadline))
-	require.Equal(t, Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3, Expiry: time.Unix(d.Deadline.Add(lateReports).Unix(), 0), Endpoint: d.Endpoint.ID}, c)
+	require.Equal(t,
+		Completion{Tenant: "acme", Task: d.Lease.ID, Seq: 3,
+			Expiry: time.Unix(d.Deadline.Add(lateReports).Unix(), 0), Endpoint: d.Endpoint.ID}, c)
 	require.Error(t, c.Expired(d.Deadline.Add(lateReports)))
 }
 
@@ -69,7 +72,7 @@ func TestSendRefusedConnection(t *testing.T) {
 	require.Contains(t, o.Error, "connection refused")
 }
 
-// closedAddress returns an address on which nobody listens.
+// closedAddress returns an address where nothing listens.
 func closedAddress(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -77,8 +80,7 @@ func closedAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// A delivery that can't be put together fails without a request and without
-// telling its secret.
+// A delivery that can't be built fails without a request, and without revealing its secret.
 func TestSendWithoutRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(200, ""))
@@ -104,7 +106,9 @@ func TestSendCancelled(t *testing.T) {
 		close(left)
 	})
 	o := setup(t).Send(ctx, deliveryTo(w.url))
-	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "the node stopped before the answer came"}, o)
+	requireOutcome(t,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
+			Error: "the node stopped before the answer came"}, o)
 	require.Less(t, o.Duration, ample/2)
 	<-left // the worker is told
 	require.Len(t, w.all(), 1)
@@ -121,7 +125,9 @@ func TestSendCancelledInTheBody(t *testing.T) {
 		<-r.Context().Done()
 	})
 	o := setup(t).Send(ctx, deliveryTo(w.url))
-	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "the node stopped before the answer came"}, o)
+	requireOutcome(t,
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
+			Error: "the node stopped before the answer came"}, o)
 }
 
 func TestSendAfterCancel(t *testing.T) {
@@ -133,12 +139,14 @@ func TestSendAfterCancel(t *testing.T) {
 	require.Empty(t, w.all())
 }
 
-// Connections are kept: failures, of this host and of others, close none of them.
+// Failures close no connection of others, neither of the same host nor of another one.
 func TestSendReusesConnections(t *testing.T) {
 	t.Parallel()
 	answers := []http.HandlerFunc{
-		reply(200, ""), reply(200, `{"output":1}`), reply(204, ""), reply(202, "queued"), reply(404, "no"),
-		reply(500, "boom"), reply(503, "busy", "Retry-After: 1"), reply(301, "moved", "Location: /x"), reply(200, "{"),
+		reply(200, ""), reply(200, `{"output":1}`), reply(204, ""), reply(202, "queued"),
+		reply(404, "no"),
+		reply(500, "boom"), reply(503, "busy", "Retry-After: 1"), reply(301, "moved", "Location: /x"),
+		reply(200, "{"),
 	}
 	var sent int
 	w := newWorker(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -156,7 +164,8 @@ func TestSendReusesConnections(t *testing.T) {
 	}
 	require.Len(t, w.all(), 50)
 	require.Len(t, broken.all(), 50, "one request for each, though the connection broke")
-	require.LessOrEqual(t, w.connections.Load(), int64(3), "a busy machine may give a connection back too late once in a while")
+	require.LessOrEqual(t, w.connections.Load(), int64(3),
+		"a busy machine may give a connection back too late once in a while")
 }
 
 // A request on a kept connection that the worker has closed meanwhile may fail,
@@ -208,7 +217,6 @@ func TestSenderDefaults(t *testing.T) {
 	t.Parallel()
 	s := NewSender(Config{}, testKeys(t, nodeSecret))
 	require.Equal(t, asyncflow.DefaultMaxContext, s.cfg.MaxOutput)
-	transport := s.client.HTTPClient.Transport.(*transport)
-	require.Equal(t, 256, transport.idle.perAddress)
+	require.Equal(t, 256, s.cfg.Connections)
 	require.Equal(t, asyncflow.Egress{}, s.cfg.Egress)
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// sign adds the headers of a request to an endpoint that sign it: a signature by each of its
-// secrets that is active.
-func (o *opened) sign(h headers, e *asyncflow.Endpoint, id string, at time.Time,
-	body []byte) (headers, error) {
+// sign appends the headers that sign a request, with one signature for each active secret.
+func (o *opened) sign(
+	h transport.Headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte,
+) (transport.Headers, error) {
 	var few [asyncflow.MaxSecrets]signing.Signer
 	signers := few[:0]
 	for i, secret := range e.Secrets {
@@ -27,5 +28,8 @@ func (o *opened) sign(h headers, e *asyncflow.Endpoint, id string, at time.Time,
 		return nil, errors.New("the endpoint has no secret that signs")
 	}
 	signed, err := signing.Headers(id, at, body, signers)
-	return append(h, signed[:]...), err
+	for _, one := range signed {
+		h = append(h, transport.Header(one))
+	}
+	return h, err
 }

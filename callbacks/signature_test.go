@@ -8,6 +8,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
@@ -17,9 +18,10 @@ func TestSignTestVector(t *testing.T) {
 	e := deliveryTo("https://worker.example.com/").Endpoint
 	to, err := NewSender(Config{}, testKeys(t, nodeSecret)).open("acme", e)
 	require.NoError(t, err)
-	h, err := to.sign(nil, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999), []byte(`{"test": 2432232314}`))
+	h, err := to.sign(nil, e, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 999),
+		[]byte(`{"test": 2432232314}`))
 	require.NoError(t, err)
-	require.Equal(t, headers{
+	require.Equal(t, transport.Headers{
 		{Name: "Webhook-Id", Value: "msg_p5jXN8AQM9LWM0D4loKWxJek"},
 		{Name: "Webhook-Timestamp", Value: "1614265330"},
 		{Name: "Webhook-Signature", Value: "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="},

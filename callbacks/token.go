@@ -18,16 +18,15 @@ type Completion struct {
 	Tenant   string
 	Task     asyncflow.TaskID
 	Seq      int
-	Expiry   time.Time // seconds count
-	Endpoint string    // the id of the endpoint that it was sent to; may be empty
+	Expiry   time.Time // in whole seconds
+	Endpoint string    // id of the endpoint that got the delivery; may be empty
 }
 
-// tokenPrefix tells completion tokens from other credentials, and their version.
+// tokenPrefix distinguishes completion tokens from other credentials, and names their version.
 const tokenPrefix = "afc2"
 
-// CompletionToken returns the token: "afc2.<claims>.<MAC>", both base64url, the
-// claims "tenant task seq expiry endpoint" and the MAC HMAC-SHA-256 over prefix and
-// claims.
+// CompletionToken returns a token: "afc2.<claims>.<MAC>". The claims are "tenant task seq expiry
+// endpoint", and the MAC is HMAC-SHA-256 over prefix and claims; both are in base64url.
 func (k *Keys) CompletionToken(c Completion) string {
 	return string(k.appendCompletionToken(make([]byte, 0, 2*tokenBytes), c))
 }
@@ -44,37 +43,40 @@ func (k *Keys) appendCompletionToken(b []byte, c Completion) []byte {
 	return k.all[0].appendMAC(append(b, '.'), b[start:])
 }
 
-// tokenBytes is about what the claims of a token have: it bounds nothing.
+// tokenBytes is the usual size of a token's claims, as a capacity.
 const tokenBytes = 128
 
-// appendMAC appends the MAC as it is written: base64 has several spellings of the same
-// bytes, and only this one counts.
+// appendMAC appends the MAC in base64. The texts are compared, not the bytes: base64 has several
+// spellings of the same bytes, and only this one is valid.
 func (k key) appendMAC(b, signed []byte) []byte {
-	m := k.macs.Get().(*mac) // to make one costs as much as to use it
+	m := k.macs.Get().(*mac) // making one costs as much as using it
 	defer k.macs.Put(m)
 	m.Reset()
 	m.Write(signed)
-	return base64.RawURLEncoding.AppendEncode(b, m.Sum(m.room[:0]))
+	return base64.RawURLEncoding.AppendEncode(b, m.Sum(m.sum[:0]))
 }
 
-// mac is a MAC with room for what comes out.
+// mac is a MAC with a buffer for its sum.
 type mac struct {
 	hash.Hash
-	room [sha256.Size]byte
+	sum [sha256.Size]byte
 }
 
-// VerifyCompletion returns what a token vouches for, if it is ours and for this
-// task; anything else is CodeUnauthenticated. Whether it has expired is for the
-// caller to ask (see Expired): while its attempt goes on, it is good.
+// VerifyCompletion returns the claims of a token if we signed it, and it is for this task;
+// otherwise the error is CodeUnauthenticated. It doesn't check the expiry (see Expired): a token
+// stays valid while its attempt goes on.
 func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion, error) {
 	refuse := func(why string) (Completion, error) {
-		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s", why)
+		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s",
+			why)
 	}
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 || !strings.HasPrefix(token, tokenPrefix+".") {
 		return refuse("is not one: send the delivery's callback.token as Authorization: Bearer …")
 	}
-	if !slices.ContainsFunc(k.all, func(one key) bool { return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i]))) }) {
+	if !slices.ContainsFunc(k.all, func(one key) bool {
+		return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i])))
+	}) {
 		return refuse("doesn't verify")
 	}
 	c, ok := parseClaims(token[len(tokenPrefix)+1 : i])
@@ -87,13 +89,14 @@ func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion
 	return c, nil
 }
 
-// Expired returns CodeUnauthenticated if the token has expired at now: the
-// database's time.
+// Expired returns CodeUnauthenticated if the token has expired at now, a time of the database's
+// clock.
 func (c Completion) Expired(now time.Time) error {
 	if now.Before(c.Expiry) {
 		return nil
 	}
-	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token expired at %s", c.Expiry.UTC().Format(time.RFC3339))
+	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token expired at %s",
+		c.Expiry.UTC().Format(time.RFC3339))
 }
 
 func parseClaims(encoded string) (Completion, bool) {

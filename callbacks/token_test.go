@@ -14,7 +14,8 @@ import (
 
 var (
 	testNow        = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	testCompletion = Completion{Tenant: "acme", Task: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3, Expiry: testNow.Add(time.Hour), Endpoint: "e-1"}
+	testCompletion = Completion{Tenant: "acme", Task: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3,
+		Expiry: testNow.Add(time.Hour), Endpoint: "e-1"}
 )
 
 // requireRefused checks that a token doesn't verify, and why.
@@ -34,7 +35,8 @@ func TestTokenRoundTrip(t *testing.T) {
 		want := Completion{
 			Tenant: name.Draw(t, "tenant"),
 			Task: asyncflow.NewTaskID(name.Draw(t, "type"),
-				rapid.IntRange(1, 1<<22-1).Draw(t, "position"), rapid.Int64Range(1, 1<<40-1).Draw(t, "sequence")),
+				rapid.IntRange(1, 1<<22-1).Draw(t, "position"),
+				rapid.Int64Range(1, 1<<40-1).Draw(t, "sequence")),
 			Seq:    rapid.IntRange(1, 1<<15-1).Draw(t, "seq"),
 			Expiry: time.Unix(rapid.Int64Range(1, 1<<33).Draw(t, "expiry"), 0),
 
@@ -68,12 +70,13 @@ func TestTokenRefused(t *testing.T) {
 	token := keys.CompletionToken(testCompletion)
 	parts := strings.Split(token, ".")
 	claims := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-	// signed makes a token of any claims with the right key.
+	// signed signs any claims with the right key.
 	signed := func(text string) string {
 		head := "afc2." + claims(text)
 		return head + "." + string(keys.all[0].appendMAC(nil, []byte(head)))
 	}
-	require.Equal(t, token, signed("acme thumbnails.1.42 3 1772370000 e-1"), "the claims as they are documented")
+	require.Equal(t, token, signed("acme thumbnails.1.42 3 1772370000 e-1"),
+		"the claims as they are documented")
 
 	const (
 		notOne   = "is not one"
@@ -81,8 +84,9 @@ func TestTokenRefused(t *testing.T) {
 		unread   = "can't be read"
 	)
 	for name, c := range map[string]struct{ token, why string }{
-		"empty":            {"", notOne},
-		"a JWT":            {"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", notOne},
+		"empty": {"", notOne},
+		"a JWT": {"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0." +
+			"dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", notOne},
 		"an unsigned JWT":  {"eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.", notOne},
 		"a signing secret": {testSecret, notOne},
 		"with the scheme":  {"Bearer " + token, notOne},
@@ -98,20 +102,26 @@ func TestTokenRefused(t *testing.T) {
 		"MAC with padding": {token + "=", unsigned},
 		"MAC with newline": {token + "\n", unsigned},
 		"no claims":        {"afc2.." + parts[2], unsigned},
-		"another tenant":   {"afc2." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." + parts[2], unsigned},
-		"another seq":      {"afc2." + claims("acme thumbnails.1.42 4 1772370000 e-1") + "." + parts[2], unsigned},
-		"a later expiry":   {"afc2." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." + parts[2], unsigned},
-		"another endpoint": {"afc2." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." + parts[2], unsigned},
+		"another tenant": {"afc2." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." + parts[2],
+			unsigned},
+		"another seq": {"afc2." + claims("acme thumbnails.1.42 4 1772370000 e-1") + "." + parts[2],
+			unsigned},
+		"a later expiry": {"afc2." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." + parts[2],
+			unsigned},
+		"another endpoint": {"afc2." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." + parts[2],
+			unsigned},
 
-		"signed, not base64":     {"afc2.*." + string(keys.all[0].appendMAC(nil, []byte("afc2.*"))), unread},
-		"signed, no claims":      {signed(""), unread},
-		"signed, four claims":    {signed("acme thumbnails.1.42 3 1772370000"), unread},
-		"signed, six claims":     {signed("acme thumbnails.1.42 3 1772370000 e-1 1"), unread},
-		"signed, two spaces":     {signed("acme  thumbnails.1.42 3 1772370000 e-1"), unread},
-		"signed, no id":          {signed("acme thumbnails 3 1772370000 e-1"), unread},
-		"signed, no seq":         {signed("acme thumbnails.1.42 x 1772370000 e-1"), unread},
-		"signed, no expiry":      {signed("acme thumbnails.1.42 3 x e-1"), unread},
-		"signed, another task's": {signed("acme thumbnails.1.43 3 1772370000 e-1"), "belongs to another task"},
+		"signed, not base64": {"afc2.*." + string(keys.all[0].appendMAC(nil, []byte("afc2.*"))),
+			unread},
+		"signed, no claims":   {signed(""), unread},
+		"signed, four claims": {signed("acme thumbnails.1.42 3 1772370000"), unread},
+		"signed, six claims":  {signed("acme thumbnails.1.42 3 1772370000 e-1 1"), unread},
+		"signed, two spaces":  {signed("acme  thumbnails.1.42 3 1772370000 e-1"), unread},
+		"signed, no id":       {signed("acme thumbnails 3 1772370000 e-1"), unread},
+		"signed, no seq":      {signed("acme thumbnails.1.42 x 1772370000 e-1"), unread},
+		"signed, no expiry":   {signed("acme thumbnails.1.42 3 x e-1"), unread},
+		"signed, another task's": {signed("acme thumbnails.1.43 3 1772370000 e-1"),
+			"belongs to another task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,8 +150,7 @@ func TestTokenOfAnotherKey(t *testing.T) {
 	requireRefused(t, testKeys(t, nodeSecret), token, testCompletion.Task, "doesn't verify")
 }
 
-// Nothing but the token itself verifies: no byte of it may be changed, left out
-// or added.
+// Only the token itself verifies: no byte of it may be changed, removed or added.
 func TestTokenTampered(t *testing.T) {
 	t.Parallel()
 	keys := testKeys(t, nodeSecret)
@@ -150,9 +159,11 @@ func TestTokenTampered(t *testing.T) {
 		requireRefused(t, keys, token[:length], testCompletion.Task, "the completion token")
 	}
 	for at := range len(token) {
-		for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=\n ") {
+		for _, c := range []byte(
+			"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=\n ") {
 			if c != token[at] {
-				requireRefused(t, keys, token[:at]+string(c)+token[at+1:], testCompletion.Task, "the completion token")
+				requireRefused(t, keys, token[:at]+string(c)+token[at+1:], testCompletion.Task,
+					"the completion token")
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// PutAlerts sets up where alerts go, and when. The answer holds their secret if it is
-// new; without one in a, the one there is stays.
+// PutAlerts sets where alerts are sent, and when. The answer contains their secret only if it is
+// new; if a has none, the present secret stays.
 func (c *Client) PutAlerts(ctx context.Context, a NewAlerts) (Alerts, error) {
 	body, err := encode(a)
 	if err != nil {
@@ -18,14 +18,18 @@ func (c *Client) PutAlerts(ctx context.Context, a NewAlerts) (Alerts, error) {
 	})
 }
 
-// Alerts returns where alerts go, and what has fired; an error of the code not_found if
-// none are set up.
+// Alerts returns where alerts are sent, and which have fired. If none are set up, the error has the
+// code not_found.
 func (c *Client) Alerts(ctx context.Context) (Alerts, error) {
-	return call[Alerts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetAlerts(ctx) })
+	return call[Alerts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetAlerts(ctx)
+	})
 }
 
-// DeleteAlerts has no more alerts sent.
+// DeleteAlerts stops all alerts.
 func (c *Client) DeleteAlerts(ctx context.Context) error {
-	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.DeleteAlerts(ctx) })
+	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteAlerts(ctx)
+	})
 	return err
 }

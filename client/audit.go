@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// What came of a call; see AuditEntry.
+// The outcomes of an audited call; see AuditEntry.
 const (
 	AuditDone    = api.AuditDone
 	AuditRefused = api.AuditRefused
@@ -18,22 +18,28 @@ const (
 	AuditFailed  = api.AuditFailed
 )
 
-// AuditParams say which entries of the audit to list; what is zero is left out.
+// AuditParams select audit entries; zero fields are left out.
 type AuditParams struct {
-	Operator     bool // those that belong to no tenant, which needs an admin token
+	Operator     bool // entries without a tenant; they need an admin token
 	Since, Until time.Time
 	Action       string // such as task_type.put
 	Subject      string
 	Outcome      AuditOutcome
-	Limit        int // of a page: 1 to 500; 50 unless told
+	Limit        int // entries of a page: 1 to 500; default 50
 	Cursor       string
 }
 
-// Audit returns a page of who did what, newest first. AuditList.NextCursor is the cursor
-// of the next page, empty on the last.
+// Audit returns a page of audited calls, newest first. AuditList.NextCursor is the cursor of the
+// next page, and empty on the last page.
 func (c *Client) Audit(ctx context.Context, p AuditParams) (AuditList, error) {
-	params := map[string]string{"since": timeParam(p.Since), "until": timeParam(p.Until), "action": p.Action, "subject": p.Subject,
-		"outcome": string(p.Outcome), "cursor": p.Cursor}
+	params := map[string]string{
+		"since":   timeParam(p.Since),
+		"until":   timeParam(p.Until),
+		"action":  p.Action,
+		"subject": p.Subject,
+		"outcome": string(p.Outcome),
+		"cursor":  p.Cursor,
+	}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)
 	}
@@ -45,8 +51,7 @@ func (c *Client) Audit(ctx context.Context, p AuditParams) (AuditList, error) {
 	})
 }
 
-// AllAudit goes through all entries that Audit would return, page by page. An error ends
-// it.
+// AllAudit iterates over all entries that Audit would return, page by page. An error ends it.
 func (c *Client) AllAudit(ctx context.Context, p AuditParams) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		for {

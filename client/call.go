@@ -15,9 +15,12 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// call sends a request and reads its answer: a 2xx into T, anything else into
-// an *Error. extra is the time that the server was asked to take.
-func call[T any](ctx context.Context, c *Client, extra time.Duration, send func(context.Context) (*http.Response, error)) (T, error) {
+// call sends a request and reads its answer: a 2xx into T, anything else into an *Error. extra is
+// added to the timeout: it is the time that the server was asked to wait.
+func call[T any](
+	ctx context.Context, c *Client, extra time.Duration,
+	send func(context.Context) (*http.Response, error),
+) (T, error) {
 	var into T
 	outer := ctx
 	if c.timeout > 0 {
@@ -41,16 +44,19 @@ func call[T any](ctx context.Context, c *Client, extra time.Duration, send func(
 		return into, nil
 	}
 	if err := json.Unmarshal(body, &into); err != nil {
-		return into, &ConnectionError{URL: c.url, Err: fmt.Errorf("its answer can't be read; is it an asyncflow server? %w", err)}
+		return into, &ConnectionError{
+			URL: c.url,
+			Err: fmt.Errorf("its answer can't be read; is it an asyncflow server? %w", err),
+		}
 	}
 	return into, nil
 }
 
-// none is the answer of calls that have none.
+// none is the answer of calls without one.
 type none struct{}
 
-// noAnswer says why there is no answer: the caller's own context, else the
-// connection or this client's timeout.
+// noAnswer returns the reason for a missing answer: the caller's own context, the connection, or
+// this client's timeout.
 func (c *Client) noAnswer(outer context.Context, err error) error {
 	if outer.Err() != nil {
 		return outer.Err()
@@ -61,13 +67,13 @@ func (c *Client) noAnswer(outer context.Context, err error) error {
 	return &ConnectionError{URL: c.url, Err: err}
 }
 
-// ErrorOf returns what an answer of the server that isn't 2xx, read by another client than
-// this one, says went wrong. What isn't a problem document, such as a proxy's page, is shown by
-// its start.
+// ErrorOf returns the error of an answer that isn't 2xx. It is for programs that read the server's
+// answers with another HTTP client. If the answer isn't a problem document, such as a proxy's page,
+// the error quotes its start.
 func ErrorOf(r *http.Response, body []byte) *Error {
 	e := &Error{Status: r.StatusCode, RetryAfter: retryAfter(r)}
 	if strings.Contains(r.Header.Get("Content-Type"), "json") {
-		_ = json.Unmarshal(body, &e.Problem) // what it doesn't say is filled in below
+		_ = json.Unmarshal(body, &e.Problem) // missing fields are filled in below
 	}
 	if e.Problem.Code == "" {
 		e.Problem.Code = string(codeOf(r.StatusCode))
@@ -91,8 +97,8 @@ func plainDetail(r *http.Response, body []byte) string {
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
 		return ""
 	}
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), most)]), "")), " ")
-	return text
+	text := strings.ToValidUTF8(string(body[:min(len(body), most)]), "")
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // encode returns a body for a call.
@@ -104,8 +110,8 @@ func encode(doc any) ([]byte, error) {
 	return body, nil
 }
 
-// query sets the parameters of a request to those that aren't empty. (The
-// generated code would send the empty ones too.)
+// query sets the parameters of a request that aren't empty. The generated code would send the empty
+// ones, too.
 func query(params map[string]string) api.RequestEditorFn {
 	return func(_ context.Context, r *http.Request) error {
 		q := r.URL.Query()
@@ -119,7 +125,7 @@ func query(params map[string]string) api.RequestEditorFn {
 	}
 }
 
-// checkPart refuses what can't stand as a part of a path.
+// checkPart refuses a value that can't be a part of a path.
 func checkPart(field, value string) error {
 	switch value {
 	case "":

@@ -24,7 +24,7 @@ type Client struct {
 	timeout time.Duration
 }
 
-// settings are what options change.
+// settings are changed by options.
 type settings struct {
 	http      *http.Client
 	timeout   time.Duration
@@ -35,28 +35,33 @@ type settings struct {
 // Option changes how a Client works.
 type Option func(*settings)
 
-// WithHTTPClient makes calls go through h, such as one with TLS settings or a
-// transport that traces. Its redirect policy is not used: see New.
+// WithHTTPClient sets the http.Client that calls use, such as one with TLS settings or a transport
+// that traces. Its redirect policy is not used: see New.
 func WithHTTPClient(h *http.Client) Option { return func(s *settings) { s.http = h } }
 
-// WithTimeout bounds each call: connecting, retries, and reading the whole
-// answer. The time that Wait asks the server to wait comes on top. 30 s unless
-// told; 0 or less: no bound but the context's.
+// WithTimeout bounds each call: connecting, retries, and reading the whole answer. The default is
+// 30 s; 0 or less means that only the context bounds a call. Wait adds the time that it asks the
+// server to wait.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithRetries sets how often a call is tried again that reads, or submits tasks with keys;
-// 3 unless told.
+// WithRetries sets how often a call is retried that reads, or submits tasks with keys. The default
+// is 3.
 func WithRetries(n int) Option { return func(s *settings) { s.retries = max(0, n) } }
 
-// WithUserAgent sets the User-Agent header, "asyncflow-go" unless told.
+// WithUserAgent sets the User-Agent header. The default is "asyncflow-go".
 func WithUserAgent(name string) Option { return func(s *settings) { s.userAgent = name } }
 
 // New returns a Client of the server at an absolute http or https URL, such as
-// "https://tasks.example.com". The token is sent with each call; it may be
-// empty for health checks. Redirects are errors: a token is for one server. The
-// error is a CodeInvalid one that names url or token.
+// "https://tasks.example.com". The token is sent with each call; it may be empty for health checks.
+// A redirect is an error: the token is for one server only. The error has CodeInvalid, and names
+// url or token.
 func New(serverURL, token string, opts ...Option) (*Client, error) {
-	s := settings{http: &http.Client{}, timeout: defaultTimeout, retries: defaultRetries, userAgent: "asyncflow-go"}
+	s := settings{
+		http:      &http.Client{},
+		timeout:   defaultTimeout,
+		retries:   defaultRetries,
+		userAgent: "asyncflow-go",
+	}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -66,9 +71,14 @@ func New(serverURL, token string, opts ...Option) (*Client, error) {
 	}
 	token = strings.TrimSpace(token)
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, asyncflow.InvalidField("token", "has white space or other characters that no token has")
+		return nil, asyncflow.InvalidField("token",
+			"has white space or other characters that no token has")
 	}
-	c := &api.Client{Server: base + "/", Client: newDoer(s), RequestEditors: []api.RequestEditorFn{headers(token, s.userAgent)}}
+	c := &api.Client{
+		Server:         base + "/",
+		Client:         newDoer(s),
+		RequestEditors: []api.RequestEditorFn{headers(token, s.userAgent)},
+	}
 	return &Client{api: c, url: base, timeout: s.timeout}, nil
 }
 
@@ -79,7 +89,8 @@ func (c *Client) URL() string { return c.url }
 func checkURL(raw string) (string, error) {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
-		return "", asyncflow.InvalidField("url", "must be an absolute URL such as http://127.0.0.1:8080, not %q", raw)
+		return "", asyncflow.InvalidField("url",
+			"must be an absolute URL such as http://127.0.0.1:8080, not %q", raw)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", asyncflow.InvalidField("url", "must have no user, query or fragment")

@@ -52,12 +52,17 @@ func TestRequestsCarryTheToken(t *testing.T) {
 
 func TestProblem(t *testing.T) {
 	t.Parallel()
-	fields := []FieldError{{Field: "priority", Message: "is -1; it must be 0 to 31536000 seconds (a year)"}}
+	fields := []FieldError{{Field: "priority",
+		Message: "is -1; it must be 0 to 31536000 seconds (a year)"}}
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, Problem{Title: "Bad Request", Status: 400, Code: "invalid_argument", Detail: "priority is -1; it must be 0 to 31536000 seconds (a year)", Errors: fields})
+		writeProblem(w,
+			Problem{Title: "Bad Request", Status: 400, Code: "invalid_argument",
+				Detail: "priority is -1; it must be 0 to 31536000 seconds (a year)", Errors: fields})
 	})
-	_, err := f.client(t).Submit(t.Context(), NewTask{Type: "t", Context: JSON("{}"), Priority: Priority{-1}})
-	require.EqualError(t, err, "400 invalid_argument: priority is -1; it must be 0 to 31536000 seconds (a year)")
+	_, err := f.client(t).Submit(t.Context(),
+		NewTask{Type: "t", Context: JSON("{}"), Priority: Priority{-1}})
+	require.EqualError(t, err,
+		"400 invalid_argument: priority is -1; it must be 0 to 31536000 seconds (a year)")
 	var answer *Error
 	require.ErrorAs(t, err, &answer)
 	require.Equal(t, 400, answer.Status)
@@ -69,7 +74,7 @@ func TestProblem(t *testing.T) {
 	require.False(t, Uncertain(err))
 }
 
-// What is no problem document still tells its status and a code.
+// An answer that isn't a problem document still has a status and a code.
 func TestProxyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -81,8 +86,9 @@ func TestProxyAnswers(t *testing.T) {
 		"page":        {502, "text/html", "<html>", "502 unavailable: Bad Gateway"},
 		"text":        {403, "text/plain", "go\n away", "403 permission_denied: go away"},
 		"broken JSON": {404, "application/json", "{", "404 not_found: Not Found"},
-		"other JSON":  {500, "application/json", `{"message": "x"}`, "500 internal: Internal Server Error"},
-		"not ours":    {200, "text/html", "<html>", "is it an asyncflow server?"},
+		"other JSON": {500, "application/json", `{"message": "x"}`,
+			"500 internal: Internal Server Error"},
+		"not ours": {200, "text/html", "<html>", "is it an asyncflow server?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +110,8 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 		http.Redirect(w, r, "http://elsewhere/", http.StatusFound)
 	})
 	_, err := f.client(t).TaskTypes(t.Context())
-	require.ErrorContains(t, err, "302 invalid_argument: redirects to http://elsewhere/, which is not followed")
+	require.ErrorContains(t, err,
+		"302 invalid_argument: redirects to http://elsewhere/, which is not followed")
 }
 
 func TestReadsAreRetried(t *testing.T) {
@@ -143,7 +150,7 @@ func TestLongRetryAfterIsTheCallersAffair(t *testing.T) {
 	require.Len(t, f.requests(), 1)
 }
 
-// Writes without keys aren't tried again: a task submitted twice runs twice.
+// Writes without keys aren't retried: a task submitted twice runs twice.
 func TestWritesAreNeverRetried(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })
@@ -152,11 +159,14 @@ func TestWritesAreNeverRetried(t *testing.T) {
 	_, many := c.SubmitMany(ctx, []NewTask{{Type: "t", Context: JSON("1")}})
 	_, put := c.PutTaskType(ctx, "t", TaskTypeSpec{})
 	_, create := c.CreateEndpoint(ctx, NewEndpoint{})
-	for _, err := range []error{submit, many, put, create, c.DeleteTaskType(ctx, "t"), c.DeleteEndpoint(ctx, "e")} {
+	for _, err := range []error{submit, many, put, create, c.DeleteTaskType(ctx, "t"),
+		c.DeleteEndpoint(ctx, "e")} {
 		require.ErrorContains(t, err, "503")
 		require.False(t, Uncertain(err))
 	}
-	require.Equal(t, []string{"POST /v1/tasks", "POST /v1/tasks/batch", "PUT /v1/task-types/t", "POST /v1/endpoints", "DELETE /v1/task-types/t", "DELETE /v1/endpoints/e"}, f.requests())
+	require.Equal(t,
+		[]string{"POST /v1/tasks", "POST /v1/tasks/batch", "PUT /v1/task-types/t", "POST /v1/endpoints",
+			"DELETE /v1/task-types/t", "DELETE /v1/endpoints/e"}, f.requests())
 }
 
 func TestConnectionRefused(t *testing.T) {
@@ -176,13 +186,14 @@ func TestConnectionRefused(t *testing.T) {
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
 }
 
-// An answer that doesn't come in time leaves open what became of a submit.
+// If no answer comes in time, the result of a submit is uncertain.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})
 	f := newFake(t, func(http.ResponseWriter, *http.Request) { <-over })
 	t.Cleanup(func() { close(over) })
-	_, err := f.client(t, WithTimeout(50*time.Millisecond)).Submit(t.Context(), NewTask{Type: "t", Context: JSON("1")})
+	_, err := f.client(t, WithTimeout(50*time.Millisecond)).Submit(t.Context(),
+		NewTask{Type: "t", Context: JSON("1")})
 	require.ErrorContains(t, err, "nothing came in time")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.True(t, Uncertain(err))
@@ -207,7 +218,9 @@ func TestConnectionLostMidway(t *testing.T) {
 
 func TestPartsOfPathsAreChecked(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeProblem(w, Problem{Status: 404, Code: "not_found"}) })
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, Problem{Status: 404, Code: "not_found"})
+	})
 	c, ctx := f.client(t), t.Context()
 	for _, id := range []string{"", ".", ".."} {
 		_, err := c.Get(ctx, id)

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// CreateEndpoint registers an endpoint. Only this answer holds its secret. A URL that another
-// endpoint of the stage has is CodeConflict, unless e.AllowDuplicate.
+// CreateEndpoint registers an endpoint. Only this answer contains its secret. If another endpoint
+// of the stage has the same URL, the error has CodeConflict, unless e.AllowDuplicate is set.
 func (c *Client) CreateEndpoint(ctx context.Context, e NewEndpoint) (Endpoint, error) {
 	body, err := encode(e)
 	if err != nil {
@@ -20,8 +20,8 @@ func (c *Client) CreateEndpoint(ctx context.Context, e NewEndpoint) (Endpoint, e
 	})
 }
 
-// UpdateEndpoint changes what p has of an endpoint. One with another URL is challenged
-// again, which may take 10 s.
+// UpdateEndpoint changes the fields of an endpoint that p sets. A new URL is challenged again,
+// which may take 10 s.
 func (c *Client) UpdateEndpoint(ctx context.Context, id string, p EndpointPatch) (Endpoint, error) {
 	body, err := encode(p)
 	if err != nil {
@@ -35,8 +35,7 @@ func (c *Client) UpdateEndpoint(ctx context.Context, id string, p EndpointPatch)
 	})
 }
 
-// VerifyEndpoint challenges an endpoint, which may take 10 s. The answer says how that
-// went: see its VerificationError.
+// VerifyEndpoint challenges an endpoint, which may take 10 s. The result is in VerificationError.
 func (c *Client) VerifyEndpoint(ctx context.Context, id string) (Endpoint, error) {
 	if err := checkPart("id", id); err != nil {
 		return Endpoint{}, err
@@ -46,7 +45,7 @@ func (c *Client) VerifyEndpoint(ctx context.Context, id string) (Endpoint, error
 	})
 }
 
-// EnableEndpoint has an endpoint get deliveries again that is disabled or open.
+// EnableEndpoint resumes deliveries to an endpoint that is disabled or open.
 func (c *Client) EnableEndpoint(ctx context.Context, id string) (Endpoint, error) {
 	if err := checkPart("id", id); err != nil {
 		return Endpoint{}, err
@@ -56,9 +55,11 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string) (Endpoint, error
 	})
 }
 
-// RotateEndpointSecret has deliveries to an endpoint signed with another secret. Only
-// this answer holds it.
-func (c *Client) RotateEndpointSecret(ctx context.Context, id string, r SecretRotation) (Endpoint, error) {
+// RotateEndpointSecret replaces the secret that signs deliveries to an endpoint. Only this answer
+// contains the new secret.
+func (c *Client) RotateEndpointSecret(
+	ctx context.Context, id string, r SecretRotation,
+) (Endpoint, error) {
 	body, err := encode(r)
 	if err != nil {
 		return Endpoint{}, err
@@ -71,8 +72,8 @@ func (c *Client) RotateEndpointSecret(ctx context.Context, id string, r SecretRo
 	})
 }
 
-// Endpoints returns the endpoints by type, stage and age, without their
-// secrets; those of one task type unless taskType is empty.
+// Endpoints returns the endpoints, without their secrets, by type, stage and age. taskType selects
+// one task type; "": all.
 func (c *Client) Endpoints(ctx context.Context, taskType string) ([]Endpoint, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListEndpoints(ctx, nil, page)
@@ -92,7 +93,7 @@ func (c *Client) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 	})
 }
 
-// DeleteEndpoint deletes an endpoint. Deliveries under way to it are finished.
+// DeleteEndpoint deletes an endpoint. Its deliveries in flight are finished.
 func (c *Client) DeleteEndpoint(ctx context.Context, id string) error {
 	if err := checkPart("id", id); err != nil {
 		return err

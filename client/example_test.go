@@ -15,23 +15,26 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// connect returns a client of a node that runs in this process, with a task type whose one
-// stage is done by a worker: it greets who the context names.
+// connect returns a client of a node that runs in this process. It has a task type with one stage,
+// whose worker greets the person that the context names.
 func connect(taskType string) *client.Client {
 	node := testnode.Shared()
 	c, err := client.New(node.URL, node.Token)
 	check(err)
-	_, err = c.PutTaskType(context.Background(), taskType, client.TaskTypeSpec{Stages: []client.Stage{{Name: "greet"}}})
+	_, err = c.PutTaskType(context.Background(), taskType,
+		client.TaskTypeSpec{Stages: []client.Stage{{Name: "greet"}}})
 	check(err)
 	registration := worker.Registration{Client: c}
-	w, err := worker.New(worker.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registration: &registration})
+	w, err := worker.New(worker.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Registration: &registration})
 	check(err)
-	worker.Handle(w, taskType, "greet", func(_ context.Context, t worker.Task[string]) (string, error) {
-		if t.Context == "" {
-			return "", worker.Fail(errors.New("there is nobody to greet"))
-		}
-		return "hello, " + t.Context, nil
-	})
+	worker.Handle(w, taskType, "greet",
+		func(_ context.Context, t worker.Task[string]) (string, error) {
+			if t.Context == "" {
+				return "", worker.Fail(errors.New("there is nobody to greet"))
+			}
+			return "hello, " + t.Context, nil
+		})
 	registration.URL = httptest.NewServer(w).URL
 	check(w.Register(context.Background(), registration))
 	return c
@@ -48,9 +51,11 @@ func ExampleClient_Submit() {
 	c := connect("hello") // client.New("https://tasks.example.com", token)
 	ctx := context.Background()
 
-	task, err := c.Submit(ctx, client.NewTask{Type: "hello", Context: client.JSON(`"Ada"`), Key: "welcome-42"})
+	task, err := c.Submit(ctx,
+		client.NewTask{Type: "hello", Context: client.JSON(`"Ada"`), Key: "welcome-42"})
 	check(err)
-	again, err := c.Submit(ctx, client.NewTask{Type: "hello", Context: client.JSON(`"Ada"`), Key: "welcome-42"})
+	again, err := c.Submit(ctx,
+		client.NewTask{Type: "hello", Context: client.JSON(`"Ada"`), Key: "welcome-42"})
 	check(err)
 	done, err := c.Wait(ctx, task.ID, time.Minute)
 	check(err)
@@ -61,7 +66,7 @@ func ExampleClient_Submit() {
 	// succeeded "hello, Ada"
 }
 
-// Of many tasks each has its own result: a bad one doesn't keep the others out.
+// Each of many tasks has its own result: a bad task doesn't keep the others from being accepted.
 func ExampleClient_SubmitMany() {
 	c := connect("many")
 
@@ -107,10 +112,12 @@ func ExampleClient_Watch() {
 func ExampleError() {
 	c := connect("errors")
 
-	_, err := c.Submit(context.Background(), client.NewTask{Type: "nothing", Context: client.JSON(`1`)})
+	_, err := c.Submit(context.Background(),
+		client.NewTask{Type: "nothing", Context: client.JSON(`1`)})
 	fmt.Println(asyncflow.CodeOf(err))
 
-	_, err = c.Submit(context.Background(), client.NewTask{Type: "errors", Context: client.JSON(`1`), Delay: client.Duration(-time.Second)})
+	_, err = c.Submit(context.Background(),
+		client.NewTask{Type: "errors", Context: client.JSON(`1`), Delay: client.Duration(-time.Second)})
 	var answer *client.Error
 	if errors.As(err, &answer) {
 		fmt.Println(answer.Status, answer.Problem.Errors[0].Field)

@@ -5,12 +5,16 @@ import (
 	"net/http"
 )
 
-// Health tells whether the server's process is alive. It needs no token.
+// Health reports whether the server's process is alive. It needs no token.
 func (c *Client) Health(ctx context.Context) (ServerHealth, error) {
-	return call[ServerHealth](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.Health(ctx) })
+	return call[ServerHealth](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.Health(ctx)
+	})
 }
 
-// Ready tells whether the server can take requests now. It needs no token.
+// Ready reports whether the server can take requests now. It needs no token.
 func (c *Client) Ready(ctx context.Context) (ServerHealth, error) {
-	return call[ServerHealth](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.Ready(ctx) })
+	return call[ServerHealth](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.Ready(ctx)
+	})
 }

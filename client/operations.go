@@ -7,7 +7,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// How an operation stands; all but the first are its end.
+// The states of an operation. All but the first are final.
 const (
 	OperationRunning = api.OperationStateRunning
 	OperationDone    = api.OperationStateDone
@@ -15,36 +15,43 @@ const (
 	OperationFailed  = api.OperationStateFailed
 )
 
-// CancelAll begins to cancel all tasks that b finds, in the background, and returns
-// the operation. Those submitted later are not concerned.
+// CancelAll starts an operation that cancels all tasks that b selects, in the background, and
+// returns it. It leaves out tasks that are submitted later.
 func (c *Client) CancelAll(ctx context.Context, b BulkCancellation) (Operation, error) {
 	b.DryRun = false
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.CancelTasks(ctx, b) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CancelTasks(ctx, b)
+	})
 }
 
 // CountCancel returns how many tasks CancelAll would cancel now.
 func (c *Client) CountCancel(ctx context.Context, b BulkCancellation) (int64, error) {
 	b.DryRun = true
-	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.CancelTasks(ctx, b) })
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CancelTasks(ctx, b)
+	})
 	return n.Count, err
 }
 
-// RedriveAll begins to redrive all tasks that b finds, each once, in the background,
-// and returns the operation. Those that end later are not concerned.
+// RedriveAll starts an operation that redrives all tasks that b selects, each once, in the
+// background, and returns it. It leaves out tasks that end later.
 func (c *Client) RedriveAll(ctx context.Context, b BulkRedrive) (Operation, error) {
 	b.DryRun = false
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.RedriveTasks(ctx, b) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RedriveTasks(ctx, b)
+	})
 }
 
 // CountRedrive returns how many tasks RedriveAll would redrive now.
 func (c *Client) CountRedrive(ctx context.Context, b BulkRedrive) (int64, error) {
 	b.DryRun = true
-	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.RedriveTasks(ctx, b) })
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RedriveTasks(ctx, b)
+	})
 	return n.Count, err
 }
 
-// Operations returns the operations that run and those of the last 30 days, newest
-// first.
+// Operations returns the running operations and those of the last 30 days, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListOperations(ctx, nil, page)
@@ -53,19 +60,23 @@ func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	return gathered(listed(ctx, c, nil, get, read))
 }
 
-// Operation returns an operation as it stands.
+// Operation returns an operation with its progress.
 func (c *Client) Operation(ctx context.Context, id string) (Operation, error) {
 	if err := checkPart("id", id); err != nil {
 		return Operation{}, err
 	}
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetOperation(ctx, id) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetOperation(ctx, id)
+	})
 }
 
-// StopOperation stops an operation and returns it: no task is touched by it
-// afterwards. One that has ended is returned as it is.
+// StopOperation stops an operation and returns it; from then on it changes no task. An operation
+// that has ended is returned unchanged.
 func (c *Client) StopOperation(ctx context.Context, id string) (Operation, error) {
 	if err := checkPart("id", id); err != nil {
 		return Operation{}, err
 	}
-	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.StopOperation(ctx, id) })
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.StopOperation(ctx, id)
+	})
 }

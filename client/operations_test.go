@@ -47,7 +47,8 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, Operation{ID: "a", State: OperationRunning}, o)
 	_, err = c.RedriveAll(ctx, BulkRedrive{Type: "t", DryRun: true, Pace: 0.5})
 	require.NoError(t, err)
-	for i, want := range []string{`{"type":"t","status":"waiting","dry_run":true}`, `{"type":"t","error":"a<b","dry_run":true}`, `{"type":"t"}`, `{"type":"t","pace":0.5}`} {
+	for i, want := range []string{`{"type":"t","status":"waiting","dry_run":true}`,
+		`{"type":"t","error":"a<b","dry_run":true}`, `{"type":"t"}`, `{"type":"t","pace":0.5}`} {
 		require.JSONEq(t, want, bodies[i])
 	}
 	all, err := c.Operations(ctx)
@@ -65,6 +66,9 @@ func TestOperations(t *testing.T) {
 	}
 	_, err = c.List(ctx, ListParams{Type: "t", Stage: "s", Error: "100%"})
 	require.NoError(t, err)
-	require.Equal(t, []string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel", "POST /v1/tasks/redrive",
-		"GET /v1/operations", "GET /v1/operations/a", "POST /v1/operations/a/stop", "GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
+	require.Equal(t,
+		[]string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel",
+			"POST /v1/tasks/redrive",
+			"GET /v1/operations", "GET /v1/operations/a", "POST /v1/operations/a/stop",
+			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// What becomes of a tick; see asyncflow.Overlap and asyncflow.CatchUp.
+// The values of ScheduleSpec.Overlap and ScheduleSpec.CatchUp; see asyncflow.Overlap and
+// asyncflow.CatchUp.
 const (
 	OverlapQueue   = asyncflow.OverlapQueue
 	OverlapSkip    = asyncflow.OverlapSkip
@@ -20,19 +21,25 @@ const (
 	CatchUpAll  = asyncflow.CatchUpAll
 )
 
-// PutSchedule creates a schedule or makes a new version of it. The same spec again
-// changes nothing: the answer has the version that it had.
-func (c *Client) PutSchedule(ctx context.Context, name string, spec ScheduleSpec) (Schedule, error) {
+// PutSchedule creates a schedule, or a new version of it. If the spec is the same, nothing changes,
+// and the answer has the present version.
+func (c *Client) PutSchedule(
+	ctx context.Context, name string, spec ScheduleSpec,
+) (Schedule, error) {
 	return c.putSchedule(ctx, name, spec, nil)
 }
 
-// CheckSchedule is PutSchedule for show: it returns what that would return, or its
-// error, and changes nothing.
-func (c *Client) CheckSchedule(ctx context.Context, name string, spec ScheduleSpec) (Schedule, error) {
+// CheckSchedule is a dry run of PutSchedule: it returns the same result or error, and changes
+// nothing.
+func (c *Client) CheckSchedule(
+	ctx context.Context, name string, spec ScheduleSpec,
+) (Schedule, error) {
 	return c.putSchedule(ctx, name, spec, map[string]string{"dry_run": "true"})
 }
 
-func (c *Client) putSchedule(ctx context.Context, name string, spec ScheduleSpec, params map[string]string) (Schedule, error) {
+func (c *Client) putSchedule(
+	ctx context.Context, name string, spec ScheduleSpec, params map[string]string,
+) (Schedule, error) {
 	if err := checkPart("name", name); err != nil {
 		return Schedule{}, err
 	}
@@ -44,7 +51,8 @@ func (c *Client) putSchedule(ctx context.Context, name string, spec ScheduleSpec
 		return Schedule{}, err
 	}
 	return call[Schedule](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PutScheduleWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body), query(params))
+		return c.api.PutScheduleWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body),
+			query(params))
 	})
 }
 
@@ -59,34 +67,45 @@ func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
 
 // Schedule returns a schedule, with its next runs.
 func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
-	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) { return c.api.GetSchedule(ctx, name) })
+	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetSchedule(ctx, name)
+	})
 }
 
-// PauseSchedule lets the ticks of a schedule pass without tasks, and returns it.
+// PauseSchedule pauses a schedule, and returns it: its ticks pass without tasks.
 func (c *Client) PauseSchedule(ctx context.Context, name string) (Schedule, error) {
-	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) { return c.api.PauseSchedule(ctx, name) })
+	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PauseSchedule(ctx, name)
+	})
 }
 
-// ResumeSchedule has a paused schedule go on with its next tick, and returns it.
+// ResumeSchedule resumes a paused schedule with its next tick, and returns it.
 func (c *Client) ResumeSchedule(ctx context.Context, name string) (Schedule, error) {
-	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) { return c.api.ResumeSchedule(ctx, name) })
+	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ResumeSchedule(ctx, name)
+	})
 }
 
-// TriggerSchedule submits a task of a schedule now, beside its ticks. After a
-// *ConnectionError that was sent it is unknown whether there is one.
+// TriggerSchedule submits a task of a schedule now, in addition to its ticks. After a
+// *ConnectionError, once the request was sent, the task may exist.
 func (c *Client) TriggerSchedule(ctx context.Context, name string) (SubmittedTask, error) {
-	return forSchedule[SubmittedTask](ctx, c, name, func(ctx context.Context) (*http.Response, error) { return c.api.TriggerSchedule(ctx, name) })
+	return forSchedule[SubmittedTask](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
+		return c.api.TriggerSchedule(ctx, name)
+	})
 }
 
-// DeleteSchedule deletes a schedule. No task of it is submitted after that; those there
-// are stay.
+// DeleteSchedule deletes a schedule. It submits no more tasks; existing ones stay.
 func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
-	_, err := forSchedule[none](ctx, c, name, func(ctx context.Context) (*http.Response, error) { return c.api.DeleteSchedule(ctx, name) })
+	_, err := forSchedule[none](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteSchedule(ctx, name)
+	})
 	return err
 }
 
-// forSchedule is a call about one schedule.
-func forSchedule[T any](ctx context.Context, c *Client, name string, send func(context.Context) (*http.Response, error)) (T, error) {
+// forSchedule makes a call about one schedule.
+func forSchedule[T any](
+	ctx context.Context, c *Client, name string, send func(context.Context) (*http.Response, error),
+) (T, error) {
 	if err := checkPart("name", name); err != nil {
 		var zero T
 		return zero, err

@@ -57,6 +57,9 @@ func TestSchedules(t *testing.T) {
 		require.NoError(t, call("a"))
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(call("..")))
 	}
-	require.Equal(t, []string{"PUT /v1/schedules/a", "PUT /v1/schedules/a?dry_run=true", "GET /v1/schedules", "GET /v1/schedules/a",
-		"POST /v1/schedules/a/pause", "POST /v1/schedules/a/resume", "POST /v1/schedules/a/trigger", "DELETE /v1/schedules/a"}, f.requests())
+	require.Equal(t,
+		[]string{"PUT /v1/schedules/a", "PUT /v1/schedules/a?dry_run=true", "GET /v1/schedules",
+			"GET /v1/schedules/a",
+			"POST /v1/schedules/a/pause", "POST /v1/schedules/a/resume", "POST /v1/schedules/a/trigger",
+			"DELETE /v1/schedules/a"}, f.requests())
 }

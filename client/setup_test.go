@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a server that answers as a test wants it to, and keeps what it was
-// asked.
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
+// fake is a server that answers as a test wants, and records its requests.
 type fake struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -38,7 +41,8 @@ func (f *fake) requests() []string {
 }
 
 func (f *fake) client(t *testing.T, opts ...Option) *Client {
-	c, err := New(f.URL, "a-token", opts...)
+	own := []Option{WithHTTPClient(ownClient)}
+	c, err := New(f.URL, "a-token", append(own, opts...)...)
 	require.NoError(t, err)
 	return c
 }
@@ -57,7 +61,9 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 
 func unavailable(w http.ResponseWriter, retryAfter string) {
 	w.Header().Set("Retry-After", retryAfter)
-	writeProblem(w, Problem{Type: "about:blank", Title: "Service Unavailable", Status: 503, Code: "unavailable", Detail: "not now"})
+	writeProblem(w,
+		Problem{Type: "about:blank", Title: "Service Unavailable", Status: 503, Code: "unavailable",
+			Detail: "not now"})
 }
 
 func taskN(n int) SubmittedTask {

@@ -5,8 +5,7 @@ import (
 	"net/http"
 )
 
-// Stats returns the counts of the task types by name; of one of them unless taskType
-// is empty.
+// Stats returns the counts of the task types by name. taskType selects one of them; "": all.
 func (c *Client) Stats(ctx context.Context, taskType string) ([]Stats, error) {
 	list, err := call[StatsList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.GetStats(ctx, nil, query(map[string]string{"type": taskType}))
@@ -14,8 +13,10 @@ func (c *Client) Stats(ctx context.Context, taskType string) ([]Stats, error) {
 	return list.Data, err
 }
 
-// Governance returns the nodes, and the last run of each job of governance. It needs a
-// token with the scope admin.
+// Governance returns the nodes, and the last run of each background job. It needs a token with the
+// scope admin.
 func (c *Client) Governance(ctx context.Context) (Governance, error) {
-	return call[Governance](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetGovernance(ctx) })
+	return call[Governance](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetGovernance(ctx)
+	})
 }

@@ -12,7 +12,9 @@ import (
 func TestStats(t *testing.T) {
 	t.Parallel()
 	want := []Stats{{Type: "t", Pending: 3, Rates: Rates{Submitted: 0.5}, Rolls: 1}}
-	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, api.StatsList{Data: want}) })
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, api.StatsList{Data: want})
+	})
 	for _, taskType := range []string{"", "t"} {
 		stats, err := f.client(t).Stats(t.Context(), taskType)
 		require.NoError(t, err)

@@ -16,10 +16,10 @@ import (
 
 const contentJSON = "application/json"
 
-// Submit submits a task and returns once it is durable. One with a Key is submitted
-// again when there is no answer, or the server can't tell: it is the same task, as long
-// as the key's window lasts. Without a Key it is unknown after a *ConnectionError that was
-// sent whether the task was accepted; see Uncertain.
+// Submit submits a task and returns once it is durable. A task with a Key is submitted again when
+// there is no answer, or when the server doesn't know the result: within the key's window it is the
+// same task. For a task without a Key, a *ConnectionError after the request was sent means that the
+// task may have been accepted; see Uncertain.
 func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error) {
 	if err := checkContext(task); err != nil {
 		return SubmittedTask{}, err
@@ -29,16 +29,17 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 		return SubmittedTask{}, err
 	}
 	ctx, tries := keyed(ctx, task)
-	submitted, err := call[SubmittedTask](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body))
-	})
+	submitted, err := call[SubmittedTask](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body))
+		})
 	return submitted, tries.result(err)
 }
 
-// Get returns a task as it stands.
+// Get returns a task with its present status.
 func (c *Client) Get(ctx context.Context, id string) (Task, error) { return c.get(ctx, id, 0) }
 
-// get returns a task when it is final, or as it stands after wait.
+// get returns a task once it is final, or after wait with its present status.
 func (c *Client) get(ctx context.Context, id string, wait time.Duration) (Task, error) {
 	if err := checkPart("id", id); err != nil {
 		return Task{}, err
@@ -52,11 +53,10 @@ func (c *Client) get(ctx context.Context, id string, wait time.Duration) (Task, 
 	})
 }
 
-// Wait returns a task once it is final. It asks as often as it takes, each time
-// for as long as the server waits at most. After d, or when ctx is over, it
-// returns the task as it stood last, without an error: see Status.Final. An
-// error with a zero Task means that there was no answer at all before ctx was
-// over. d of 0 or less means: no bound but the context's.
+// Wait returns a task once it is final. It asks as often as needed, each time for as long as the
+// server waits at most. After d, or when ctx ends, it returns the task as last seen, without an
+// error: see Status.Final. An error with a zero Task means that there was no answer before ctx
+// ended. If d is 0 or less, only ctx bounds the wait.
 func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, error) {
 	start := time.Now()
 	var last Task
@@ -71,7 +71,8 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 		switch {
 		case err != nil && ctx.Err() != nil && last.ID != "":
 			return last, nil
-		case wait > 0 && ctx.Err() == nil && errors.As(err, &busy) && busy.Status == http.StatusTooManyRequests:
+		case wait > 0 && ctx.Err() == nil && errors.As(err, &busy) &&
+			busy.Status == http.StatusTooManyRequests:
 			pause(ctx, min(max(busy.RetryAfter, leastRound), wait))
 			continue
 		case err != nil:
@@ -84,8 +85,8 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 	}
 }
 
-// leastRound is the least time between two questions of Wait: a server that
-// stops answers early, and is not to be flooded.
+// leastRound is the least time between two requests of Wait. It protects a server that answers
+// early.
 const leastRound = 250 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) {
@@ -98,12 +99,19 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// List returns a page of the tasks of a type, newest first, without their
-// contexts and results. TaskList.NextCursor is the cursor of the next page,
-// empty on the last; a page may have few tasks, or none, and not be the last.
+// List returns a page of the tasks of a type, newest first, without their contexts and results.
+// TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
+// few tasks, or none, without being the last one.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
-	params := map[string]string{"type": p.Type, "status": string(p.Status), "stage": p.Stage, "error": p.Error,
-		"since": timeParam(p.Since), "until": timeParam(p.Until), "cursor": p.Cursor}
+	params := map[string]string{
+		"type":   p.Type,
+		"status": string(p.Status),
+		"stage":  p.Stage,
+		"error":  p.Error,
+		"since":  timeParam(p.Since),
+		"until":  timeParam(p.Until),
+		"cursor": p.Cursor,
+	}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)
 	}
@@ -119,8 +127,7 @@ func timeParam(t time.Time) string {
 	return t.Format(time.RFC3339Nano)
 }
 
-// All goes through all tasks that List would return, page by page. An error
-// ends it.
+// All iterates over all tasks that List would return, page by page. An error ends it.
 func (c *Client) All(ctx context.Context, p ListParams) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		for {
@@ -147,10 +154,12 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	return gathered(c.AllAttempts(ctx, id, true))
 }
 
-// AllAttempts goes through the journal of a task, oldest first, page by page. Without
-// outputs, those of more than 1 KiB are left out: see Attempt.OutputBytes and
-// Attempt.OutputExcerpt. An error ends it.
-func (c *Client) AllAttempts(ctx context.Context, id string, outputs bool) iter.Seq2[Attempt, error] {
+// AllAttempts iterates over the journal of a task, oldest first, page by page. Unless outputs is
+// true, outputs of more than 1 KiB are left out: see Attempt.OutputBytes and Attempt.OutputExcerpt.
+// An error ends the iteration.
+func (c *Client) AllAttempts(
+	ctx context.Context, id string, outputs bool,
+) iter.Seq2[Attempt, error] {
 	if err := checkPart("id", id); err != nil {
 		return func(yield func(Attempt, error) bool) { yield(Attempt{}, err) }
 	}
@@ -162,7 +171,7 @@ func (c *Client) AllAttempts(ctx context.Context, id string, outputs bool) iter.
 	return listed(ctx, c, params, get, read)
 }
 
-// checkContext refuses a context that would not even make a JSON body.
+// checkContext refuses a context that isn't JSON: it would make the whole body unreadable.
 func checkContext(t NewTask) error {
 	if err := asyncflow.CheckJSON(t.Context); err != nil {
 		return asyncflow.InvalidField("context", "%v", err)
@@ -170,8 +179,8 @@ func checkContext(t NewTask) error {
 	return nil
 }
 
-// Change changes the priority or the time of a task that is pending or waiting, and
-// returns it. One that is running or final is CodeConflict.
+// Change changes the priority or the time of a task that is pending or waiting, and returns it. For
+// a task that is running or final, the error has CodeConflict.
 func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
 	if err := checkPart("id", id); err != nil {
 		return Task{}, err
@@ -181,8 +190,8 @@ func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, 
 	})
 }
 
-// Cancel ends a task that is not final and returns it; the reason, which may be
-// empty, is kept with it. A task that ended otherwise is CodeConflict.
+// Cancel cancels a task that isn't final, and returns it. The reason may be empty; it is stored
+// with the task. For a task that has ended otherwise, the error has CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	if err := checkPart("id", id); err != nil {
 		return Task{}, err
@@ -192,8 +201,9 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	})
 }
 
-// Redrive sets a failed or cancelled task going again and returns it. stage "" is
-// where it ended; context nil is what that stage was sent with before.
+// Redrive runs a failed or cancelled task again, and returns it. It starts at stage, or where the
+// task ended if stage is empty. The stage gets doc as its context, or the context that it had
+// before if doc is nil.
 func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMessage) (Task, error) {
 	if err := checkPart("id", id); err != nil {
 		return Task{}, err

@@ -17,7 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// The characters of a context reach the server as they are.
+// The bytes of a context reach the server unchanged.
 func TestSubmitKeepsTheContext(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,8 @@ func TestSubmitKeepsTheContext(t *testing.T) {
 		require.Equal(t, `{"context":{"a":"<&>é\u00e9","n":1e400},"type":"t"}`, string(body))
 		writeJSON(w, 201, taskN(1))
 	})
-	task, err := f.client(t).Submit(t.Context(), NewTask{Type: "t", Context: JSON(`{"a":"<&>é\u00e9", "n":1e400}`)})
+	task, err := f.client(t).Submit(t.Context(),
+		NewTask{Type: "t", Context: JSON(`{"a":"<&>é\u00e9", "n":1e400}`)})
 	require.NoError(t, err)
 	require.Equal(t, taskN(1), task)
 	_, err = f.client(t).Submit(t.Context(), NewTask{Type: "t", Context: JSON(`{`)})
@@ -45,8 +46,9 @@ func TestSubmitManyInBatches(t *testing.T) {
 		for i, task := range in.Tasks {
 			require.NoError(t, task.Err)
 			if task.Type == "nope" {
-				out.Tasks = append(out.Tasks, api.BatchResult{Error: Problem{Status: 400, Code: "invalid_argument", Detail: "type is bad",
-					Errors: []FieldError{{Field: fmt.Sprintf("tasks[%d].type", i), Message: "is bad"}}}})
+				out.Tasks = append(out.Tasks,
+					api.BatchResult{Error: Problem{Status: 400, Code: "invalid_argument", Detail: "type is bad",
+						Errors: []FieldError{{Field: fmt.Sprintf("tasks[%d].type", i), Message: "is bad"}}}})
 				continue
 			}
 			n++
@@ -59,7 +61,8 @@ func TestSubmitManyInBatches(t *testing.T) {
 	for i := range 2500 {
 		tasks = append(tasks, NewTask{Type: "t", Context: JSON(strconv.Itoa(i + 1))})
 		if i == 9 {
-			tasks = append(tasks, NewTask{Type: "t", Context: JSON(`{`)}, NewTask{Type: "nope", Context: JSON("0")})
+			tasks = append(tasks, NewTask{Type: "t", Context: JSON(`{`)},
+				NewTask{Type: "nope", Context: JSON("0")})
 		}
 	}
 	results, err := f.client(t).SubmitMany(t.Context(), tasks)
@@ -140,7 +143,7 @@ func TestWaitAsksUntilTheEnd(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
-// A share of waiting calls that is in use is waited for.
+// When the tenant's share of waiting calls is in use, Wait waits for it.
 func TestWaitOverTheShare(t *testing.T) {
 	t.Parallel()
 	tries := 0
@@ -149,7 +152,8 @@ func TestWaitOverTheShare(t *testing.T) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.Header().Set("Retry-After", "0")
 			w.WriteHeader(429)
-			io.WriteString(w, `{"type":"about:blank","title":"Too Many Requests","status":429,"code":"rate_limited"}`)
+			io.WriteString(w,
+				`{"type":"about:blank","title":"Too Many Requests","status":429,"code":"rate_limited"}`)
 			return
 		}
 		writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusSucceeded})
@@ -160,7 +164,7 @@ func TestWaitOverTheShare(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
-// A server that answers at once is not flooded, and the wait ends in time.
+// A server that answers at once isn't flooded, and Wait ends in time.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -184,7 +188,7 @@ func TestWaitEnds(t *testing.T) {
 	require.Equal(t, StatusPending, task.Status)
 }
 
-// The time that the server was asked to wait is not held against it.
+// The client's timeout doesn't count the time that the server was asked to wait.
 func TestWaitIsNotCutByTheTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +198,8 @@ func TestWaitIsNotCutByTheTimeout(t *testing.T) {
 			writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusFailed})
 		}
 	})
-	task, err := f.client(t, WithTimeout(100*time.Millisecond)).Wait(t.Context(), "t.1.1", 10*time.Second)
+	task, err := f.client(t, WithTimeout(100*time.Millisecond)).Wait(t.Context(), "t.1.1",
+		10*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, StatusFailed, task.Status)
 }
@@ -202,12 +207,16 @@ func TestWaitIsNotCutByTheTimeout(t *testing.T) {
 // Parameters that aren't set are not sent: the server would refuse them.
 func TestListParams(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, TaskList{Data: []Task{}}) })
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, TaskList{Data: []Task{}})
+	})
 	c, ctx := f.client(t), t.Context()
 	_, err := c.List(ctx, ListParams{Type: "t"})
 	require.NoError(t, err)
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	_, err = c.List(ctx, ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond), Limit: 7, Cursor: "a b"})
+	_, err = c.List(ctx,
+		ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond), Limit: 7,
+			Cursor: "a b"})
 	require.NoError(t, err)
 	_, err = c.Endpoints(ctx, "")
 	require.NoError(t, err)
@@ -215,7 +224,8 @@ func TestListParams(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"GET /v1/tasks?type=t",
-		"GET /v1/tasks?cursor=a+b&limit=7&since=2026-11-21T10%3A00%3A00Z&status=failed&type=t&until=2026-11-21T10%3A00%3A00.001Z",
+		"GET /v1/tasks?cursor=a+b&limit=7&since=2026-11-21T10%3A00%3A00Z&status=failed&type=t" +
+			"&until=2026-11-21T10%3A00%3A00.001Z",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
 	}, f.requests())

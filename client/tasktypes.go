@@ -9,19 +9,25 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// PutTaskType creates a task type or makes a new version of it. The same spec
-// again changes nothing: the answer has the version that it had.
-func (c *Client) PutTaskType(ctx context.Context, name string, spec TaskTypeSpec) (TaskType, error) {
+// PutTaskType creates a task type, or a new version of it. If the spec is the same, nothing
+// changes, and the answer has the present version.
+func (c *Client) PutTaskType(
+	ctx context.Context, name string, spec TaskTypeSpec,
+) (TaskType, error) {
 	return c.putTaskType(ctx, name, spec, nil)
 }
 
-// CheckTaskType is PutTaskType for show: it returns what that would return, or its
-// error, and changes nothing.
-func (c *Client) CheckTaskType(ctx context.Context, name string, spec TaskTypeSpec) (TaskType, error) {
+// CheckTaskType is a dry run of PutTaskType: it returns the same result or error, and changes
+// nothing.
+func (c *Client) CheckTaskType(
+	ctx context.Context, name string, spec TaskTypeSpec,
+) (TaskType, error) {
 	return c.putTaskType(ctx, name, spec, map[string]string{"dry_run": "true"})
 }
 
-func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec, params map[string]string) (TaskType, error) {
+func (c *Client) putTaskType(
+	ctx context.Context, name string, spec TaskTypeSpec, params map[string]string,
+) (TaskType, error) {
 	if err := checkPart("type", name); err != nil {
 		return TaskType{}, err
 	}
@@ -30,7 +36,8 @@ func (c *Client) putTaskType(ctx context.Context, name string, spec TaskTypeSpec
 		return TaskType{}, err
 	}
 	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body), query(params))
+		return c.api.PutTaskTypeWithBody(ctx, name, nil, contentJSON, bytes.NewReader(body),
+			query(params))
 	})
 }
 
@@ -53,8 +60,8 @@ func (c *Client) TaskType(ctx context.Context, name string) (TaskType, error) {
 	})
 }
 
-// PauseTaskType has nothing of a task type sent any more, and returns it. The reason,
-// which may be empty, is shown with it.
+// PauseTaskType stops the deliveries of a task type, and returns it. The reason may be empty; it is
+// shown with the type.
 func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskType, error) {
 	if err := checkPart("type", name); err != nil {
 		return TaskType{}, err
@@ -64,9 +71,11 @@ func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskTy
 	})
 }
 
-// ResumeTaskType has a paused task type sent again, and returns it: from little to all
-// over the time of ramp, or all at once (0).
-func (c *Client) ResumeTaskType(ctx context.Context, name string, ramp time.Duration) (TaskType, error) {
+// ResumeTaskType resumes the deliveries of a task type, and returns it. They grow from few to all
+// during ramp; 0: all at once.
+func (c *Client) ResumeTaskType(
+	ctx context.Context, name string, ramp time.Duration,
+) (TaskType, error) {
 	if err := checkPart("type", name); err != nil {
 		return TaskType{}, err
 	}
@@ -75,20 +84,21 @@ func (c *Client) ResumeTaskType(ctx context.Context, name string, ramp time.Dura
 	})
 }
 
-// ReleaseFlowKey lets the tasks of a flow key go on that wait since one of them has
-// failed, and returns how many had. A repeated call finds none.
+// ReleaseFlowKey releases the tasks of a flow key that wait because one of them has failed, and
+// returns how many failed tasks blocked them. A repeated call finds none.
 func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (int, error) {
 	if err := checkPart("type", taskType); err != nil {
 		return 0, err
 	}
-	out, err := call[api.FlowKeyReleased](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ReleaseFlowKey(ctx, taskType, api.FlowKeyRelease{FlowKey: flowKey})
-	})
+	out, err := call[api.FlowKeyReleased](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.ReleaseFlowKey(ctx, taskType, api.FlowKeyRelease{FlowKey: flowKey})
+		})
 	return out.Released, err
 }
 
-// DeleteTaskType drops a task type with its finished tasks and its endpoints.
-// It is refused with a 409 while live tasks exist.
+// DeleteTaskType drops a task type with its finished tasks and its endpoints. While live tasks
+// exist, the server refuses it with 409.
 func (c *Client) DeleteTaskType(ctx context.Context, name string) error {
 	if err := checkPart("type", name); err != nil {
 		return err

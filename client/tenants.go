@@ -10,11 +10,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// NoLimit, as a tenant's quota, lifts the operator's default.
+// NoLimit, as a tenant's quota, overrides the operator's default.
 const NoLimit = asyncflow.NoLimit
 
-// CreateTenant makes a tenant, with quotas of its own where they are not 0. This call and
-// the other ones about tenants need the scope admin.
+// CreateTenant creates a tenant; quotas that are not 0 override the operator's defaults. All calls
+// about tenants need the scope admin.
 func (c *Client) CreateTenant(ctx context.Context, slug string, quotas Quotas) (Tenant, error) {
 	body, err := encode(NewTenant{Slug: slug, Quotas: quotas})
 	if err != nil {
@@ -25,8 +25,8 @@ func (c *Client) CreateTenant(ctx context.Context, slug string, quotas Quotas) (
 	})
 }
 
-// Tenants returns a page of tenants by name: up to limit of them (0: as many as the
-// server likes), from a cursor on ("": the first ones).
+// Tenants returns a page of at most limit tenants by name, starting at a cursor. limit 0: the
+// server's default; cursor "": the first page.
 func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantList, error) {
 	params := map[string]string{"cursor": cursor}
 	if limit != 0 {
@@ -37,13 +37,15 @@ func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantL
 	})
 }
 
-// Tenant returns a tenant, with what it uses of each quota.
+// Tenant returns a tenant, with the use of each quota.
 func (c *Client) Tenant(ctx context.Context, slug string) (Tenant, error) {
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.GetTenant(ctx, slug) })
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetTenant(ctx, slug)
+	})
 }
 
-// PatchTenant changes a tenant's quotas, suspends or resumes it, and returns it. What is
-// nil stays as it is.
+// PatchTenant changes a tenant's quotas, suspends or resumes it, and returns it. Nil fields keep
+// their values.
 func (c *Client) PatchTenant(ctx context.Context, slug string, patch TenantPatch) (Tenant, error) {
 	body, err := encode(patch)
 	if err != nil {
@@ -54,20 +56,22 @@ func (c *Client) PatchTenant(ctx context.Context, slug string, patch TenantPatch
 	})
 }
 
-// SuspendTenant has all calls of a tenant refused and nothing of it leased any more.
+// SuspendTenant suspends a tenant: its calls are refused, and none of its tasks are leased.
 func (c *Client) SuspendTenant(ctx context.Context, slug, reason string) (Tenant, error) {
 	suspended := true
 	return c.PatchTenant(ctx, slug, TenantPatch{Suspended: &suspended, Reason: reason})
 }
 
-// ResumeTenant has a suspended tenant go on.
+// ResumeTenant resumes a suspended tenant.
 func (c *Client) ResumeTenant(ctx context.Context, slug string) (Tenant, error) {
 	return c.PatchTenant(ctx, slug, TenantPatch{Suspended: new(bool)})
 }
 
-// DeleteTenant suspends a tenant at once and has it dropped after a grace; 0: as soon as
-// can be. Less than 0: after as long as the server thinks fit, 7 days.
-func (c *Client) DeleteTenant(ctx context.Context, slug string, grace time.Duration) (Tenant, error) {
+// DeleteTenant suspends a tenant at once, and drops it after grace. 0: as soon as possible; less
+// than 0: after the server's default, 7 days.
+func (c *Client) DeleteTenant(
+	ctx context.Context, slug string, grace time.Duration,
+) (Tenant, error) {
 	params := map[string]string{}
 	switch {
 	case grace == 0:
@@ -80,19 +84,25 @@ func (c *Client) DeleteTenant(ctx context.Context, slug string, grace time.Durat
 	})
 }
 
-// RestoreTenant takes a deletion back.
+// RestoreTenant undoes a deletion during its grace.
 func (c *Client) RestoreTenant(ctx context.Context, slug string) (Tenant, error) {
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) { return c.api.RestoreTenant(ctx, slug) })
+	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+		return c.api.RestoreTenant(ctx, slug)
+	})
 }
 
-// Quota returns the quotas of the token's own tenant, and what is in use of them.
+// Quota returns the quotas of the token's own tenant, and their use.
 func (c *Client) Quota(ctx context.Context) ([]QuotaUsage, error) {
-	list, err := call[QuotaList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return c.api.GetQuota(ctx) })
+	list, err := call[QuotaList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetQuota(ctx)
+	})
 	return list.Data, err
 }
 
-// forTenant is a call about one tenant.
-func forTenant(ctx context.Context, c *Client, slug string, send func(context.Context) (*http.Response, error)) (Tenant, error) {
+// forTenant makes a call about one tenant.
+func forTenant(
+	ctx context.Context, c *Client, slug string, send func(context.Context) (*http.Response, error),
+) (Tenant, error) {
 	if err := checkPart("slug", slug); err != nil {
 		return Tenant{}, err
 	}

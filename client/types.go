@@ -5,229 +5,221 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// The documents of the API, under one roof: a program that uses this package needs to
-// import no other.
+// The documents of the API. A program that uses this package needs to import no other package for
+// them.
 type (
-	// NewTask is a task to submit. Type and Context are required; what is zero is left out.
-	// Key makes the submit idempotent, RunAt or Delay sets a time, Priority and Retry take the
-	// place of the stages' own. Its fields are those of [api.NewTask].
+	// NewTask is a task to submit. Type and Context are required; zero fields are left out. Key makes
+	// the submit idempotent, RunAt or Delay sets a time, Priority and Retry override those of the
+	// stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
-	// SubmittedTask is the answer to a submit: the task's ID, and where it stands. Existing
-	// reports whether Key stood for it already; then OrderTime may be zero. Its fields are
-	// those of [api.SubmittedTask].
+	// SubmittedTask is the answer to a submit: the task's ID, and its status. Existing reports whether
+	// the Key had a task already; then OrderTime may be zero. See [api.SubmittedTask] for its fields.
 	SubmittedTask = api.SubmittedTask
 
-	// Task is a task as it stands: its status, stage and attempt, its Context, and, once it
-	// has succeeded, its Result. Its fields are those of [api.Task].
+	// Task is a task as it is now: its status, stage and attempt, its Context, and, once it has
+	// succeeded, its Result. See [api.Task] for its fields.
 	Task = api.Task
 
-	// TaskList is a page of tasks, without their contexts and results, and the cursor of the
-	// next one. Its fields are those of [api.TaskList].
+	// TaskList is a page of tasks, without their contexts and results, and the cursor of the next one.
+	// See [api.TaskList] for its fields.
 	TaskList = api.TaskList
 
-	// TaskPatch changes when a task runs: by Priority, RunAt or Delay. What is zero stays. Its
-	// fields are those of [api.TaskPatch].
+	// TaskPatch changes when a task runs: by Priority, RunAt or Delay. Zero fields keep their values.
+	// See [api.TaskPatch] for its fields.
 	TaskPatch = api.TaskPatch
 
-	// Attempt is an entry of a task's journal: how an attempt ended, or what else was done to
-	// the task. Its fields are those of [api.Attempt].
+	// Attempt is an entry of a task's journal: how an attempt ended, or another change of the task.
+	// See [api.Attempt] for its fields.
 	Attempt = api.Attempt
 
-	// AttemptList is a page of the journal of a task, oldest first, and the cursor of the next
-	// one. Its fields are those of [api.AttemptList].
+	// AttemptList is a page of the journal of a task, oldest first, and the cursor of the next one.
+	// See [api.AttemptList] for its fields.
 	AttemptList = api.AttemptList
 
-	// AuditEntry says who did what, when, from where, and what came of it. Its fields are
-	// those of [api.AuditEntry].
+	// AuditEntry is an audited call: who made it, when, from where, and its outcome. See
+	// [api.AuditEntry] for its fields.
 	AuditEntry = api.AuditEntry
 
-	// AuditList is a page of the audit, newest first, and the cursor of the next one. Its
-	// fields are those of [api.AuditList].
+	// AuditList is a page of the audit, newest first, and the cursor of the next one. See
+	// [api.AuditList] for its fields.
 	AuditList = api.AuditList
 
-	// AuditOutcome says what came of a call: AuditDone and the like. See [api.AuditOutcome].
+	// AuditOutcome is the outcome of a call, such as AuditDone. See [api.AuditOutcome].
 	AuditOutcome = api.AuditOutcome
 
-	// TaskType is a task type as it was last applied, with its version and its defaults filled
-	// in. Its fields are those of [api.TaskType].
+	// TaskType is a task type as it was last applied, with its version and its defaults filled in. See
+	// [api.TaskType] for its fields.
 	TaskType = api.TaskType
 
-	// TaskTypeSpec is a task type to apply. Stages is required, with a name for each; what is
-	// zero has its default. Its fields are those of [api.TaskTypeSpec].
+	// TaskTypeSpec is a task type to apply. Stages is required, with a name for each; zero fields get
+	// their defaults. See [api.TaskTypeSpec] for its fields.
 	TaskTypeSpec = api.TaskTypeSpec
 
-	// TaskTypeList is a page of the task types of the tenant, by name, and the cursor of the
-	// next one. Its fields are those of [api.TaskTypeList].
+	// TaskTypeList is a page of the task types of the tenant, by name, and the cursor of the next one.
+	// See [api.TaskTypeList] for its fields.
 	TaskTypeList = api.TaskTypeList
 
-	// Stage is one step of a task type. Name is required; what is zero has its default. Its
-	// fields are those of [api.Stage].
+	// Stage is one step of a task type. Name is required; zero fields get their defaults. See
+	// [api.Stage] for its fields.
 	Stage = api.Stage
 
-	// NewEndpoint registers the URL of a worker for a stage. Type, Stage and URL are required;
-	// what is zero is left out. Without a Secret one is made, and returned once. MaxInFlight,
-	// Rate and Weight limit and share deliveries; Headers, Auth and TLS are what deliveries
-	// carry; Batch has several tasks in one request. Its fields are those of
-	// [api.NewEndpoint].
+	// NewEndpoint registers the URL of a worker for a stage. Type, Stage and URL are required; zero
+	// fields are left out. Without a Secret, the server makes one and returns it once. MaxInFlight and
+	// Rate limit the deliveries, Weight shares them among endpoints, Headers, Auth and TLS are added
+	// to them, and Batch puts several tasks into one request. See [api.NewEndpoint] for its fields.
 	NewEndpoint = api.NewEndpoint
 
-	// Endpoint is a registered URL with its limits, health and verification. Its Secret is set
-	// only in the answer that made it. Its fields are those of [api.Endpoint].
+	// Endpoint is a registered URL with its limits, health and verification. Its Secret is set only in
+	// the answer that made it. See [api.Endpoint] for its fields.
 	Endpoint = api.Endpoint
 
-	// EndpointList is a page of the endpoints of the tenant, or of a type, and the cursor of the
-	// next one. Its fields are those of [api.EndpointList].
+	// EndpointList is a page of the endpoints of the tenant, or of a type, and the cursor of the next
+	// one. See [api.EndpointList] for its fields.
 	EndpointList = api.EndpointList
 
-	// EndpointPatch changes an endpoint. What is nil stays. Its fields are those of
-	// [api.EndpointPatch].
+	// EndpointPatch changes an endpoint. Nil fields keep their values. See [api.EndpointPatch] for its
+	// fields.
 	EndpointPatch = api.EndpointPatch
 
-	// EndpointSecret is one of the secrets that sign deliveries to an endpoint, without the
-	// secret itself. Its fields are those of [api.EndpointSecret].
+	// EndpointSecret is one of the secrets that sign deliveries to an endpoint, without the secret
+	// itself. See [api.EndpointSecret] for its fields.
 	EndpointSecret = api.EndpointSecret
 
-	// EndpointHealth says how an endpoint is doing, and why it gets no deliveries, if it gets
-	// none. Its fields are those of [api.EndpointHealth].
+	// EndpointHealth is the health of an endpoint, and the reason if it gets no deliveries. See
+	// [api.EndpointHealth] for its fields.
 	EndpointHealth = api.EndpointHealth
 
-	// EndpointAuth is how asyncflow logs in at an endpoint: a bearer token, basic, or OAuth
-	// 2.0 client credentials. Its fields are those of [asyncflow.EndpointAuth].
+	// EndpointAuth is how asyncflow logs in at an endpoint: a bearer token, basic, or OAuth 2.0 client
+	// credentials. See [asyncflow.EndpointAuth] for its fields.
 	EndpointAuth = asyncflow.EndpointAuth
 
-	// EndpointBatch has an endpoint get several tasks in one request: at most MaxTasks, of
-	// which none waits for others for longer than MaxWait. Its fields are those of
-	// [api.EndpointBatch].
+	// EndpointBatch puts several tasks into one request: at most MaxTasks. A task waits for others at
+	// most MaxWait. See [api.EndpointBatch] for its fields.
 	EndpointBatch = api.EndpointBatch
 
-	// EndpointTLS are the certificates of deliveries to an endpoint, in PEM. Its fields are
-	// those of [asyncflow.EndpointTLS].
+	// EndpointTLS are the certificates of deliveries to an endpoint, in PEM. See
+	// [asyncflow.EndpointTLS] for its fields.
 	EndpointTLS = asyncflow.EndpointTLS
 
-	// SecretRotation says how to replace the secret of an endpoint, and for how long the old
-	// one signs beside it. Its fields are those of [api.SecretRotation].
+	// SecretRotation says how to replace the secret of an endpoint, and how long the old one still
+	// signs, too. See [api.SecretRotation] for its fields.
 	SecretRotation = api.SecretRotation
 
-	// BulkCancellation says which tasks to cancel. Type is required; what is zero is left out.
-	// DryRun is set by the methods. Its fields are those of [api.BulkCancellation].
+	// BulkCancellation says which tasks to cancel. Type is required; zero fields are left out. DryRun
+	// is set by the methods. See [api.BulkCancellation] for its fields.
 	BulkCancellation = api.BulkCancellation
 
-	// BulkRedrive says which tasks to set going again. Type is required; what is zero is left
-	// out. DryRun is set by the methods. Its fields are those of [api.BulkRedrive].
+	// BulkRedrive says which tasks to redrive. Type is required; zero fields are left out. DryRun is
+	// set by the methods. See [api.BulkRedrive] for its fields.
 	BulkRedrive = api.BulkRedrive
 
-	// Operation cancels or redrives many tasks in the background: how far it is, and whether
-	// it has ended. Its fields are those of [api.Operation].
+	// Operation cancels or redrives many tasks in the background: its progress, and whether it has
+	// ended. See [api.Operation] for its fields.
 	Operation = api.Operation
 
-	// OperationList is a page of the operations that run and those of the last 30 days, newest
-	// first, and the cursor of the next one. Its fields are those of [api.OperationList].
+	// OperationList is a page of the operations that run and those of the last 30 days, newest first,
+	// and the cursor of the next one. See [api.OperationList] for its fields.
 	OperationList = api.OperationList
 
-	// OperationState says whether an operation runs or how it has ended: OperationRunning and
-	// the like. See [api.OperationState].
+	// OperationState says whether an operation runs or how it has ended, such as OperationRunning. See
+	// [api.OperationState].
 	OperationState = api.OperationState
 
-	// Tenant is a tenant with its quotas and its state. Its fields are those of [api.Tenant].
+	// Tenant is a tenant with its quotas and its state. See [api.Tenant] for its fields.
 	Tenant = api.Tenant
 
-	// NewTenant is a tenant to make. Slug, its name, is required. Its fields are those of
-	// [api.NewTenant].
+	// NewTenant is a tenant to make. Slug, its name, is required. See [api.NewTenant] for its fields.
 	NewTenant = api.NewTenant
 
-	// TenantList is a page of tenants, by name, and the cursor of the next one. Its fields are
-	// those of [api.TenantList].
+	// TenantList is a page of tenants, by name, and the cursor of the next one. See [api.TenantList]
+	// for its fields.
 	TenantList = api.TenantList
 
-	// TenantPatch changes the quotas of a tenant, suspends or resumes it. What is nil stays.
-	// Its fields are those of [api.TenantPatch].
+	// TenantPatch changes the quotas of a tenant, suspends or resumes it. Nil fields keep their
+	// values. See [api.TenantPatch] for its fields.
 	TenantPatch = api.TenantPatch
 
-	// Quotas are the limits of a tenant, as they were set. Its fields are those of
-	// [api.Quotas].
+	// Quotas are the limits of a tenant, as they were set. See [api.Quotas] for its fields.
 	Quotas = api.Quotas
 
-	// QuotaChanges are quotas to set: -1 is no limit, 0 the operator's default, nil as it is.
-	// Its fields are those of [api.QuotaChanges].
+	// QuotaChanges are quotas to set: -1 means no limit, 0 the operator's default; nil changes
+	// nothing. See [api.QuotaChanges] for its fields.
 	QuotaChanges = api.QuotaChanges
 
-	// QuotaUsage is one quota with how much of it is in use. Its fields are those of
-	// [api.QuotaUsage].
+	// QuotaUsage is one quota with how much of it is in use. See [api.QuotaUsage] for its fields.
 	QuotaUsage = api.QuotaUsage
 
-	// QuotaList is all quotas of the tenant, also those without a limit. Its fields are those
-	// of [api.QuotaList].
+	// QuotaList is all quotas of the tenant, also those without a limit. See [api.QuotaList] for its
+	// fields.
 	QuotaList = api.QuotaList
 
-	// Schedule is a recurring task as it was last applied, with its next runs. Its fields are
-	// those of [api.Schedule].
+	// Schedule is a recurring task as it was last applied, with its next runs. See [api.Schedule] for
+	// its fields.
 	Schedule = api.Schedule
 
-	// ScheduleSpec is a recurring task to apply. Type, Context, and Cron or Every are
-	// required; what is zero has its default. Its fields are those of [api.ScheduleSpec].
+	// ScheduleSpec is a recurring task to apply. Type, Context, and Cron or Every are required; zero
+	// fields get their defaults. See [api.ScheduleSpec] for its fields.
 	ScheduleSpec = api.ScheduleSpec
 
-	// ScheduleList is a page of the schedules of the tenant by name, without their contexts, and
-	// the cursor of the next one. Its fields are those of [api.ScheduleList].
+	// ScheduleList is a page of the schedules of the tenant by name, without their contexts, and the
+	// cursor of the next one. See [api.ScheduleList] for its fields.
 	ScheduleList = api.ScheduleList
 
-	// ListParams narrow a list of tasks. Type is required; what is zero is not sent. Its
-	// fields are those of [api.ListTasksParams].
+	// ListParams narrow a list of tasks. Type is required; zero fields are not sent. See
+	// [api.ListTasksParams] for its fields.
 	ListParams = api.ListTasksParams
 
-	// Stats counts the tasks of one type by where they stand, and says since when the first
-	// one has been due. Its fields are those of [api.Stats].
+	// Stats are the counts of the tasks of one type by status, and the time since when the oldest one
+	// has been due. See [api.Stats] for its fields.
 	Stats = api.Stats
 
-	// Backlog counts the tasks of a type that are due and wait for the same thing. Its fields
-	// are those of [api.Backlog].
+	// Backlog counts the tasks of a type that are due and wait for the same thing. See [api.Backlog]
+	// for its fields.
 	Backlog = api.Backlog
 
-	// Rates are tasks a second, over the last minute. Its fields are those of [api.Rates].
+	// Rates are tasks a second, over the last minute. See [api.Rates] for its fields.
 	Rates = api.Rates
 
-	// StatsList is the stats of all types, or of one. Its fields are those of [api.StatsList].
+	// StatsList is the stats of all types, or of one. See [api.StatsList] for its fields.
 	StatsList = api.StatsList
 
-	// NewAlerts says where alerts go, and by which rules. URL and Rules are required. Its
-	// fields are those of [api.NewAlerts].
+	// NewAlerts sets where alerts are sent, and by which rules. URL and Rules are required. See
+	// [api.NewAlerts] for its fields.
 	NewAlerts = api.NewAlerts
 
-	// Alerts are the alerts as they were set, and the episodes of rules that have fired. Its
-	// fields are those of [api.Alerts].
+	// Alerts are the alerts as they were set, and the episodes of rules that have fired. See
+	// [api.Alerts] for its fields.
 	Alerts = api.Alerts
 
-	// AlertRules are the thresholds of alerts; what is zero never fires. Its fields are those
-	// of [asyncflow.AlertRules].
+	// AlertRules are the thresholds of alerts; a threshold of zero never fires. See
+	// [asyncflow.AlertRules] for its fields.
 	AlertRules = asyncflow.AlertRules
 
-	// AlertEpisode is the time for which a rule has fired, for one type or endpoint. Its
-	// fields are those of [api.AlertEpisode].
+	// AlertEpisode is the time during which a rule has fired, for one type or endpoint. See
+	// [api.AlertEpisode] for its fields.
 	AlertEpisode = api.AlertEpisode
 
-	// Governance is the background jobs with their last runs, and the nodes. Its fields are
-	// those of [api.Governance].
+	// Governance is the background jobs with their last runs, and the nodes. See [api.Governance] for
+	// its fields.
 	Governance = api.Governance
 
-	// Job is a background job: its timetable, its last run and its next one. Its fields are
-	// those of [api.Job].
+	// Job is a background job: its timetable, its last run and its next one. See [api.Job] for its
+	// fields.
 	Job = api.Job
 
-	// Node is a process that serves or dispatches: its roles, version, and whether it is
-	// alive. Its fields are those of [api.Node].
+	// Node is a process that serves or dispatches: its roles, version, and whether it is alive. See
+	// [api.Node] for its fields.
 	Node = api.Node
 
-	// ServerHealth is the answer to whether a node can take requests. Its fields are those of
-	// [api.Health].
+	// ServerHealth says whether a node can take requests. See [api.Health] for its fields.
 	ServerHealth = api.Health
 
-	// Problem is an error of the API as RFC 9457 has it, with the offending fields; see Error.
-	// Its fields are those of [api.Problem].
+	// Problem is an error of the API by RFC 9457, with the offending fields; see Error. See
+	// [api.Problem] for its fields.
 	Problem = api.Problem
 
-	// FieldError names a field, and says what is wrong with it. Its fields are those of
-	// [api.FieldError].
+	// FieldError names a field and its fault. See [api.FieldError] for its fields.
 	FieldError = api.FieldError
 
 	// JSON is any JSON value. It is stored and passed on byte by byte. See [api.JSON].
@@ -241,20 +233,19 @@ type (
 	// [asyncflow.Priority].
 	Priority = asyncflow.Priority
 
-	// RetryPolicy says how often a stage is tried, and after which pauses. Its fields are
-	// those of [asyncflow.RetryPolicy].
+	// RetryPolicy says how often a stage is tried, and after which pauses. See [asyncflow.RetryPolicy]
+	// for its fields.
 	RetryPolicy = asyncflow.RetryPolicy
 
 	// Interval is the pauses between attempts; Seconds and Rule make one. See
 	// [asyncflow.Interval].
 	Interval = asyncflow.Interval
 
-	// Status says where a task stands: StatusPending and the like; see its Final. See
-	// [asyncflow.Status].
+	// Status is the status of a task, such as StatusPending; see its Final. See [asyncflow.Status].
 	Status = asyncflow.Status
 )
 
-// Where a task may stand; see asyncflow.Status.
+// The statuses of a task; see asyncflow.Status.
 const (
 	StatusWaiting   = asyncflow.StatusWaiting
 	StatusPending   = asyncflow.StatusPending
@@ -267,8 +258,8 @@ const (
 // Poly is the interval of growing pauses with jitter; see asyncflow.Poly.
 const Poly = asyncflow.Poly
 
-// Seconds returns the interval of a number, or of a list of several; see Interval.
+// Seconds returns an interval of one pause, or of several in turn, in seconds; see Interval.
 func Seconds(s ...float64) Interval { return asyncflow.Seconds(s...) }
 
-// Rule returns the interval of a text: Poly, or an expression; see Interval.
+// Rule returns an interval from a text: Poly, or an expression; see Interval.
 func Rule(text string) Interval { return asyncflow.Rule(text) }

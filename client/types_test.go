@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// go doc shows no fields of a type of another package: each says what it is, what it needs,
-// and where its fields are.
+// go doc shows no fields of a type of another package. So each alias says what it is, what it
+// needs, and where its fields are.
 func TestTypesAreDocumented(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "types.go", nil, parser.ParseComments)

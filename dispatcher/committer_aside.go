@@ -240,7 +240,9 @@ func isFinal(err error) bool {
 
 // persist runs one transaction until it commits or fails for good, for as long as ctx lasts. do
 // must be safe to repeat after a commit whose answer was lost.
-func (c *Committer) persist(ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error) error {
+func (c *Committer) persist(
+	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
+) error {
 	err := do()
 	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
 		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)

@@ -7,10 +7,10 @@ import (
 )
 
 // batcher makes batches out of single items: while one batch is written, the next one fills. An
-// item on its own is written at once; under load a batch waits until its items have lingered
-// since the last batch began, or until it is full. Few batches of a key are written at a time, as
-// larger ones cost less. Batches of long items don't, so more of them are: while one waits for the
-// disk, the next one is read. An item belongs to exactly one batch.
+// item that comes alone is written at once. Under load, a batch begins when its most urgent item has
+// lingered since the last batch began, or when the batch is full. By default one batch of a key is
+// written at a time: larger batches cost less per item. Batches of long items don't, so up to three
+// are written at a time: while one waits for the disk, the next one travels.
 type batcher[K comparable, T any] struct {
 	ctx     context.Context // of the writing: no caller's
 	write   func(context.Context, K, []T)
@@ -40,12 +40,14 @@ type queue[T any] struct {
 	due     time.Time // when a timer looks for the next one; zero: none does
 }
 
-func newBatcher[K comparable, T any](ctx context.Context, write func(context.Context, K, []T)) *batcher[K, T] {
+func newBatcher[K comparable, T any](
+	ctx context.Context, write func(context.Context, K, []T),
+) *batcher[K, T] {
 	return &batcher[K, T]{ctx: ctx, write: write, writers: 1, queues: map[K]*queue[T]{},
 		linger: func(T) time.Duration { return submitLinger }, size: func(T) int { return 0 }}
 }
 
-// add hands items over. write gets them, and tells each item's owner what became of it.
+// add queues items. write gets each of them once, and answers its caller.
 func (b *batcher[K, T]) add(key K, items ...T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -90,7 +90,8 @@ func divide(batch []*write) []*part {
 		p.add(w)
 	}
 	slices.SortFunc(parts, func(a, b *part) int {
-		return cmp.Or(strings.Compare(a.key.Tenant, b.key.Tenant), strings.Compare(a.key.Type, b.key.Type))
+		return cmp.Or(strings.Compare(a.key.Tenant, b.key.Tenant),
+			strings.Compare(a.key.Type, b.key.Type))
 	})
 	for _, p := range parts {
 		p.sort()
@@ -110,7 +111,10 @@ func (p *part) add(w *write) {
 }
 
 func (p *part) sort() {
-	slices.SortFunc(p.inserts, func(a, b *submission) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+	slices.SortFunc(p.inserts, func(a,
+		b *submission) int {
+		return cmp.Compare(a.ID.Number, b.ID.Number)
+	})
 	slices.SortStableFunc(p.settles, func(a, b *ending) int {
 		return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number)
 	})
@@ -174,7 +178,7 @@ func endings(items []*ending) []*store.Ending {
 	return all
 }
 
-// inserted tells the callers that their tasks are there, and has those begin that have a lease.
+// inserted answers the callers whose tasks are committed, and starts the tasks that have a lease.
 func (c *Committer) inserted(t *store.Type, items []*submission) {
 	var leases []asyncflow.Lease
 	for _, s := range items {
@@ -189,7 +193,7 @@ func (c *Committer) inserted(t *store.Type, items []*submission) {
 	}
 }
 
-// extended tells the callers whether the leases stand.
+// extended answers the callers whose extensions are committed, or failed.
 func (c *Committer) extended(p *part, err error) {
 	for _, e := range slices.Backward(p.earlier) { // the one that counts may be next to it
 		at := slices.IndexFunc(p.extends, e.sameLease)
@@ -200,7 +204,7 @@ func (c *Committer) extended(p *part, err error) {
 	}
 }
 
-// settled tells how settlements went. Tasks that go on at once begin their next stage.
+// settled answers the callers of settlements, and starts the next stage of tasks that go on.
 func (c *Committer) settled(t *store.Type, items []*ending) {
 	var leases []asyncflow.Lease
 	var ended []asyncflow.Settlement
@@ -228,7 +232,7 @@ func (e *ending) written() bool { return e.Settled == store.Settled{} }
 // goesOn reports whether the task goes on with its next stage at once.
 func (e *ending) goesOn() bool { return e.Next != nil && e.written() }
 
-// failed tells everybody that a part can't be written.
+// failed answers all callers of a part that can't be written.
 func (c *Committer) failed(p *part, err error) {
 	for _, s := range p.inserts {
 		s.end(err)

@@ -22,7 +22,8 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	for i, l := range leases {
 		switch e, blocked, why := place(t, l, now); {
 		case blocked != "":
-			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why), Verdict: asyncflow.ParkFor(l, blocked)})
+			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why),
+				Verdict: asyncflow.ParkFor(l, blocked)})
 		case e.Batch.IsZero():
 			d.workers.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
@@ -98,8 +99,10 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 }
 
 // deliveries returns what is to be sent. Tasks whose lease runs out before the stage's time
-// limit are given back: the node, or the database, was held up.
-func (d *Dispatcher) deliveries(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) []asyncflow.Delivery {
+// limit are given back: the node or the database was too slow.
+func (d *Dispatcher) deliveries(
+	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease,
+) []asyncflow.Delivery {
 	now := d.store.Clock.Now()
 	stage := t.Stages[t.StageIndex(leases[0].Stage)]
 	all := make([]asyncflow.Delivery, 0, len(leases))
@@ -109,7 +112,8 @@ func (d *Dispatcher) deliveries(t *store.Type, e *asyncflow.Endpoint, leases []a
 			continue
 		}
 		leases[i].Context = nil // else what was leased with others would stay in memory for them
-		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
+		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
+			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
 			Endpoint: e, Timeout: stage.Timeout.Std(), Deadline: now.Add(stage.MaxProcessingTime.Std())})
 	}
 	return all
@@ -117,7 +121,9 @@ func (d *Dispatcher) deliveries(t *store.Type, e *asyncflow.Endpoint, leases []a
 
 // choose picks the endpoint that a lease is for, if it may have tasks; without one, one
 // that may, by their weights.
-func choose(endpoints []asyncflow.Endpoint, wanted string, now time.Time) (e *asyncflow.Endpoint, blocked asyncflow.WaitReason) {
+func choose(
+	endpoints []asyncflow.Endpoint, wanted string, now time.Time,
+) (e *asyncflow.Endpoint, blocked asyncflow.WaitReason) {
 	if !asyncflow.Serves(endpoints) {
 		return nil, asyncflow.WaitEndpoint
 	}

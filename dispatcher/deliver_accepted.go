@@ -58,8 +58,9 @@ type acceptedLease struct {
 // moved it.
 func (a *acceptedLease) extension(key store.TypeKey) *write {
 	return &write{key: key, extend: &extension{
-		Extension: store.Extension{ID: a.ID, Seq: a.Seq, Until: a.deadline, Had: &a.Until, Sooner: a.sooner()},
-		done:      func(_ bool, err error) { a.written(err) },
+		Extension: store.Extension{ID: a.ID, Seq: a.Seq, Until: a.deadline, Had: &a.Until,
+			Sooner: a.sooner()},
+		done: func(_ bool, err error) { a.written(err) },
 	}}
 }
 
@@ -85,7 +86,9 @@ func newAccepted(c *Committer) *accepted {
 // extended until deadline, unless a report or a heartbeat comes within some seconds. One that
 // ends sooner by that is written at once: nobody may take it to stand for longer. Whenever it
 // is written, written is called with how that went.
-func (c *Committer) Accept(tenant string, l asyncflow.Lease, deadline time.Time, written func(error)) {
+func (c *Committer) Accept(
+	tenant string, l asyncflow.Lease, deadline time.Time, written func(error),
+) {
 	l.Context = nil // it would stay in memory
 	key, now := leaseKeyOf(tenant, l.ID, l.Seq), c.store.Clock.Now()
 	a := c.accepted
@@ -110,7 +113,9 @@ func (c *Committer) Accept(tenant string, l asyncflow.Lease, deadline time.Time,
 
 // Accepted returns the lease of an attempt whose delivery was answered with 202, as far as
 // this node knows: it need not stand any more.
-func (c *Committer) Accepted(tenant string, id asyncflow.TaskID, seq int) (l asyncflow.Lease, ok bool) {
+func (c *Committer) Accepted(
+	tenant string, id asyncflow.TaskID, seq int,
+) (l asyncflow.Lease, ok bool) {
 	a := c.accepted
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,7 +139,7 @@ func (a *accepted) extendDue() {
 	}
 }
 
-// extend has a lease extended, if nothing else has become of it. a.mu is held.
+// extend queues the extension of a lease that is still to be extended. The caller holds a.mu.
 func (a *accepted) extend(key leaseKey) {
 	if lease, ok := a.leases.Peek(key); ok && lease.pending {
 		lease.pending = false

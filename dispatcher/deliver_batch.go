@@ -37,7 +37,8 @@ func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []async
 // once.
 func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 	most := min(e.Batch.MaxTasks, d.cfg.Concurrency)
-	for _, limit := range []int{e.Limits.MaxInFlight, t.MaxInFlight, e.Health.Room(d.store.Clock.Now())} {
+	for _, limit := range []int{e.Limits.MaxInFlight, t.MaxInFlight,
+		e.Health.Room(d.store.Clock.Now())} {
 		if limit > 0 {
 			most = min(most, limit)
 		}
@@ -47,7 +48,9 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 
 // add adds tasks to the open batch of an endpoint, and returns those batches that are to
 // be sent now. late is called with one that has waited long enough.
-func (g *batches) add(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch)) (full []*batch) {
+func (g *batches) add(
+	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch),
+) (full []*batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
@@ -122,12 +125,14 @@ func (d *Dispatcher) sendBatch(b *batch) {
 	stage := b.leases[0].Stage
 	endpoints := t.Endpoints(stage)
 	at := slices.IndexFunc(endpoints, func(e asyncflow.Endpoint) bool { return e.ID == b.endpoint })
-	if t.StageIndex(stage) < 0 || at < 0 || !endpoints[at].Serves() || endpoints[at].Health.Room(d.store.Clock.Now()) == 0 {
+	if t.StageIndex(stage) < 0 || at < 0 || !endpoints[at].Serves() ||
+		endpoints[at].Health.Room(d.store.Clock.Now()) == 0 {
 		d.giveBack(t, b.leases, "the endpoint gets no tasks any more")
 		return
 	}
 	e := &endpoints[at]
-	requests := slices.Collect(slices.Chunk(b.leases, max(1, e.Batch.MaxTasks))) // which may have been changed
+	// which may have been changed
+	requests := slices.Collect(slices.Chunk(b.leases, max(1, e.Batch.MaxTasks)))
 	for _, another := range requests[1:] {
 		d.workers.do(func() { d.attempt(t, e, another) })
 	}

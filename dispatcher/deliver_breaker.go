@@ -126,11 +126,14 @@ func (d *Dispatcher) changeHealth(tenant string, e asyncflow.Endpoint, next asyn
 	set, err := d.store.SetHealth(ctx, tenant, e.ID, e.Health, next)
 	switch {
 	case err != nil:
-		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID, "error", err)
+		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID, "error",
+			err)
 	case set && next.State == asyncflow.HealthClosed:
-		d.log.Info("an endpoint has recovered", "tenant", tenant, "type", e.Type, "stage", e.Stage, "endpoint", e.ID)
+		d.log.Info("an endpoint has recovered", "tenant", tenant, "type", e.Type, "stage", e.Stage,
+			"endpoint", e.ID)
 	case set:
-		d.log.Warn("an endpoint gets no tasks", "tenant", tenant, "type", e.Type, "stage", e.Stage, "endpoint", e.ID,
+		d.log.Warn("an endpoint gets no tasks", "tenant", tenant, "type", e.Type, "stage", e.Stage,
+			"endpoint", e.ID,
 			"health", string(next.State), "until", next.Until, "reason", next.Reason)
 	}
 }

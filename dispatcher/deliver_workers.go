@@ -12,10 +12,11 @@ import (
 // the node's CPU. The one that was busy last goes on first, as its stack is still in the
 // processor's cache; those that aren't needed for a while end.
 type workerPool struct {
-	mu        sync.Mutex
-	idle      []chan func() // of goroutines that have nothing to do, each with room for one; the last one was busy last
-	unneeded  int           // the fewest that were idle since the last look
-	looking   bool          // a look is to come
+	mu sync.Mutex
+	// of goroutines that have nothing to do, each with room for one; the last one was busy last
+	idle      []chan func()
+	unneeded  int  // the fewest that were idle since the last look
+	looking   bool // a look is to come
 	dismissed bool
 }
 

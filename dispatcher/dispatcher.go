@@ -27,8 +27,8 @@ type Config struct {
 	ContextBytes int
 	// Grace is how long attempts under way may take to end after a stop; 0: 20 s.
 	Grace time.Duration
-	// Poll is the mean interval, for the whole cluster, at which an idle type is
-	// looked at when there are no wake-ups from other nodes; 0: there are some.
+	// Poll is the mean interval, for the whole cluster, at which nodes look at an idle type
+	// where they get no wake-ups from each other; 0: they get some.
 	Poll time.Duration
 
 	Log *slog.Logger
@@ -44,7 +44,8 @@ type Dispatcher struct {
 	agenda    *agenda
 	log       *slog.Logger
 
-	stopping, sending context.Context // end when no attempt is to begin, and when those under way are cut off
+	// end when no attempt is to begin, and when those under way are cut off
+	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
 	rates    *rates
@@ -91,7 +92,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 // InFlight returns how many tasks the node has in flight: leased and not settled.
 func (d *Dispatcher) InFlight() int { return d.ledger.InFlight() }
 
-// wakeAll has every type looked at: news may have been missed.
+// wakeAll puts every type on the agenda for now: wake-ups may have been lost.
 func (d *Dispatcher) wakeAll() {
 	now := d.store.Clock.Now()
 	for t := range d.store.Catalog.Types() {
@@ -99,7 +100,7 @@ func (d *Dispatcher) wakeAll() {
 	}
 }
 
-// wakeTenant has every type of a tenant looked at.
+// wakeTenant puts every type of a tenant on the agenda for now.
 func (d *Dispatcher) wakeTenant(tenant string) {
 	now := d.store.Clock.Now()
 	for _, t := range d.store.Catalog.TypesOf(tenant) {

@@ -9,7 +9,8 @@ func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	charged, _ := d.charge(t.Tenant, 1, now)
 	a := d.ask(t, charged, now)
 	n := d.ledger.Reserve(a)
-	limited = n == 0 || d.ledger.ForAnyEndpoint(key, a.Endpoints, n) == 0 || d.blocked.has(key) || t.Limited(now)
+	limited = n == 0 || d.ledger.ForAnyEndpoint(key, a.Endpoints, n) == 0 || d.blocked.has(key) ||
+		t.Limited(now)
 	d.ledger.Arrived(key, n, 1)
 	d.ledger.Begun(key, n)
 	d.ledger.Took(key, 0, now)

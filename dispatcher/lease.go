@@ -22,9 +22,9 @@ const (
 	contendedPause = 20 * time.Millisecond
 	failurePause   = time.Second
 
-	// A type that got no capacity is looked at when some is given back, but no more often than
-	// fullPause; and after fullLook, as the number of nodes may have changed. So is one of which
-	// something was to come in line that nobody has told of.
+	// A type that got no capacity is tried again when some is given back, but not before fullPause
+	// is over; and after fullLook, since the number of nodes may have changed. So is a type whose
+	// tasks were to come in line, if no news of them has come.
 	fullPause = 2 * time.Millisecond
 	fullLook  = time.Second
 )
@@ -39,10 +39,10 @@ func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 	}
 }
 
-// leaseOnce leases from one type and starts the attempts.
+// leaseOnce leases tasks of one type and starts their attempts.
 func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	t, n := d.reserve(ctx, key)
-	if n == 0 { // others that could go with those that wait don't come now
+	if n == 0 { // no others come now to fill the open batches
 		d.sendOpen(func(k store.TypeKey) bool { return k == key })
 		return
 	}
@@ -77,8 +77,8 @@ func contextBytes(leases []asyncflow.Lease) (sum int) {
 }
 
 // reserve takes capacity for a lease of a type, and returns the type as it is then: the wait may
-// have been long. Without any capacity, the type is put back into the agenda: to be looked at when
-// it is resumed, when capacity is given back, or after a while.
+// have been long. Without any capacity, it puts the type back on the agenda: until the type is
+// resumed, capacity is given back, or some time is over.
 func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
@@ -118,7 +118,9 @@ func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
 }
 
 // reserveNew takes capacity for new tasks, or for the first of them.
-func (d *Dispatcher) reserveNew(ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration) int {
+func (d *Dispatcher) reserveNew(
+	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
+) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
 	a.New = true

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// agenda keeps when each task type is to be looked at next. A type that was taken
-// is not handed out again until it is put back.
+// agenda knows when a lease of each task type is worth while next. A leaser takes a type, and no
+// other one gets it until it is put back.
 type agenda struct {
 	now func() time.Time // the database's time
 
@@ -27,7 +27,7 @@ type entry struct {
 	after time.Time // not before this, whatever wakes it
 	index int       // on the heap; -1: not on it
 	taken bool
-	empty bool      // when it was last looked at, nothing was due
+	empty bool      // the last lease found nothing due
 	busy  time.Time // since when, or from when on, something may be due; zero: always was
 }
 
@@ -35,7 +35,7 @@ func newAgenda(now func() time.Time) *agenda {
 	return &agenda{now: now, entries: map[store.TypeKey]*entry{}, changed: make(chan struct{})}
 }
 
-// wake sees to it that the type is looked at no later than at a time.
+// wake moves a type's time forward to a time, if it is later.
 func (a *agenda) wake(key store.TypeKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +47,7 @@ func (a *agenda) wake(key store.TypeKey, at time.Time) {
 	a.move(e, at)
 }
 
-// move makes an entry's time earlier. a.mu is held.
+// move makes an entry's time earlier. The caller holds a.mu.
 func (a *agenda) move(e *entry, at time.Time) {
 	if at.Before(e.after) {
 		at = e.after
@@ -137,7 +137,7 @@ func (a *agenda) drained(key store.TypeKey) {
 }
 
 // filling notes that something due is about to be put in line. If nothing is heard of it, as
-// it couldn't be written, the type is looked at after a while.
+// it couldn't be written, a lease is tried after a while.
 func (a *agenda) filling(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,7 +147,7 @@ func (a *agenda) filling(key store.TypeKey) {
 	}
 }
 
-// idle tells whether nothing of a type is due, as far as is known here; else for how long
+// idle reports whether nothing of a type is due, as far as this node knows; else for how long
 // something may have been.
 func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
 	a.mu.Lock()

@@ -82,8 +82,11 @@ type admission struct {
 	again    time.Time      // when more may be admitted, whatever else happens; zero: never
 }
 
-func (d *Dispatcher) admission(t *store.Type, now time.Time, inFlight store.InFlight, free int) *admission {
-	return &admission{d: d, t: t, now: now, inFlight: inFlight, here: d.ledger.SendingTo(endpointIDs(t)), free: free}
+func (d *Dispatcher) admission(
+	t *store.Type, now time.Time, inFlight store.InFlight, free int,
+) *admission {
+	return &admission{d: d, t: t, now: now, inFlight: inFlight,
+		here: d.ledger.SendingTo(endpointIDs(t)), free: free}
 }
 
 func endpointIDs(t *store.Type) (ids []string) {
@@ -122,7 +125,8 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 		bound(a.here[e.ID]+shareRest(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
 	}
 	if !e.Limits.Rate.IsZero() {
-		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(), a.now)
+		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(),
+			a.now)
 		bound(tokens, 0)
 		if tokens == 0 {
 			a.lookAt(at)
@@ -164,7 +168,8 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 		if a.capacity(e) > 0 {
 			free = append(free, e)
 		}
-		if state := e.Health.At(a.now); state != asyncflow.HealthOpen && state != asyncflow.HealthDisabled {
+		if state := e.Health.At(a.now); state != asyncflow.HealthOpen &&
+			state != asyncflow.HealthDisabled {
 			reason = asyncflow.WaitLimit
 		}
 	}
@@ -193,11 +198,11 @@ func (a *admission) AdmitKey(key string) bool {
 	return true
 }
 
-// longestPause bounds the time until a flow key is looked at again: its rate may have been
+// longestPause bounds the time until a flow key is tried again: its rate may have been
 // changed.
 const longestPause = 10 * time.Second
 
-// releaseAfter has a flow key looked at after a while, unless the node stops before.
+// releaseAfter releases a flow key after a while, unless the node stops before.
 func (d *Dispatcher) releaseAfter(k rateKey, pause time.Duration) {
 	d.rates.after(k, min(pause, longestPause), func() { d.jobs.do(func() { d.releaseKey(k) }) })
 }
@@ -206,7 +211,8 @@ func (d *Dispatcher) releaseAfter(k rateKey, pause time.Duration) {
 // while as long as there are some.
 func (d *Dispatcher) releaseKey(k rateKey) {
 	t, err := d.store.Catalog.Type(k.tenant, k.of)
-	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() { // governance sees to what is still blocked
+	// governance sees to what is still blocked
+	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() {
 		return
 	}
 	n, pause := d.rates.pace(t.Flow.Rate.PerSecond())
@@ -214,7 +220,8 @@ func (d *Dispatcher) releaseKey(k rateKey) {
 	defer cancel()
 	more, err := d.store.ReleaseKey(ctx, k.tenant, k.of, k.name, n)
 	if err != nil {
-		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant, "type", k.of, "error", err)
+		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant,
+			"type", k.of, "error", err)
 		pause = failurePause
 	}
 	if more {

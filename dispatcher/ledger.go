@@ -32,7 +32,8 @@ type Ledger struct {
 	endpoints map[string]int      // deliveries under way; without zeros
 	waiting   map[store.TypeKey][]*waiter
 	refused   map[store.TypeKey]struct{} // to be woken
-	quiet     chan struct{}              // closed when something has ended; nil: nobody waits, see awaitQuiet
+	// closed when something has ended; nil: nobody waits, see awaitQuiet
+	quiet chan struct{}
 }
 
 // usage is what the ledger knows of a task type.
@@ -70,10 +71,13 @@ type Limits struct {
 }
 
 // NewLedger returns the ledger of a node with some capacity, in tasks and in bytes.
-func NewLedger(capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey)) *Ledger {
+func NewLedger(
+	capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey),
+) *Ledger {
 	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,
-		types: map[store.TypeKey]*usage{}, active: map[*usage]struct{}{}, tenants: map[string]int{}, endpoints: map[string]int{},
-		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
+		types: map[store.TypeKey]*usage{}, active: map[*usage]struct{}{}, tenants: map[string]int{},
+		endpoints: map[string]int{},
+		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
 // Reserve takes capacity for up to a.N tasks, and returns for how many.
@@ -302,7 +306,7 @@ func (l *Ledger) addBytes(u *usage, n int) {
 	u.bytes += n
 }
 
-// learn takes in how many bytes some tasks had. A mean that falls does so slowly: it may rise again.
+// learn takes in how many bytes some tasks had. A mean falls slowly: it may rise again.
 func (u *usage) learn(bytes, tasks int) {
 	mean := max(1, float64(bytes)/float64(tasks))
 	if u.meanBytes > mean {

@@ -88,9 +88,9 @@ func (l *Ledger) shareOf(key store.TypeKey, u *usage, now time.Time) int {
 
 func (u *usage) isQuick(now time.Time) bool { return now.Sub(u.quick) < quickTime }
 
-// forAnyEndpoint returns how many tasks may begin whichever of a type's endpoints they are for, of
-// which capacity for reserved ones is taken already. With fewer than one, an endpoint has so many
-// that tasks for it are to be blocked.
+// forAnyEndpoint returns how many tasks may begin whichever of a type's endpoints they are for.
+// reserved is how many of them have capacity already. Less than one means that some endpoint has
+// used up its share, so that tasks for it must be blocked.
 func (l *Ledger) forAnyEndpoint(key store.TypeKey, endpoints []string, reserved int) int {
 	least := l.capacity
 	if len(endpoints) < 2 {

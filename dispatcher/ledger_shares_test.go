@@ -99,7 +99,9 @@ var (
 // tenant: for one task to begin with, and for many when a delivery of it has ended.
 func TestCapacityBesideTypesThatHang(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ capacity, hanging int }{{64, 4}, {128, 6}, {512, 6}, {512, 30}, {1024, 60}} {
+	for _, c := range []struct{ capacity, hanging int }{
+		{64, 4}, {128, 6}, {512, 6}, {512, 30}, {1024, 60},
+	} {
 		for _, atOnce := range []int{1, 10, c.capacity} {
 			b := newBook(c.capacity, plentyOfBytes)
 			hanging := typesOf("acme", c.hanging)
@@ -253,7 +255,8 @@ func TestSharesOfBytes(t *testing.T) {
 	t.Parallel()
 	const size, bytes = 20 << 10, 20 * 20 << 10
 	b := newBook(1024, bytes)
-	assert.Equal(t, bytes*4/5/unknownContext, b.Reserve(b.ask(pipe, 100, epoch)), "nobody knows how long they are")
+	assert.Equal(t, bytes*4/5/unknownContext, b.Reserve(b.ask(pipe, 100, epoch)),
+		"nobody knows how long they are")
 	b.Arrived(pipe, 5, 5*size)
 	for n := 1; n > 0; {
 		n = b.Reserve(b.ask(pipe, 1, epoch))

@@ -36,7 +36,8 @@ func TestTasksInFlight(t *testing.T) {
 	counts := func(inFlight, coming, leasing, bytes int) {
 		t.Helper()
 		u := b.usage(pipe)
-		assert.Equal(t, []int{inFlight, coming, leasing, bytes}, []int{u.inFlight, u.coming, u.leasing, u.bytes})
+		assert.Equal(t, []int{inFlight, coming, leasing, bytes},
+			[]int{u.inFlight, u.coming, u.leasing, u.bytes})
 		assert.Equal(t, []int{inFlight, 100 - inFlight, inFlight, bytes},
 			[]int{b.InFlight(), b.Free(), b.tenants[pipe.Tenant], b.bytes})
 	}
@@ -261,7 +262,8 @@ func TestLedgerBalances(t *testing.T) {
 				f.Sending(e, n)
 			},
 			"took": func(t *rapid.T) {
-				f.Took(aKey.Draw(t, "type"), time.Duration(rapid.IntRange(-1, 3).Draw(t, "s"))*time.Second, epoch)
+				took := time.Duration(rapid.IntRange(-1, 3).Draw(t, "s")) * time.Second
+				f.Took(aKey.Draw(t, "type"), took, epoch)
 			},
 			"forget": func(t *rapid.T) { f.Forget(aKey.Draw(t, "type")) },
 			"":       func(t *rapid.T) { f.check(t, keys) },
@@ -285,8 +287,10 @@ func TestLedgerBalances(t *testing.T) {
 
 // reserve reserves capacity for some tasks of a type.
 func (f *flights) reserve(t *rapid.T, key store.TypeKey) {
-	a := Ask{Type: key, N: rapid.IntRange(0, f.capacity+1).Draw(t, "n"), Now: epoch, New: rapid.Bool().Draw(t, "new"),
-		Limits: Limits{Type: rapid.IntRange(0, f.capacity).Draw(t, "of type"), Tenant: rapid.IntRange(0, f.capacity).Draw(t, "of tenant")}}
+	a := Ask{Type: key, N: rapid.IntRange(0, f.capacity+1).Draw(t, "n"), Now: epoch,
+		New: rapid.Bool().Draw(t, "new"), Limits: Limits{
+			Type:   rapid.IntRange(0, f.capacity).Draw(t, "of type"),
+			Tenant: rapid.IntRange(0, f.capacity).Draw(t, "of tenant")}}
 	if rapid.Bool().Draw(t, "several endpoints") {
 		a.Endpoints = []string{"e", "f"}
 	}
@@ -349,7 +353,8 @@ func (f *flights) drop(some []*flight) {
 
 // check compares what the ledger knows with what it ought to.
 func (f *flights) check(t *rapid.T, keys []store.TypeKey) {
-	want, got := map[string]int{}, map[string]int{"all": f.InFlight(), "free": f.Free() - f.capacity, "bytes": f.bytes}
+	want := map[string]int{}
+	got := map[string]int{"all": f.InFlight(), "free": f.Free() - f.capacity, "bytes": f.bytes}
 	count := func(what string, n int) {
 		if n != 0 {
 			want[what] += n

@@ -13,7 +13,7 @@ const (
 	// just begun: those that go in line cost up to a third more. Where deliveries of a type take
 	// longer than that, or it has had something in line for longer, none waits.
 	admitPatience = 100 * time.Millisecond
-	// serveMost bounds the types that are looked at when capacity is given back.
+	// serveMost bounds the types that serve tries when capacity is given back.
 	serveMost = 64
 )
 
@@ -168,7 +168,7 @@ func (l *Ledger) serve() {
 	}
 }
 
-// signal tells those in awaitQuiet that something has ended.
+// signal wakes those in awaitQuiet: something has ended.
 func (l *Ledger) signal() {
 	if l.quiet != nil {
 		close(l.quiet)

@@ -144,7 +144,8 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// When capacity comes at the moment in which the time is over, none is lost and none is taken twice.
+// When capacity comes at the moment in which the time is over, none is lost, and none is taken
+// twice.
 func TestAwaitIsGrantedAsItTimesOut(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, b *book) {
 		counts := map[int]int{}
@@ -171,7 +172,8 @@ func TestAwaitIsGrantedAsItTimesOut(t *testing.T) {
 func TestManyAwaitAtOnce(t *testing.T) {
 	t.Parallel()
 	const capacity, workers, rounds = 20, 16, 300
-	l := NewLedger(capacity, 1<<20, func(store.TypeKey) (bool, time.Duration) { return true, 0 }, func(store.TypeKey) {})
+	l := NewLedger(capacity, 1<<20, func(store.TypeKey) (bool, time.Duration) { return true, 0 },
+		func(store.TypeKey) {})
 	l.Admit(true)
 	var all sync.WaitGroup
 	for worker := range workers {
@@ -179,7 +181,8 @@ func TestManyAwaitAtOnce(t *testing.T) {
 			key := []store.TypeKey{pipe, other, rival}[worker%3]
 			for i := range rounds {
 				n := 1 + (worker+i)%5
-				a := Ask{Type: key, N: n, Least: n, Limits: Limits{Type: capacity, Tenant: capacity}, New: worker%2 == 0, Now: epoch}
+				a := Ask{Type: key, N: n, Least: n, New: worker%2 == 0, Now: epoch,
+					Limits: Limits{Type: capacity, Tenant: capacity}}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%3)*100*time.Microsecond)
 				n = l.Await(ctx, a, time.Duration((worker+i)%4)*100*time.Microsecond)
 				cancel()
@@ -211,18 +214,40 @@ func TestWhoWaits(t *testing.T) {
 		prepare func(*book, *Ask)
 		waits   bool
 	}{
-		"all of it":                                   {func(*book, *Ask) {}, true},
-		"more than the type may have":                 {func(_ *book, a *Ask) { a.N, a.Least = 9, 9 }, false},
-		"more than the tenant may have":               {func(_ *book, a *Ask) { a.Limits.Tenant = 7 }, false},
-		"as much as the tenant may have":              {func(_ *book, a *Ask) { a.Limits.Tenant = 8 }, true},
-		"more than one of several endpoints may have": {func(_ *book, a *Ask) { a.Endpoints = []string{"e", "f"} }, false},
-		"as much as one of them may have":             {func(_ *book, a *Ask) { a.N, a.Least, a.Endpoints = 7, 7, []string{"e", "f"} }, true},
-		"a type that is ramped up":                    {func(_ *book, a *Ask) { a.Limits.Type = 9 }, false},
-		"a paused type":                               {func(_ *book, a *Ask) { a.Limits.Type = 0 }, false},
-		"deliveries that take long":                   {func(b *book, a *Ask) { b.Took(pipe, admitPatience+1, a.Now) }, false},
-		"deliveries that don't":                       {func(b *book, a *Ask) { b.Took(pipe, admitPatience, a.Now) }, true},
-		"more bytes than there may be":                {func(b *book, _ *Ask) { b.mostBytes = 9 * unknownContext }, false},
-		"as many bytes as there may be":               {func(b *book, _ *Ask) { b.mostBytes = 10 * unknownContext }, true},
+		"all of it": {func(*book, *Ask) {}, true},
+		"more than the type may have": {func(_ *book, a *Ask) {
+			a.N, a.Least = 9, 9
+		}, false},
+		"more than the tenant may have": {func(_ *book, a *Ask) {
+			a.Limits.Tenant = 7
+		}, false},
+		"as much as the tenant may have": {func(_ *book, a *Ask) {
+			a.Limits.Tenant = 8
+		}, true},
+		"more than one of several endpoints may have": {func(_ *book, a *Ask) {
+			a.Endpoints = []string{"e", "f"}
+		}, false},
+		"as much as one of them may have": {func(_ *book, a *Ask) {
+			a.N, a.Least, a.Endpoints = 7, 7, []string{"e", "f"}
+		}, true},
+		"a type that is ramped up": {func(_ *book, a *Ask) {
+			a.Limits.Type = 9
+		}, false},
+		"a paused type": {func(_ *book, a *Ask) {
+			a.Limits.Type = 0
+		}, false},
+		"deliveries that take long": {func(b *book, a *Ask) {
+			b.Took(pipe, admitPatience+1, a.Now)
+		}, false},
+		"deliveries that don't": {func(b *book, a *Ask) {
+			b.Took(pipe, admitPatience, a.Now)
+		}, true},
+		"more bytes than there may be": {func(b *book, _ *Ask) {
+			b.mostBytes = 9 * unknownContext
+		}, false},
+		"as many bytes as there may be": {func(b *book, _ *Ask) {
+			b.mostBytes = 10 * unknownContext
+		}, true},
 		"others have the capacity": {func(b *book, _ *Ask) {
 			b.Took(rival, 0, epoch)
 			b.Reserve(b.ask(rival, 2, epoch))
@@ -249,8 +274,8 @@ func TestWhoWaits(t *testing.T) {
 	}
 }
 
-// For the end of a line new tasks wait only while there is much to do for their type: the line is as
-// quick.
+// For the end of a line new tasks wait only while there is much to do for their type: the line is
+// as quick.
 func TestIdleTypesDontWaitForALine(t *testing.T) {
 	inBubble(t, 10, func(t *testing.T, b *book) {
 		b.lineFor[pipe] = 0
@@ -324,7 +349,8 @@ func TestAdmissionShut(t *testing.T) {
 		require.Equal(t, 1, b.Reserve(b.fresh(pipe, 1, epoch)))
 	})
 	l := NewLedger(1, plentyOfBytes, newBook(1, 1).line, nil)
-	assert.Zero(t, l.Reserve(Ask{Type: pipe, N: 1, Limits: Limits{Type: 1, Tenant: 1}, New: true}), "it is shut at first")
+	a := Ask{Type: pipe, N: 1, Limits: Limits{Type: 1, Tenant: 1}, New: true}
+	assert.Zero(t, l.Reserve(a), "it is shut at first")
 }
 
 // A lease waits for more than a little capacity, but not long, and not for any at all: its type is

@@ -17,11 +17,15 @@ const reportPatience = 30 * time.Second
 // Settle ends a lease as its worker reports: its row is deleted if it still stands, and the
 // journal row and what follows from the verdict are written, in one transaction with
 // others. done is called with the result, once; it must not block.
-func (c *Committer) Settle(tenant string, settlement asyncflow.Settlement, done func(store.Settled)) {
+func (c *Committer) Settle(
+	tenant string, settlement asyncflow.Settlement, done func(store.Settled),
+) {
 	c.settleUntil(time.Now().Add(reportPatience), tenant, settlement, done)
 }
 
-func (c *Committer) settleUntil(until time.Time, tenant string, settlement asyncflow.Settlement, done func(store.Settled)) {
+func (c *Committer) settleUntil(
+	until time.Time, tenant string, settlement asyncflow.Settlement, done func(store.Settled),
+) {
 	key := leaseKeyOf(tenant, settlement.Lease.ID, settlement.Lease.Seq)
 	accepted := c.accepted.forget(key)
 	c.add(key.TypeKey, &write{key: key.TypeKey, settle: &ending{
@@ -38,7 +42,9 @@ func (c *Committer) settleUntil(until time.Time, tenant string, settlement async
 
 // Extend moves the end of a lease, if it still stands, and calls done with whether it does.
 // Governance hears of one that ends sooner by that.
-func (c *Committer) Extend(tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error)) {
+func (c *Committer) Extend(
+	tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error),
+) {
 	key := leaseKeyOf(tenant, l.ID, l.Seq)
 	c.accepted.extended(key)
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{

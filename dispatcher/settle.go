@@ -9,7 +9,9 @@ import (
 )
 
 // conclude settles the outcomes of deliveries.
-func (d *Dispatcher) conclude(t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome) {
+func (d *Dispatcher) conclude(
+	t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome,
+) {
 	now, cutOff := d.store.Clock.Now(), d.sending.Err() != nil
 	d.ledger.Took(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
@@ -101,7 +103,8 @@ func (e *ending) bytes() int {
 func (d *Dispatcher) settled(t *store.Type, e *ending) {
 	switch s, r := e.Settlement, e.Settled; {
 	case r.Err != nil:
-		d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task", s.Lease.ID.String(),
+		d.log.Error("can't settle; the lease will run out", "tenant", t.Tenant, "task",
+			s.Lease.ID.String(),
 			"error", r.Err)
 	case r.Stale:
 		d.log.Warn("the lease was lost meanwhile; the outcome does not count", "tenant", t.Tenant,

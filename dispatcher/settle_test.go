@@ -18,10 +18,11 @@ import (
 func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- asyncflow.Outcome) {
 	b.t.Helper()
 	sent, answers := make(chan asyncflow.Delivery), make(chan asyncflow.Outcome)
-	return b.start("a", dispatcher.Config{Concurrency: 1}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		sent <- d
 		return <-answers
-	}), sent, answers
+	}
+	return b.start("a", dispatcher.Config{Concurrency: 1}, send), sent, answers
 }
 
 // handedOn returns how many tasks stand leased that went on with a stage as the one before ended.
@@ -53,7 +54,8 @@ func TestHandoffToTheNextStage(t *testing.T) {
 			answers <- done
 			n.await(t, results, asyncflow.StatusSucceeded)
 			assert.Equal(t, []any{results[0].ID, "second", 1, 2, want, task[0].Options},
-				[]any{second.ID, second.Stage, second.Attempt, second.Seq, string(second.Context), second.Options})
+				[]any{second.ID, second.Stage, second.Attempt, second.Seq, string(second.Context),
+					second.Options})
 			return handed == 1
 		}, patience, time.Millisecond)
 	}
@@ -80,7 +82,7 @@ func TestHandoffToTheNextStageKeepsTheOrder(t *testing.T) {
 func TestLimitsOfTheNextStage(t *testing.T) {
 	b := setup(t)
 	sent, answers := make(chan asyncflow.Delivery, 2), make(chan asyncflow.Outcome, 2)
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		sent <- d
 		select {
 		case o := <-answers:
@@ -88,7 +90,8 @@ func TestLimitsOfTheNextStage(t *testing.T) {
 		case <-t.Context().Done():
 			return done
 		}
-	})
+	}
+	n := b.start("a", dispatcher.Config{}, send)
 	results := n.submit(t, 1)
 	<-sent
 	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 3 WHERE stage = 'second'`)

@@ -16,6 +16,7 @@ import (
 // context, which nobody changes.
 type submission struct {
 	store.Insertion
+	write  write
 	result *store.Submitted
 	until  time.Time // from then on it isn't tried any more
 	call   *submitCall
@@ -53,20 +54,25 @@ func (c *submitCall) done(n int) {
 // then all are CodeUncertain. One task's fault is no fault of the others. Those over the
 // tenant's quota of pending tasks are CodeQuota. It keeps the contexts, which nobody may change
 // from then on, and nothing else of the tasks.
-func (c *Committer) Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted {
+func (c *Committer) Submit(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+) []store.Submitted {
 	results := make([]store.Submitted, len(tasks))
 	leave := c.pending.enter(ctx, tenant, tasks, results)
 	return c.submit(ctx, tenant, tasks, results, leave)
 }
 
 // SubmitNotice submits a task of asyncflow's own, whatever the tenant's quotas.
-func (c *Committer) SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted {
+func (c *Committer) SubmitNotice(
+	ctx context.Context, tenant string, task asyncflow.NewTask,
+) store.Submitted {
 	return c.submit(ctx, tenant, []asyncflow.NewTask{task}, make([]store.Submitted, 1), func() {})[0]
 }
 
 // submit submits those tasks that have no error in results, and calls written when all of
 // them are written or refused. Once ctx has ended nobody knows yet what becomes of them.
-func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	results []store.Submitted,
 	written func()) []store.Submitted {
 	byType := map[string][]int{}
 	open := 0
@@ -118,15 +124,14 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 // enqueue has tasks of one type written. Those with idempotency keys form batches of their own, as
 // they may have to wait for another submit of the same key.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
-	writes := make([]write, len(items))
 	plain := make([]*write, 0, len(items))
-	for i, item := range items {
+	for _, item := range items {
 		if item.Key != nil {
 			c.keyed.add(key, item)
 			continue
 		}
-		writes[i] = write{key: key, insert: item}
-		plain = append(plain, &writes[i])
+		item.write = write{key: key, insert: item}
+		plain = append(plain, &item.write)
 	}
 	c.add(key, plain...)
 }
@@ -163,7 +168,8 @@ func notKnown(err error) error {
 }
 
 // newItems gives the tasks of one type their ids and places.
-func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask, indexes []int,
+func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask,
+	indexes []int,
 	results []store.Submitted) (*store.Type, []*submission, error) {
 	t, err := c.store.Catalog.Fresh(ctx, tenant, name)
 	if err != nil {
@@ -185,12 +191,15 @@ func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []a
 		}
 		id := asyncflow.NewTaskID(name, t.End, ids[n])
 		order := asyncflow.SubmitOrder(t.TaskType, *task, now)
-		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1, OrderTime: order,
-			Reason: asyncflow.WaitDelay}
-		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now), OrderTime: order}
-		all[n] = submission{result: &results[i], Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
-			Options: task.Options, Context: task.Context, FlowKey: t.FlowKeyOf(task.Options),
-			Key: keyOf(task, now, t.Retention.Std())}}
+		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
+			OrderTime: order,
+			Reason:    asyncflow.WaitDelay}
+		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now),
+			OrderTime: order}
+		all[n] = submission{result: &results[i],
+			Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
+				Options: task.Options, Context: task.Context, FlowKey: t.FlowKeyOf(task.Options),
+				Key: keyOf(task, now, t.Retention.Std())}}
 		items = append(items, &all[n])
 	}
 	return t, items, nil
@@ -198,7 +207,9 @@ func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []a
 
 // takeNumbers takes ids, trying again for a while when the database is away. The type comes back
 // as it is with the roll open that they are of.
-func (c *Committer) takeNumbers(ctx context.Context, t *store.Type, n int) (_ *store.Type, ids []int64, err error) {
+func (c *Committer) takeNumbers(
+	ctx context.Context, t *store.Type, n int,
+) (_ *store.Type, ids []int64, err error) {
 	if ids := c.store.NumbersAtHand(t, n); ids != nil {
 		return t, ids, nil
 	}
@@ -242,7 +253,12 @@ func (c *Committer) countNew(tenant string, byType map[string][]int, results []s
 // admit has as many of some new tasks begin at once as there is capacity for: the first in order
 // of those that are due. It waits for capacity for a while where that is worth while. The others
 // go in line, as do tasks that need more than capacity: a flow key, or the right endpoint.
-func (d *Dispatcher) admit(ctx context.Context, t *store.Type, items []*submission, patience time.Duration) {
+func (d *Dispatcher) admit(
+	ctx context.Context, t *store.Type, items []*submission, patience time.Duration,
+) {
+	if t.Paused() {
+		return
+	}
 	now := d.store.Clock.Now()
 	due := make([]*submission, 0, len(items))
 	for _, item := range items {
@@ -264,7 +280,8 @@ func (d *Dispatcher) admit(ctx context.Context, t *store.Type, items []*submissi
 		return
 	}
 	slices.SortFunc(due, func(a, b *submission) int {
-		return cmp.Or(a.Verdict.OrderTime.Compare(b.Verdict.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
+		return cmp.Or(a.Verdict.OrderTime.Compare(b.Verdict.OrderTime),
+			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	bytes := 0
 	for _, item := range due[:n] {

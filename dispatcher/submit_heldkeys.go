@@ -8,10 +8,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// heldKeys has submits whose keys other transactions hold, such as one that submits by SQL and
-// stays open. They are tried again and again apart from all others, in one batch of a type at a
-// time, which waits for none of the keys, until heldPatience is over. What comes with the same
-// keys joins them.
+// heldKeys keeps submits whose idempotency keys other transactions hold, such as a transaction that
+// submits by SQL and stays open. It tries them again, apart from all others and without waiting for
+// a key, in one batch of a type at a time, until heldPatience is over. New submits with the same keys
+// join them.
 type heldKeys struct {
 	c       *Committer
 	mu      sync.Mutex
@@ -23,7 +23,7 @@ const (
 	heldPatience = 2 * time.Second
 	// heldPause is how long the next try waits.
 	heldPause = 25 * time.Millisecond
-	// heldMost and heldBytes bound what a type has of them. What is more is refused at once.
+	// heldMost and heldBytes bound the submits of a type that are kept. More are refused at once.
 	heldMost  = 200
 	heldBytes = 4 << 20
 )

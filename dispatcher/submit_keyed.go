@@ -17,9 +17,10 @@ func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []
 	c.heldKeys.put(key, c.insertKeyed(ctx, key, items, false))
 }
 
-// insertKeyed inserts tasks with keys, and tells each caller the result, but for those whose keys
-// other transactions hold, which it returns.
-func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission, apart bool) (
+// insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
+// other transactions hold.
+func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
+	apart bool) (
 	held []*submission) {
 	now := time.Now()
 	items = slices.DeleteFunc(slices.Clone(items), func(s *submission) bool {
@@ -46,7 +47,8 @@ func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []
 
 // insertKeyedRoll inserts tasks of one roll. When Postgres refuses their data, they are halved
 // until only the offender fails.
-func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission, apart bool) (
+func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission,
+	apart bool) (
 	held []*submission) {
 	left, heldNow := insertions(items), []*store.Insertion(nil)
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
@@ -82,9 +84,11 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 	return nil
 }
 
-// insertedKeyed tells the callers what became of their tasks, but for those whose keys are held,
-// which it returns.
-func (c *Committer) insertedKeyed(t *store.Type, items []*submission, heldNow []*store.Insertion) (held []*submission) {
+// insertedKeyed answers the callers of tasks that were inserted, or whose keys stand for others. It
+// returns the tasks whose keys are held.
+func (c *Committer) insertedKeyed(
+	t *store.Type, items []*submission, heldNow []*store.Insertion,
+) (held []*submission) {
 	waits := make(map[*store.Insertion]bool, len(heldNow))
 	for _, item := range heldNow {
 		waits[item] = true
@@ -119,7 +123,9 @@ func heldError(err error) error {
 
 // readExisting fills in where those tasks stand that were there before. One whose task was
 // dropped with its roll, which this node has just learned, is submitted after all.
-func (c *Committer) readExisting(ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted) {
+func (c *Committer) readExisting(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+) {
 	for i := range results {
 		r := &results[i]
 		if !r.Existing || r.Err != nil {

@@ -51,7 +51,7 @@ func (q *pendingQuotas) of(tenant string) *pendingCount {
 type pendingCount struct {
 	underway atomic.Int64 // let in by this node, and not written yet
 
-	mu      sync.Mutex // held also while they are counted
+	mu      sync.Mutex // stays locked while the database counts
 	counted int64
 	since   int64 // let in by this node since, or under way when the count began
 	at      time.Time
@@ -59,7 +59,8 @@ type pendingCount struct {
 }
 
 // enter lets in up to n tasks and returns how many. leave must be called for these.
-func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, count func(context.Context) (int64, error)) (
+func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
+	count func(context.Context) (int64, error)) (
 	granted, used int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +88,9 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, cou
 
 // count counts the tasks. What is under way when it begins may not be among them; some of
 // it may. There are no more than were known before, if nobody else lets any in.
-func (p *pendingCount) count(ctx context.Context, alone bool, count func(context.Context) (int64, error)) error {
+func (p *pendingCount) count(
+	ctx context.Context, alone bool, count func(context.Context) (int64, error),
+) error {
 	start, since := time.Now(), p.underway.Load()
 	counted, err := count(ctx)
 	if err != nil {
@@ -106,7 +109,8 @@ func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 // enter holds tasks against the tenant's quota of pending tasks: those over it are refused in
 // results, unless their key stands for a task already. leave is to be called when the others are
 // written.
-func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted) (
+func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	results []store.Submitted) (
 	leave func()) {
 	t, ok := q.store.Catalog.Tenant(tenant)
 	if !ok || t.Quotas.PendingTasks == 0 || len(tasks) == 0 {
@@ -116,12 +120,14 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 	granted, used, err := p.enter(ctx, t.Quotas.PendingTasks, int64(len(tasks)), q.store.APINodes(),
 		func(ctx context.Context) (int64, error) { return q.store.CountLive(ctx, tenant) })
 	if err == nil && granted < int64(len(tasks)) {
-		err = asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(t.Quotas.PendingTasks), float64(used+granted))
+		err = asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(t.Quotas.PendingTasks),
+			float64(used+granted))
 	}
 	if err != nil {
 		known, lookErr := q.store.KnownKeys(ctx, tenant, tasks[granted:])
 		if lookErr != nil {
-			q.log.Warn("can't look for keys; they are taken for new ones", "tenant", tenant, "error", lookErr)
+			q.log.Warn("can't look for keys; they are taken for new ones", "tenant", tenant, "error",
+				lookErr)
 		}
 		for i, known := range known {
 			if !known {

@@ -10,21 +10,21 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// alerts holds the rules of each tenant that has some against what there is, and sends
-// what is to be told. It returns how many notices there were.
+// alerts evaluates the alert rules of each tenant that has some, and sends the notices that are
+// due. It returns how many.
 func (g *Governor) alerts(ctx context.Context) (int, error) {
 	var sum int
 	var errs []error
-	for _, tenant := range g.alerted() {
+	for _, tenant := range g.tenantsWithAlerts() {
 		n, err := g.alertTenant(ctx, tenant)
 		sum, errs = sum+n, append(errs, err)
 	}
 	return sum, errors.Join(errs...)
 }
 
-// alerted returns the tenants that may have alerts: those with their task type. One that
-// is suspended couldn't be told.
-func (g *Governor) alerted() []string {
+// tenantsWithAlerts returns the tenants that have the task type of alerts and aren't suspended. A
+// suspended tenant can't get notices.
+func (g *Governor) tenantsWithAlerts() []string {
 	var all []string
 	for tenant, types := range g.store.Catalog.Tenants() {
 		if t := types[asyncflow.AlertType]; t != nil && !t.Suspended() {
@@ -41,19 +41,19 @@ func (g *Governor) alertTenant(ctx context.Context, tenant string) (int, error) 
 	}
 	at := g.store.Clock.Now()
 	readings, err := g.readings(ctx, tenant, rules, at)
-	if err == nil { // else nothing is known: no episode may end by that
+	if err == nil { // without readings no episode may end
 		err = g.store.ObserveAlerts(ctx, tenant, readings, at)
 	}
-	n, err2 := g.tell(ctx, tenant)
+	n, err2 := g.sendNotices(ctx, tenant)
 	return n, errors.Join(err, err2)
 }
 
 // noticeWindow is how long the key of a notice stands for its task.
 const noticeWindow = asyncflow.Duration(7 * 24 * time.Hour)
 
-// tell submits the tasks that tell of episodes. Their keys see to it that there is one
-// for each, whoever tries again after whatever.
-func (g *Governor) tell(ctx context.Context, tenant string) (int, error) {
+// sendNotices submits the tasks that report the tenant's episodes. Their keys ensure that there is
+// one for each state of an episode, however often it is tried and by which node.
+func (g *Governor) sendNotices(ctx context.Context, tenant string) (int, error) {
 	untold, err := g.store.UntoldEpisodes(ctx, tenant)
 	if err != nil {
 		return 0, err
@@ -61,29 +61,33 @@ func (g *Governor) tell(ctx context.Context, tenant string) (int, error) {
 	n := 0
 	for _, e := range untold {
 		for _, state := range e.Untold() {
-			result := g.tasks.SubmitNotice(ctx, tenant, asyncflow.NewTask{Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
-				Options: asyncflow.Options{Key: e.ID + "/" + string(state)}, KeyWindow: noticeWindow})
+			result := g.tasks.SubmitNotice(ctx, tenant, asyncflow.NewTask{
+				Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
+				Options:   asyncflow.Options{Key: e.ID + "/" + string(state)},
+				KeyWindow: noticeWindow,
+			})
 			if result.Err != nil {
 				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant, result.Err)
 			}
 			if err := g.store.TellEpisode(ctx, tenant, e.ID, state, result.ID); err != nil {
 				return n, err
 			}
-			g.log.Warn("alert", "tenant", tenant, "alert", string(e.Alert), "subject", e.Subject, "state", string(state), "task", result.ID.String())
+			g.log.Warn("alert", "tenant", tenant, "alert", string(e.Alert), "subject", e.Subject,
+				"state", string(state), "task", result.ID.String())
 			n++
 		}
 	}
 	return n, nil
 }
 
-// lookAlerts counts the notices that would be sent now.
-func (g *Governor) lookAlerts(ctx context.Context) ([]store.Due, error) {
-	return g.lookTenants(func(tenant string) ([]store.Due, error) {
+// dryRunAlerts counts the notices that would be sent now.
+func (g *Governor) dryRunAlerts(ctx context.Context) ([]store.Due, error) {
+	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
 		if t := g.store.Catalog.TypesOf(tenant)[asyncflow.AlertType]; t == nil || t.Suspended() {
 			return nil, nil
 		}
 		a, err := g.store.Alerts(ctx, tenant)
-		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound && err != nil {
+		if err != nil && asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 			return nil, nil
 		}
 		at := g.store.Clock.Now()
@@ -94,86 +98,35 @@ func (g *Governor) lookAlerts(ctx context.Context) ([]store.Due, error) {
 		for _, e := range untold {
 			n += len(e.Untold())
 		}
-		return []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}}, errors.Join(err, err2, err3, err4)
+		due := []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}}
+		return due, errors.Join(err, err2, err3, err4)
 	})
 }
 
-// readings measures what a tenant's rules are about; for the operator's tenant also
-// what lies above the tenants.
-func (g *Governor) readings(ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time) ([]asyncflow.AlertReading, error) {
+// readings measures what a tenant's rules are about; for the operator's tenant also nodes, jobs
+// and rolls.
+func (g *Governor) readings(
+	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
+) ([]asyncflow.AlertReading, error) {
 	var all []asyncflow.AlertReading
 	var errs []error
-	measure := func(wanted bool, read func() ([]asyncflow.AlertReading, error)) {
-		if wanted {
-			some, err := read()
-			all, errs = append(all, some...), append(errs, err)
-		}
+	add := func(some []asyncflow.AlertReading, err error) {
+		all, errs = append(all, some...), append(errs, err)
 	}
-	operator := tenant == asyncflow.OperatorTenant
-	measure(true, func() ([]asyncflow.AlertReading, error) { return g.backlogs(ctx, tenant, rules, at) })
-	measure(rules.FailureRate > 0, func() ([]asyncflow.AlertReading, error) { return g.failureRates(ctx, tenant, rules, at) })
-	measure(rules.EndpointFailureRate > 0, func() ([]asyncflow.AlertReading, error) { return g.endpointFailures(ctx, tenant, rules, at) })
-	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.silentNodes(ctx, at) })
-	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.overdueJobs(ctx, at) })
-	measure(operator, func() ([]asyncflow.AlertReading, error) { return g.overdueRolls(ctx, at) })
-	return all, errors.Join(errs...)
-}
-
-func (g *Governor) silentNodes(ctx context.Context, at time.Time) ([]asyncflow.AlertReading, error) {
-	nodes, err := g.store.ListNodes(ctx)
-	var all []asyncflow.AlertReading
-	for _, n := range nodes {
-		all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertNodeGone, Subject: n.ID,
-			Value: seconds(at.Sub(n.Seen)), Limit: asyncflow.NodeGoneLimit.Seconds()})
+	add(g.backlogs(ctx, tenant, rules, at))
+	if rules.FailureRate > 0 {
+		add(g.failureRates(ctx, tenant, rules, at))
 	}
-	return all, err
-}
-
-// overdueJobs tells how long ago each job should have ended well, by its schedule; one
-// that never has, since the first node that is there was started.
-func (g *Governor) overdueJobs(ctx context.Context, at time.Time) ([]asyncflow.AlertReading, error) {
-	status, err := ReadStatus(ctx, g.store)
-	var all []asyncflow.AlertReading
-	begin := at
-	for _, n := range status.Nodes {
-		if governs(n) && n.Started.Before(begin) {
-			begin = n.Started
-		}
+	if rules.EndpointFailureRate > 0 {
+		add(g.endpointFailures(ctx, tenant, rules, at))
 	}
-	for _, job := range status.Jobs {
-		spec, err := parse(job.Spec)
-		if err != nil { // it is off
-			continue
-		}
-		last := job.Succeeded
-		if last.IsZero() {
-			last = begin
-		}
-		all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertJobOverdue, Subject: job.Name,
-			Value: seconds(at.Sub(spec.Next(last.UTC()))), Limit: asyncflow.JobOverdueLimit.Seconds()})
-	}
-	return all, err
-}
-
-// overdueRolls tells of the types with tasks that are still leased from an old roll, for
-// how long there has been a newer one.
-func (g *Governor) overdueRolls(ctx context.Context, at time.Time) ([]asyncflow.AlertReading, error) {
-	var all []asyncflow.AlertReading
-	var errs []error
-	for t := range g.store.Catalog.Types() {
-		if t.Begin == t.End {
-			continue
-		}
-		opened, err := g.store.RollOpened(ctx, t)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		all = append(all, asyncflow.AlertReading{Alert: asyncflow.AlertRollOverdue, Subject: t.Tenant + "/" + t.Name,
-			Value: seconds(at.Sub(opened)), Limit: asyncflow.RollOverdueLimit.Seconds()})
+	if tenant == asyncflow.OperatorTenant {
+		add(g.silentNodes(ctx, at))
+		add(g.overdueJobs(ctx, at))
+		add(g.overdueRolls(ctx, at))
 	}
 	return all, errors.Join(errs...)
 }
 
-// seconds returns a time in seconds to the millisecond, and 0 for one ahead.
+// seconds returns a time in seconds, rounded to the millisecond; 0 if it is negative.
 func seconds(d time.Duration) float64 { return max(0, d).Round(time.Millisecond).Seconds() }

@@ -27,7 +27,7 @@ func (b *bundle) putAlerts(t *testing.T, tenant string, rules asyncflow.AlertRul
 	require.NoError(t, err)
 }
 
-// turn has a node evaluate the rules, as if it were time.
+// turn makes a node evaluate the rules, as if its turn had come.
 func (b *bundle) turn(t *testing.T, url, tenant string) int {
 	t.Helper()
 	exec(t, url, `UPDATE tenant_`+tenant+`.alerts SET evaluated_at = '-infinity'`)
@@ -42,7 +42,7 @@ type told struct {
 	Value, Limit                                                    float64
 }
 
-// notices returns what the alert tasks of a tenant say, oldest first.
+// notices returns the contexts of a tenant's alert tasks, oldest first.
 func (b *bundle) notices(t *testing.T, tenant string) []told {
 	t.Helper()
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: asyncflow.AlertType, Limit: 100})
@@ -56,8 +56,8 @@ func (b *bundle) notices(t *testing.T, tenant string) []told {
 	return all
 }
 
-// An episode has one notice when it begins and one when it is over, whichever nodes
-// look, and however often; it is over when all has been well for a minute.
+// An episode has one notice when it begins and one when it is over, whichever nodes evaluate the
+// rules and however often. It is over when the value has been below its limit for a minute.
 func TestBacklogAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -71,7 +71,8 @@ func TestBacklogAlert(t *testing.T) {
 	b := setup(t, url, "b", governance.Config{})
 	require.Zero(t, a.turn(t, url, tenant), "all is well")
 	for _, name := range []string{"pipe", "other"} {
-		for _, r := range a.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: name, Context: []byte(`1`)}}) {
+		for _, r := range a.Submit(t.Context(), tenant,
+			[]asyncflow.NewTask{{Type: name, Context: []byte(`1`)}}) {
 			require.NoError(t, r.Err)
 		}
 	}
@@ -96,9 +97,12 @@ func TestBacklogAlert(t *testing.T) {
 	first := notices[0]
 	assert.InDelta(t, 400, first.Value, 30)
 	first.Value = 0
-	assert.Equal(t, told{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300, WaitsFor: "endpoint", Episode: first.Episode}, first)
+	assert.Equal(t,
+		told{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300,
+			WaitsFor: "endpoint", Episode: first.Episode}, first)
 
-	exec(t, url, `UPDATE tenant_acme.alert_episodes SET firing_task = NULL`) // a node died right after the submit
+	exec(t, url,
+		`UPDATE tenant_acme.alert_episodes SET firing_task = NULL`) // a node died right after the submit
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	require.Len(t, a.notices(t, tenant), 1, "the task is there already")
 
@@ -111,7 +115,8 @@ func TestBacklogAlert(t *testing.T) {
 	require.Zero(t, a.turn(t, url, tenant))
 	notices = a.notices(t, tenant)
 	require.Len(t, notices, 2)
-	assert.Equal(t, []string{"resolved", first.Episode}, []string{notices[1].State, notices[1].Episode})
+	assert.Equal(t, []string{"resolved", first.Episode},
+		[]string{notices[1].State, notices[1].Episode})
 	assert.Less(t, notices[1].Value, 300.0)
 	episodes, err := a.Episodes(t.Context(), tenant)
 	require.NoError(t, err)
@@ -133,7 +138,7 @@ func TestBacklogAlert(t *testing.T) {
 	assert.Equal(t, 1, forgotten)
 }
 
-// One node at a time takes its turn; when it doesn't come to the end, the next one does.
+// One node at a time takes its turn. If it doesn't finish, another node takes over.
 func TestAlertTurns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -150,7 +155,8 @@ func TestAlertTurns(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ours)
 	assert.Equal(t, 0.5, rules.FailureRate)
-	old := []asyncflow.AlertReading{{Alert: asyncflow.AlertFailureRate, Subject: "pipe", Value: 1, Limit: 0.5}}
+	old := []asyncflow.AlertReading{{Alert: asyncflow.AlertFailureRate, Subject: "pipe", Value: 1,
+		Limit: 0.5}}
 	require.NoError(t, a.ObserveAlerts(t.Context(), tenant, old, a.Clock.Now().Add(-time.Minute)))
 	episodes, err := a.Episodes(t.Context(), tenant)
 	require.NoError(t, err)
@@ -168,7 +174,9 @@ func TestAlertTurns(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		var waiting int
-		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
+		require.NoError(t,
+			conn.QueryRow(t.Context(),
+				`SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
 		return waiting == 4
 	}, patience, 5*time.Millisecond, "all of them are at it")
 	require.NoError(t, barrier.Rollback(t.Context()))
@@ -185,21 +193,26 @@ func TestFailureAlert(t *testing.T) {
 	b.pipe(t, "pipe")
 	b.putAlerts(t, tenant, asyncflow.AlertRules{FailureRate: 0.5, FailureAttempts: 10})
 	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES
-		('pipe', now() - interval '6 min', 1000, 1000), ('pipe', now() - interval '4 min', 5, 4), ('pipe', now(), 4, 4),
+		('pipe', now() - interval '6 min', 1000, 1000), ('pipe', now() - interval '4 min', 5, 4),
+		('pipe', now(), 4, 4),
 		('asyncflow-alerts', now(), 100, 100)`)
 	require.Zero(t, b.turn(t, url, tenant), "too few attempts")
-	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 7, 0)`)
+	exec(t, url,
+		`INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 7, 0)`)
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	got := b.notices(t, tenant)[0]
-	assert.Equal(t, told{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5, Limit: 0.5, Episode: got.Episode}, got)
-	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 1, 0)`)
+	assert.Equal(t,
+		told{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5, Limit: 0.5,
+			Episode: got.Episode}, got)
+	exec(t, url,
+		`INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 1, 0)`)
 	require.Zero(t, b.turn(t, url, tenant))
 	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	assert.InDelta(t, 8.0/17, b.notices(t, tenant)[1].Value, 1e-9)
 }
 
-// The minutes of an endpoint tell whether it fails, whatever node has written them.
+// The minutes of an endpoint show whether it fails, whichever nodes have written them.
 func TestEndpointAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -208,22 +221,29 @@ func TestEndpointAlert(t *testing.T) {
 	b.putAlerts(t, tenant, asyncflow.AlertRules{EndpointFailureRate: 0.5, FailureAttempts: 10})
 	bad, good := uuid.NewString(), uuid.NewString()
 	for _, id := range []string{bad, good} {
-		_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only",
-			URL: "https://worker.example.com/" + id, Weight: 1})
+		_, err := b.CreateEndpoint(t.Context(), tenant,
+			asyncflow.Endpoint{ID: id, Type: "pipe", Stage: "only",
+				URL: "https://worker.example.com/" + id, Weight: 1})
 		require.NoError(t, err)
 	}
-	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() + m * interval '1 min', 5, CASE WHEN id = '`+bad+`' THEN 3 ELSE 0 END
+	exec(t, url,
+		`INSERT INTO tenant_acme.endpoint_minutes
+		SELECT id, now() + m * interval '1 min', 5, CASE WHEN id = '`+bad+`' THEN 3 ELSE 0 END
 		FROM tenant_acme.endpoints, generate_series(-4, 0, 4) m WHERE type = 'pipe'`)
-	exec(t, url, `INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() - interval '70 min', 100, 100 FROM tenant_acme.endpoints WHERE type = 'pipe'`)
+	exec(t, url,
+		`INSERT INTO tenant_acme.endpoint_minutes SELECT id, now() - interval '70 min', 100, 100
+		FROM tenant_acme.endpoints WHERE type = 'pipe'`)
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	got := b.notices(t, tenant)[0]
-	assert.Equal(t, told{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only", Endpoint: bad, Tenant: tenant, Value: 0.6, Limit: 0.5, Episode: got.Episode}, got)
+	assert.Equal(t,
+		told{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only", Endpoint: bad,
+			Tenant: tenant, Value: 0.6, Limit: 0.5, Episode: got.Episode}, got)
 	n, err := b.jobs["forget"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, n, "minutes are kept for an hour")
 }
 
-// What lies above the tenants is the operator's.
+// Alerts on nodes, jobs and rolls go to the operator.
 func TestOperatorAlerts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -233,15 +253,24 @@ func TestOperatorAlerts(t *testing.T) {
 	b.pipe(t, "pipe")
 	b.putAlerts(t, tenant, asyncflow.AlertRules{FailureRate: 0.5})
 	b.putAlerts(t, asyncflow.OperatorTenant, asyncflow.AlertRules{})
-	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('a', 'governance', 'v1', now() - interval '9 min', now())`)
+	exec(t, url,
+		`INSERT INTO asyncflow.nodes VALUES ('a', 'governance', 'v1', now() - interval '9 min', now())`)
 	require.Zero(t, b.turn(t, url, asyncflow.OperatorTenant), "all is well")
-	exec(t, url, `INSERT INTO asyncflow.nodes VALUES ('b', 'dispatcher', 'v1', now() - interval '1 h', now() - interval '61 s'), ('c', 'api', 'v1', now(), now() - interval '30 s')`)
-	require.NoError(t, b.ScheduleJobs(t.Context(), map[string]string{"vacuum": governance.Off, "fold": "@every 1h"}))
+	exec(t, url,
+		`INSERT INTO asyncflow.nodes VALUES
+		('b', 'dispatcher', 'v1', now() - interval '1 h', now() - interval '61 s'),
+		('c', 'api', 'v1', now(), now() - interval '30 s')`)
+	require.NoError(t,
+		b.ScheduleJobs(t.Context(), map[string]string{"vacuum": governance.Off, "fold": "@every 1h"}))
 	exec(t, url, `INSERT INTO asyncflow.jobs AS j (name, spec, succeeded_at) VALUES
-		('rescue', '@every 3s', now() - interval '11 min'), ('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'), ('fold', '@every 1h', now() - interval '65 min')
+		('rescue', '@every 3s', now() - interval '11 min'),
+		('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'),
+		('fold', '@every 1h', now() - interval '65 min')
 		ON CONFLICT (name) DO UPDATE SET succeeded_at = excluded.succeeded_at`)
 	exec(t, url, `UPDATE tenant_acme.task_types SET end_pos = 2 WHERE name = 'pipe'`)
-	exec(t, url, `INSERT INTO tenant_acme.rolls (type, position, opened_at, history) VALUES ('pipe', 2, now() - interval '11 min', '')`)
+	exec(t, url,
+		`INSERT INTO tenant_acme.rolls (type, position, opened_at, history) VALUES
+		('pipe', 2, now() - interval '11 min', '')`)
 	exec(t, url, `UPDATE asyncflow.tenants SET version = version + 1`)
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
 	require.Equal(t, 3, b.turn(t, url, asyncflow.OperatorTenant))
@@ -253,7 +282,8 @@ func TestOperatorAlerts(t *testing.T) {
 	assert.Equal(t, "b", got["node_gone"].Node)
 	assert.Equal(t, "rescue", got["job_overdue"].Job)
 	assert.InDelta(t, 657, got["job_overdue"].Value, 30)
-	assert.Equal(t, []string{"acme", "pipe"}, []string{got["roll_overdue"].Tenant, got["roll_overdue"].Type})
+	assert.Equal(t, []string{"acme", "pipe"},
+		[]string{got["roll_overdue"].Tenant, got["roll_overdue"].Type})
 	exec(t, url, `UPDATE asyncflow.nodes SET started_at = now() - interval '20 min' WHERE id = 'a'`)
 	exec(t, url, `UPDATE asyncflow.jobs SET succeeded_at = NULL WHERE name = 'promote'`)
 	require.Greater(t, b.turn(t, url, asyncflow.OperatorTenant), 0, "a job that has never ended well")

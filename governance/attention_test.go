@@ -11,17 +11,19 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A type is looked at as long as there is something to do, when something is told of it,
-// and once in a while; so that those with nothing to do are left alone.
+// A type is visited while it has something to do, when something is announced, and once in every
+// sweep. Other types are left alone.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	types := map[string]*store.Type{}
 	for _, name := range []string{"idle", "leased", "ready", "soon", "far", "held"} {
-		types[name] = &store.Type{Tenant: "acme", StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
+		types[name] = &store.Type{Tenant: "acme",
+			StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
-	a := &attention{now: func() time.Time { return now }, heard: map[store.TypeKey]bool{}, ahead: map[store.TypeKey]time.Time{},
-		seen: map[store.TypeKey]sight{}}
+	a := &attention{now: func() time.Time { return now }, heard: map[store.TypeKey]bool{},
+		ahead: map[store.TypeKey]time.Time{},
+		seen:  map[store.TypeKey]visit{}}
 	pick := func(at time.Time) []string {
 		names := a.pick(types, at, 0)
 		slices.Sort(names)
@@ -29,8 +31,10 @@ func TestAttention(t *testing.T) {
 	}
 	look := func(at time.Time) {
 		a.keep("acme", pick(at), []store.Overview{
-			{Type: types["idle"]}, {Type: types["leased"], Lease: now.Add(20 * time.Second)}, {Type: types["ready"], Ready: now},
-			{Type: types["soon"], Wait: now.Add(30 * time.Second)}, {Type: types["far"], Wait: now.Add(90 * time.Second)},
+			{Type: types["idle"]}, {Type: types["leased"],
+				Lease: now.Add(20 * time.Second)}, {Type: types["ready"], Ready: now},
+			{Type: types["soon"], Wait: now.Add(30 * time.Second)}, {Type: types["far"],
+				Wait: now.Add(90 * time.Second)},
 			{Type: types["held"], Held: []string{"one"}}}, at)
 	}
 	all := []string{"far", "held", "idle", "leased", "ready", "soon"}
@@ -48,9 +52,11 @@ func TestAttention(t *testing.T) {
 	assert.Equal(t, append([]string{"idle"}, busy...), pick(now.Add(25*time.Second)))
 	assert.Equal(t, busy, pick(now.Add(25*time.Second)), "it was looked at")
 	assert.Equal(t, all, pick(now.Add(sweep)), "the sweep")
-	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(sweep*3/4-time.Millisecond)), "not yet")
+	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(sweep*3/4-time.Millisecond)),
+		"not yet")
 	a.keep("acme", []string{"idle", "ready"}, []store.Overview{{Type: types["ready"]}}, now)
-	assert.Equal(t, []string{"idle", "leased", "soon"}, pick(now.Add(20*time.Second)), "a look that failed is taken again")
+	assert.Equal(t, []string{"idle", "leased", "soon"}, pick(now.Add(20*time.Second)),
+		"a look that failed is taken again")
 	a.forget()
 	assert.Equal(t, all, pick(now))
 	look(now)
@@ -58,15 +64,21 @@ func TestAttention(t *testing.T) {
 	assert.Equal(t, all, pick(now), "without news from other nodes")
 	a.all = false
 	look(now)
-	every := func(at time.Time) []string { return slices.Sorted(slices.Values(a.pick(types, at, 3*time.Second))) }
+	every := func(at time.Time) []string {
+		return slices.Sorted(slices.Values(a.pick(types, at,
+			3*time.Second)))
+	}
 	a.hear(types["far"].Key(), now)
 	a.hear(types["held"].Key(), now.Add(time.Second))
 	a.hear(types["held"].Key(), now.Add(time.Hour))
 	assert.Empty(t, every(now.Add(time.Second-1)), "they were looked at a moment ago")
 	assert.Equal(t, []string{"held"}, every(now.Add(time.Second)), "at the time that was told")
 	assert.Empty(t, every(now.Add(2*time.Second)))
-	assert.Equal(t, []string{"far", "ready", "soon"}, every(now.Add(3*time.Second)), "what was heard isn't forgotten")
-	a.keep("acme", []string{"ready", "leased"}, []store.Overview{{Type: types["ready"], Ready: now}, {Type: types["leased"], Lease: now.Add(time.Second)}}, now)
+	assert.Equal(t, []string{"far", "ready", "soon"}, every(now.Add(3*time.Second)),
+		"what was heard isn't forgotten")
+	a.keep("acme", []string{"ready", "leased"},
+		[]store.Overview{{Type: types["ready"], Ready: now},
+			{Type: types["leased"], Lease: now.Add(time.Second)}}, now)
 	assert.Equal(t, []string{"leased"}, every(now.Add(time.Second)), "its lease runs out")
 
 	a.hear(types["idle"].Key(), now)

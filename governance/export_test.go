@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// SetJobs has the governor run other jobs.
+// SetJobs replaces the jobs of the governor.
 func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 
-// Next is next.
+// Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 
-// ToFold returns the tenants that a fold is to look at.
+// ToFold returns the tenants whose tallies the next fold adds up.
 func (g *Governor) ToFold(ctx context.Context) ([]string, error) {
 	unfolded, err := g.unfolded(ctx)
 	return slices.Sorted(maps.Keys(unfolded)), err
 }
 
-// Attention returns the names of the types that the next look is at.
+// Attention returns the names of the types that are busy.
 func (g *Governor) Attention() (names []string) {
 	now := g.store.Clock.Now()
 	for _, types := range g.store.Catalog.Tenants() {

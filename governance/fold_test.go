@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// The tallies of minutes that are over become one row each, of all types, in as many
-// batches as it takes; the counts stay what they are.
+// The tallies of each past minute become one row, for all types, in as many batches as it takes.
+// The counts don't change.
 func TestFold(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -13,13 +13,14 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The audit has a retention of its own: of each tenant, and of what belongs to none.
+// The audits of tenants and of the operator have a retention of their own.
 func TestForgetAudit(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	for _, schema := range []string{"tenant_acme", "asyncflow"} {
 		exec(t, url, `INSERT INTO `+schema+`.audit (id, at, origin, action, outcome)
-			SELECT gen_random_uuid(), now() - n * interval '1 d', 'api', 'a.b', 'done' FROM generate_series(1, 2500) n`)
+			SELECT gen_random_uuid(), now() - n * interval '1 d', 'api', 'a.b', 'done'
+			FROM generate_series(1, 2500) n`)
 	}
 	forever := setup(t, url, "a", governance.Config{})
 	n, err := forever.jobs["forget"].Run(t.Context())

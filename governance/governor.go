@@ -13,12 +13,12 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Config says when the jobs run.
+// Config configures the jobs.
 type Config struct {
-	// Schedules are cron specs by job, in UTC, or Off; a job that isn't named has its
-	// own.
+	// Schedules is the timetable: cron specs by job, in UTC, or Off. A job that isn't named
+	// keeps its own.
 	Schedules map[string]string
-	// AuditRetention is how long the job forget keeps the audit; 0: for ever.
+	// AuditRetention is how long the job forget keeps entries of the audit; 0: for ever.
 	AuditRetention time.Duration
 
 	Log *slog.Logger
@@ -33,61 +33,62 @@ type Governor struct {
 	audit time.Duration // AuditRetention
 
 	attention *attention
-	folded    sync.Map // of tenant to store.Unfolded, where a fold found nothing to do
+	folded    sync.Map // tenant → store.Unfolded, for which a fold found nothing to do
 }
 
-// Job is something to be done now and then. Its functions may be called by hand at any
-// time, also while another node does the same.
+// Job is a background job. Its functions may be called by hand at any time, even while another
+// node runs the same job.
 type Job struct {
 	Name string
-	Spec string // when, as cron has it, or Off
-	// Run does it and returns how many rows it moved.
+	Spec string // its times, as a cron spec, or Off
+	// Run runs the job once and returns how many rows it moved.
 	Run func(ctx context.Context) (int, error)
-	// Look tells how many rows Run would move now, by type, and changes nothing.
+	// Look is the dry run: it returns how many rows Run would move now, by type, and changes
+	// nothing.
 	Look func(ctx context.Context) ([]store.Due, error)
 }
 
-// standardJobs are all jobs, each with its own schedule. One that lacks a part doesn't
-// compile.
+// standardJobs returns all jobs with their default times.
 func (g *Governor) standardJobs() []Job {
 	return []Job{
-		{"rescue", "@every 1s", g.rescue, g.lookRescue},
-		{"promote", "@every 10s", g.promote, g.lookPromote},
-		{"vacuum", "@every 2s", g.vacuum, g.lookVacuum},
-		{"roll", "@every 5s", g.roll, g.lookRoll},
-		{"operations", "@every 1s", g.operations, g.lookOperations},
-		{"schedules", "@every 1s", g.schedules, g.lookSchedules},
-		{"expire-keys", "@every 1m", g.expireKeys, g.lookKeys},
-		{"fold", "@every 1m", g.fold, g.lookFold},
-		{"alerts", "@every 15s", g.alerts, g.lookAlerts},
-		{"forget", "@every 1h", g.forget, g.lookForget},
-		{"drop-tenants", "@every 10s", g.dropTenants, g.lookDrops},
+		{"rescue", "@every 1s", g.rescue, g.dryRunRescue},
+		{"promote", "@every 10s", g.promote, g.dryRunPromote},
+		{"vacuum", "@every 2s", g.vacuum, g.dryRunVacuum},
+		{"roll", "@every 5s", g.roll, g.dryRunRoll},
+		{"operations", "@every 1s", g.operations, g.dryRunOperations},
+		{"schedules", "@every 1s", g.schedules, g.dryRunSchedules},
+		{"expire-keys", "@every 1m", g.expireKeys, g.dryRunExpireKeys},
+		{"fold", "@every 1m", g.fold, g.dryRunFold},
+		{"alerts", "@every 15s", g.alerts, g.dryRunAlerts},
+		{"forget", "@every 1h", g.forget, g.dryRunForget},
+		{"drop-tenants", "@every 10s", g.dropTenants, g.dryRunDropTenants},
 	}
 }
 
-// Submitter takes the tasks of schedules, and notices of alerts.
+// Submitter submits the tasks of schedules, and the notices of alerts.
 type Submitter interface {
 	// Submit submits tasks of a tenant, and returns a result for each in the same order.
 	Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted
-	// SubmitNotice submits a task of asyncflow's own, whatever the tenant's quotas.
+	// SubmitNotice submits a task of asyncflow itself, whatever the tenant's quotas.
 	SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted
 }
 
-// New returns a governor of everything in the store. A schedule that can't be is
-// CodeInvalid.
+// New returns a governor for everything in the store. An invalid timetable is CodeInvalid.
 func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s)}
+	g := &Governor{
+		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s),
+	}
 	g.jobs = g.standardJobs()
-	return g, schedule(g.jobs, cfg.Schedules)
+	return g, setTimes(g.jobs, cfg.Schedules)
 }
 
 // Jobs returns all jobs.
 func (g *Governor) Jobs() []Job { return g.jobs }
 
-// Job returns a job by name; CodeInvalid when there is none.
+// Job returns a job by name, or CodeInvalid if there is none.
 func (g *Governor) Job(name string) (Job, error) {
 	for _, job := range g.jobs {
 		if job.Name == name {
@@ -97,8 +98,7 @@ func (g *Governor) Job(name string) (Job, error) {
 	return Job{}, asyncflow.InvalidField("job", "is %q; the jobs are %s", name, names(g.jobs))
 }
 
-// level returns at which level a run that moved rows is logged: vacuums and folds
-// are everyday business.
+// level returns the log level of a run that moved rows. Vacuums and folds are routine.
 func (j Job) level() slog.Level {
 	if j.Name == "vacuum" || j.Name == "fold" {
 		return slog.LevelDebug
@@ -106,8 +106,8 @@ func (j Job) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// Run runs the jobs by their schedules until ctx ends. A job that panics is logged
-// and runs again; one that is still running is skipped.
+// Run runs the jobs by the timetable until ctx ends. A job that panics is logged and runs again.
+// A job that is still running isn't begun again.
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
 	logger := cronLogger{g.log}
@@ -120,7 +120,7 @@ func (g *Governor) Run(ctx context.Context) error {
 		}
 		r := &runner{Governor: g, job: job}
 		if _, err := c.AddFunc(job.Spec, func() { r.run(ctx) }); err != nil {
-			return fmt.Errorf("the schedule %q of job %s: %w", job.Spec, job.Name, err)
+			return fmt.Errorf("the times %q of job %s: %w", job.Spec, job.Name, err)
 		}
 	}
 	c.Start()
@@ -132,7 +132,7 @@ func (g *Governor) Run(ctx context.Context) error {
 // announceTime bounds how long the start waits for a database that doesn't answer.
 const announceTime = 5 * time.Second
 
-// announce writes down when this node runs its jobs.
+// announce records the timetable of this node in the database.
 func (g *Governor) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
@@ -145,7 +145,7 @@ func (g *Governor) announce(ctx context.Context) {
 	}
 }
 
-// cronLogger takes cron's own messages; its Info is chatter.
+// cronLogger logs cron's own messages; those at Info are of no interest.
 type cronLogger struct{ log *slog.Logger }
 
 func (l cronLogger) Info(msg string, args ...any) { l.log.Debug("cron: "+msg, args...) }

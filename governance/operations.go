@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// operationsAtOnce is how many operations a node carries on at the same time;
-	// operationTurn, for how long until it is another one's turn.
+	// operationsAtOnce is how many operations a node advances at the same time, and
+	// operationTurn how long one may keep its place while others are due.
 	operationsAtOnce = 4
 	operationTurn    = 5 * time.Second
-	// operationAhead is how far ahead a step may be due to be waited for.
+	// operationAhead is how soon a step must be due for a node to wait for it.
 	operationAhead = time.Second
 )
 
-// operations takes the steps of operations that are due, of all tenants. Other nodes
-// do the same: each step is one node's.
+// operations takes the due steps of operations, of all tenants. Other nodes do the same; each
+// step is taken by one node.
 func (g *Governor) operations(ctx context.Context) (int, error) {
 	due, err := g.store.DueOperations(ctx, g.store.Clock.Now().Add(operationAhead))
 	var mu sync.Mutex
@@ -30,7 +30,7 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	group.SetLimit(operationsAtOnce)
 	for _, o := range due {
 		group.Go(func() error {
-			n, err := g.guarded("operations", func() (int, error) { return g.carryOn(ctx, o) })
+			n, err := g.recovering("operations", func() (int, error) { return g.advance(ctx, o) })
 			mu.Lock()
 			defer mu.Unlock()
 			sum += n
@@ -42,9 +42,9 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// carryOn takes steps of an operation until none is due soon, or its turn is over, and
-// returns how many tasks they changed.
-func (g *Governor) carryOn(ctx context.Context, o store.DueOperation) (sum int, err error) {
+// advance takes steps of an operation until none is due soon, or its turn is over, and returns
+// how many tasks they changed.
+func (g *Governor) advance(ctx context.Context, o store.DueOperation) (sum int, err error) {
 	end := g.store.Clock.Now().Add(operationTurn)
 	for at := o.At; ctx.Err() == nil; {
 		now := g.store.Clock.Now()
@@ -63,7 +63,7 @@ func (g *Governor) carryOn(ctx context.Context, o store.DueOperation) (sum int, 
 	return sum, ctx.Err()
 }
 
-// waitFor waits for d, and tells whether ctx lasted.
+// waitFor waits for d, and reports whether ctx lasted.
 func waitFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -73,4 +73,11 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+func (g *Governor) dryRunOperations(ctx context.Context) ([]store.Due, error) {
+	before := g.store.Clock.Now().Add(operationAhead)
+	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return g.store.LookOperations(ctx, tenant, before)
+	})
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// spread is how long every node may take to hear that a roll has opened, or that one was
-// drained: before that, writers would meet a seal, and readers a table that is gone.
+// spread is how long a node may take to hear that a roll was opened or drained. A step taken
+// earlier would let writers meet a seal, and readers miss a table.
 const spread = 3 * time.Second
 
-// roll opens rolls that are due, and takes those that are not open any more on their way:
-// sealed, drained, cleared, idle, dropped. It returns how many steps it took.
+// roll opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
+// cleared, idle, dropped. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
 	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
@@ -30,21 +30,21 @@ func (g *Governor) roll(ctx context.Context) (int, error) {
 	return sum, err
 }
 
-// lookRoll tells how many steps are due; one may find a table still in use.
-func (g *Governor) lookRoll(ctx context.Context) ([]store.Due, error) {
+// dryRunRoll returns how many steps are due. A step may still find its table in use.
+func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
 	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
 		all = append(all, store.Due{Tenant: t.Tenant, Type: t.Name, Rows: len(steps)})
 		return nil
 	})
-	return without0(all), err
+	return withoutEmpty(all), err
 }
 
-// rollStep takes a step of a roll, and tells whether it did.
+// rollStep takes a step of a roll, and reports whether it did.
 type rollStep func(context.Context) (bool, error)
 
-// eachRolled calls do for each type of each tenant with the steps that are due for its
-// rolls, oldest first. One type's failure doesn't keep the others from their turn.
+// eachRolled calls do for each type of each tenant with the steps that are due for its rolls,
+// oldest first. One type's failure doesn't stop the others.
 func (g *Governor) eachRolled(ctx context.Context, do func(*store.Type, []rollStep) error) error {
 	var errs []error
 	for tenant, types := range g.store.Catalog.Tenants() {
@@ -71,19 +71,23 @@ func rollsByType(rolls []store.Roll) map[string][]store.Roll {
 }
 
 // dueSteps returns the next steps of a type's rolls.
-func (g *Governor) dueSteps(ctx context.Context, t *store.Type, rolls []store.Roll) ([]rollStep, error) {
+func (g *Governor) dueSteps(
+	ctx context.Context, t *store.Type, rolls []store.Roll,
+) ([]rollStep, error) {
 	var steps []rollStep
 	open := rolls[len(rolls)-1]
 	for i, r := range rolls[:len(rolls)-1] {
 		if i == len(rolls)-2 && g.since(open.OpenedAt) < spread {
-			break // not every node knows of the next one yet
+			break // some node may not know the next roll yet
 		}
 		if step := g.nextStep(t, r, i == 0); step != nil {
 			steps = append(steps, step)
 		}
 	}
 	if open.Lost {
-		return append(steps, func(ctx context.Context) (bool, error) { return g.store.EnterHistory(ctx, t) }), nil
+		return append(steps, func(ctx context.Context) (bool, error) {
+			return g.store.EnterHistory(ctx, t)
+		}), nil
 	}
 	full, err := g.full(ctx, t, open)
 	if full {
@@ -92,7 +96,7 @@ func (g *Governor) dueSteps(ctx context.Context, t *store.Type, rolls []store.Ro
 	return steps, err
 }
 
-// nextStep returns what is next for a roll that is not open any more; nil: nothing now.
+// nextStep returns the next step of a closed roll, or nil if none is due.
 func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
 	switch {
 	case r.SealedAt.IsZero():
@@ -113,8 +117,8 @@ func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
 
 func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now().Sub(at) }
 
-// full tells whether the next roll is to open: when the open one has enough tasks, or is
-// old and has any, and the one before is drained.
+// full reports whether the next roll must open: the previous one is drained, and the open one has
+// enough tasks, or is old and has any.
 func (g *Governor) full(ctx context.Context, t *store.Type, open store.Roll) (bool, error) {
 	switch {
 	case t.Begin != t.End || open.Room == 0:

@@ -29,18 +29,20 @@ func (b *bundle) rolls(t *testing.T) []store.Roll {
 	return rolls
 }
 
-// back moves a time of all rolls back.
+// back moves one of the times of all rolls back.
 func back(t *testing.T, url, column, by string) {
-	exec(t, url, fmt.Sprintf(`UPDATE tenant_acme.rolls SET %[1]s = %[1]s - interval '%[2]s'`, column, by))
+	exec(t, url,
+		fmt.Sprintf(`UPDATE tenant_acme.rolls SET %[1]s = %[1]s - interval '%[2]s'`, column, by))
 }
 
-// The job takes a roll that is full through its life, each step when every node has had
-// the time to hear of the one before.
+// The job takes a full roll through its steps, each after every node has had time to hear of the
+// previous one.
 func TestRollJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
-	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.Duration(time.Hour), Stages: []asyncflow.Stage{{Name: "only"}}}
+	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.Duration(time.Hour),
+		Stages: []asyncflow.Stage{{Name: "only"}}}
 	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
 	known := func() *store.Type {
@@ -91,7 +93,7 @@ func TestRollJob(t *testing.T) {
 	assert.Equal(t, 2, rolls[0].Position)
 }
 
-// A roll is left for its age too, unless it is empty; and not while a lock can't be had.
+// An old roll that isn't empty is followed by another, but not while its lock is taken.
 func TestRollJobByAge(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -110,7 +112,7 @@ func TestRollJobByAge(t *testing.T) {
 	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
 }
 
-// In another history of the database each type gets a roll, though it gets no tasks.
+// In another history of the database each type gets a roll, even without tasks.
 func TestRollJobInAnotherHistory(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -130,6 +132,9 @@ func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {
 	t.Helper()
 	done := make(chan store.Settled, 1)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())}, func(r store.Settled) { done <- r })
+	b.Settle(tenant,
+		asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o,
+				b.Clock.Now())}, func(r store.Settled) { done <- r })
 	require.NoError(t, (<-done).Err)
 }

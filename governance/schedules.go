@@ -3,14 +3,15 @@ package governance
 import (
 	"context"
 	"errors"
+
+	"github.com/asyncflow/asyncflow/store"
 )
 
-// scheduleRounds is how many rounds a tenant's schedules have before it is another one's
-// turn.
+// scheduleRounds is how many rounds a tenant's schedules get before the next tenant's turn.
 const scheduleRounds = 10
 
-// schedules submits the tasks of ticks that are due, of all tenants. Other nodes do the
-// same: each tick is one node's.
+// schedules submits the tasks of due ticks, of all tenants. Other nodes do the same; each tick is
+// submitted by one node.
 func (g *Governor) schedules(ctx context.Context) (int, error) {
 	tenants, err := g.store.DueSchedules(ctx)
 	sum, errs := 0, []error{err}
@@ -22,8 +23,8 @@ func (g *Governor) schedules(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// tick submits what is due of a tenant, and returns how many tasks. A schedule that fails
-// has its next try at the next run.
+// tick submits the tasks of a tenant's due ticks, and returns how many. The next run of the job
+// tries a schedule that failed again.
 func (g *Governor) tick(ctx context.Context, tenant string) (sum int, err error) {
 	var failed []string
 	for range scheduleRounds {
@@ -35,4 +36,10 @@ func (g *Governor) tick(ctx context.Context, tenant string) (sum int, err error)
 		failed = append(failed, step.Failed...)
 	}
 	return sum, nil
+}
+
+func (g *Governor) dryRunSchedules(ctx context.Context) ([]store.Due, error) {
+	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return g.store.LookSchedules(ctx, tenant)
+	})
 }

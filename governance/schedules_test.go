@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Schedules of all tenants have their tasks once, however many nodes have the job; one
-// tenant's trouble is no other's.
+// Schedules of all tenants have their tasks once, however many nodes run the job. One tenant's
+// failure doesn't affect others.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -28,7 +28,8 @@ func TestSchedules(t *testing.T) {
 	_, _, err = a.PutTaskType(t.Context(), "beta", pipe.TaskType)
 	require.NoError(t, err)
 	b := setup(t, url, "b", governance.Config{})
-	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute),
+	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`),
+		Every:    asyncflow.Duration(time.Minute),
 		StartsAt: a.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults()
 	const n = 130 // more than one round takes
 	for i := range n {
@@ -60,10 +61,12 @@ func TestSchedules(t *testing.T) {
 	again, err := a.jobs["schedules"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, again)
-	exec(t, url, fmt.Sprintf(`DO $$ BEGIN ASSERT (SELECT count(*) FROM tenant_acme.task_pipe_1) = %d; END $$`, n))
+	exec(t, url,
+		fmt.Sprintf(`DO $$ BEGIN ASSERT (SELECT count(*) FROM tenant_acme.task_pipe_1) = %d; END $$`, n))
 
 	due()
-	exec(t, url, `ALTER TABLE tenant_acme.schedules ADD CONSTRAINT trouble CHECK (next_at <= now()) NOT VALID`)
+	exec(t, url,
+		`ALTER TABLE tenant_acme.schedules ADD CONSTRAINT trouble CHECK (next_at <= now()) NOT VALID`)
 	again, err = a.jobs["schedules"].Run(t.Context())
 	require.ErrorContains(t, err, "trouble")
 	assert.Equal(t, 1, again, "the other tenant's")

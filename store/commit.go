@@ -95,8 +95,8 @@ func (s *Store) queueWrites(b *pgx.Batch, w *Writes, now time.Time) {
 	counts.queue(b, t, now)
 }
 
-// announceWrites tells dispatchers of what is ready, governance of leases that end sooner than
-// it knows, and those who follow a task that it has moved on.
+// announceWrites announces ready tasks to dispatchers, leases that end sooner to governance, and
+// changes to the callers that follow a task.
 func (s *Store) announceWrites(w *Writes, now time.Time) {
 	key := w.Type.Key()
 	s.Wakeups.Announce(key, w.tokens.earliest)
@@ -109,7 +109,7 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 	}
 }
 
-// announceLeases tells of leases that have begun: governance looks when the first one ends.
+// announceLeases announces leases that have begun: governance looks when the first one ends.
 func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 	if len(leases) == 0 {
 		return

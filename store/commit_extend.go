@@ -58,8 +58,8 @@ func (s *Store) ExtendAgain(ctx context.Context, t *Type, items []*Extension) er
 	return nil
 }
 
-// announceExtended tells governance when the first lease ends of those that end sooner, and
-// those who follow a task that it has moved on.
+// announceExtended announces to governance when the first of the leases that end sooner does, and
+// the changes to the callers that follow a task.
 func (s *Store) announceExtended(key TypeKey, items []*Extension) {
 	s.Wakeups.Announce(key, soonest(items, s.Clock.Now()))
 	for _, item := range items {

@@ -158,7 +158,9 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 
 // checkOwn makes sure that the rows which were there already are those of these very
 // tasks: an id that named another task would lose this one.
-func checkOwn(ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, inserted map[int64]bool) error {
+func checkOwn(
+	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, inserted map[int64]bool,
+) error {
 	var ids []int64
 	var created []time.Time
 	for _, item := range items {
@@ -185,7 +187,9 @@ func checkOwn(ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, inser
 // earlier try has inserted: their roll is sealed, so that this is known. Or the roll isn't there,
 // in a database that has gone back. It returns the type as it is now, and the tasks that are
 // still to be inserted.
-func (s *Store) Renumber(ctx context.Context, t *Type, items []*Insertion) (*Type, []*Insertion, error) {
+func (s *Store) Renumber(
+	ctx context.Context, t *Type, items []*Insertion,
+) (*Type, []*Insertion, error) {
 	fresh, err := s.refreshed(ctx, t)
 	if err != nil {
 		return t, items, wrap(err, "Renumber(%q, %q)", t.Tenant, t.Name)

@@ -32,8 +32,10 @@ type Key struct {
 // for a synchronous standby, also to have those rows.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
-SELECT $1, key, id, hash, expires_at FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
-ON CONFLICT (type, key) DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+SELECT $1, key, id, hash, expires_at
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
+ON CONFLICT (type, key) DO UPDATE
+SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`
 
 // holdersSQL reads which tasks keys stand for.
@@ -108,19 +110,22 @@ type holder struct {
 func claimKeys(
 	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, now time.Time, apart bool,
 ) (holders map[string]holder, others map[string]bool, err error) {
-	first := slices.CompactFunc(slices.Clone(items), func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
+	first := slices.CompactFunc(slices.Clone(items),
+		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
 	names := make([]string, len(first))
 	ids := make([]int64, len(first))
 	hashes := make([][]byte, len(first))
 	expires := make([]time.Time, len(first))
 	for i, item := range first {
-		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:], item.Key.Expires
+		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:],
+			item.Key.Expires
 	}
 	holders, others = make(map[string]holder, len(first)), map[string]bool{}
 	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if apart {
-		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least, heldMost)
+		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
+			heldMost)
 		q.Query(func(rows pgx.Rows) error {
 			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			for _, name := range held {
@@ -154,7 +159,8 @@ func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c WHERE k.ctid = c.t`, now, GovernBatch)
+			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
+			WHERE k.ctid = c.t`, now, GovernBatch)
 		n = int(tag.RowsAffected())
 		return err
 	})

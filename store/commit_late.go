@@ -16,8 +16,10 @@ import (
 // taken reports whether the outcome counts, now or since the same report came before;
 // then v is its verdict as far as it was given now. If another outcome of this attempt was
 // taken before, the error is CodeConflict.
-func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
-	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool, err error) {
+func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+	o asyncflow.Outcome,
+	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool,
+	err error) {
 	var ts *tokens
 	var written []asyncflow.Settlement
 	err = s.following(ctx, t, func(now *Type) error {
@@ -41,8 +43,10 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 	return v, taken, nil
 }
 
-func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
-	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict, ts *tokens) (written []asyncflow.Settlement, taken bool, err error) {
+func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+	o asyncflow.Outcome,
+	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict,
+	ts *tokens) (written []asyncflow.Settlement, taken bool, err error) {
 	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
@@ -77,22 +81,28 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 
 // lostAttempt returns a lost attempt as it would be leased again, with the seq of
 // the row that the rescue left, and where that row stands in the order.
-func lostAttempt(ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, seq int) (l asyncflow.Lease, orderTime time.Time, err error) {
+func lostAttempt(
+	ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, seq int,
+) (l asyncflow.Lease, orderTime time.Time, err error) {
 	l.ID, l.Seq = id, seq+1
 	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
 		SELECT stage, attempt, next_time FROM {journal}
-		WHERE id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq).Scan(&l.Stage, &l.Attempt, &orderTime)
+		WHERE id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq).
+		Scan(&l.Stage, &l.Attempt, &orderTime)
 	return l, orderTime, err
 }
 
 // reportedLate reports whether the very same report has been taken before: the row
 // of the next seq then bears the number of the lost attempt, not that of the next. If that
 // row has another outcome, the error says so.
-func reportedLate(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome) (same bool, err error) {
+func reportedLate(
+	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
+) (same bool, err error) {
 	var kind asyncflow.OutcomeKind
 	err = tx.QueryRow(ctx, t.tables.at(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 		WHERE id = $1 AND seq = $2 AND attempt = $5 AND stage = $6 AND outcome IN ('done', 'rejected')`),
-		l.ID.Number, l.Seq, string(o.Kind), orNull(string(o.Output)), l.Attempt, l.Stage).Scan(&kind, &same)
+		l.ID.Number, l.Seq, string(o.Kind), orNull(string(o.Output)), l.Attempt, l.Stage).Scan(&kind,
+		&same)
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
@@ -105,16 +115,21 @@ func reportedLate(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o 
 // OtherOutcome is the error of a report o for an attempt that ended as written says.
 func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 	if written == o.Kind {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q with another output, which counts", written)
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"this attempt is over: it ended as %q with another output, which counts", written)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q", written)
 }
 
 // takeToken deletes the token row of a task that is not leased.
-func takeToken(ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, orderTime time.Time) (bool, error) {
-	tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {wait} WHERE id = $1 AND seq = $2`), l.ID.Number, l.Seq)
+func takeToken(
+	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, orderTime time.Time,
+) (bool, error) {
+	tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {wait} WHERE id = $1 AND seq = $2`),
+		l.ID.Number, l.Seq)
 	for p := t.Begin; p <= t.End && err == nil && tag.RowsAffected() == 0; p++ {
-		tag, err = tx.Exec(ctx, t.tables.at(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2 AND seq = $3`),
+		tag, err = tx.Exec(ctx, t.tables.at(p,
+			`DELETE FROM {ready} WHERE order_time = $1 AND id = $2 AND seq = $3`),
 			orderTime, l.ID.Number, l.Seq)
 	}
 	return err == nil && tag.RowsAffected() == 1, err

@@ -52,7 +52,8 @@ func queueEndings(b *pgx.Batch, t *Type, items []*Ending) {
 // queueSettled adds to a batch what follows for tasks whose leases have ended, but for token
 // rows and counts, which it adds to those of the transaction. It returns the leases of those
 // that go on at once.
-func queueSettled(b *pgx.Batch, t *Type, items []*Ending, ts *tokens, counts *tally, now time.Time) (
+func queueSettled(b *pgx.Batch, t *Type, items []*Ending, ts *tokens, counts *tally,
+	now time.Time) (
 	leases []*asyncflow.Lease) {
 	var rows journal
 	for _, item := range items {
@@ -82,7 +83,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 	return all
 }
 
-// announceSettled tells of tasks whose leases have ended.
+// announceSettled announces the tasks whose leases have ended.
 func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
 	meter := s.cfg.Meter.Type(t.Key())
 	for _, item := range items {
@@ -111,7 +112,8 @@ func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error
 		for _, item := range items {
 			item.ended = ended[item.Lease.ID.Number]
 		}
-		err = s.explainStale(ctx, t, slices.DeleteFunc(items, func(item *Ending) bool { return item.ended }))
+		err = s.explainStale(ctx, t, slices.DeleteFunc(items,
+			func(item *Ending) bool { return item.ended }))
 	}
 	return wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 }
@@ -200,7 +202,8 @@ const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTIN
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
 // same kind and, if the stage was done, the same output, byte for byte.
-func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome) (
+func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
@@ -211,10 +214,12 @@ func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq
 
 // writtenAs is WrittenAs of what may still wait for a synchronous standby. Postgres compares
 // the outputs, so the journal's doesn't travel.
-func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome) (
+func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx,
-		t.tables.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} WHERE id = $1 AND seq = $2`),
+		t.tables.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} WHERE id = $1 AND `+
+			`seq = $2`),
 		id.Number, seq, string(o.Kind), orNull(string(o.Output))).Scan(&kind, &same)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil

@@ -55,7 +55,9 @@ func (k *keyOrder) take() {
 }
 
 // readOrders reads how the flow keys of candidates stand.
-func readOrders(ctx context.Context, conn *tenantConn, t *Type, found []candidate) (map[string]*keyOrder, error) {
+func readOrders(
+	ctx context.Context, conn *tenantConn, t *Type, found []candidate,
+) (map[string]*keyOrder, error) {
 	byKey := map[string][]*candidate{}
 	for i := range found {
 		if key := found[i].key; key != "" {
@@ -92,7 +94,8 @@ func readKeys(ctx context.Context, conn interface {
 }, t *Type, keys []string) (map[string]keyState, error) {
 	sql, args := keyStatesSQL, []any{keys}
 	if t.Flow.Ordered {
-		sql, args = orderedKeyStatesSQL, []any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
+		sql, args = orderedKeyStatesSQL,
+			[]any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
 	}
 	rows, err := conn.Query(ctx, t.tables.at(0, sql), args...)
 	if err != nil {
@@ -103,13 +106,15 @@ func readKeys(ctx context.Context, conn interface {
 	var s keyState
 	var blocked, ready *int64
 	var blockedAt, readyAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &blockedAt, &blocked, &readyAt, &ready, &s.blocks}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &blockedAt, &blocked, &readyAt,
+		&ready, &s.blocks}, func() error {
 		s.blocked, s.first = blocked != nil, place{}
 		for _, p := range []struct {
 			at *time.Time
 			id *int64
 		}{{blockedAt, blocked}, {readyAt, ready}} {
-			if p.id != nil && (s.first.id == 0 || !s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+			if p.id != nil && (s.first.id == 0 ||
+				!s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
 				s.first = place{*p.at, *p.id}
 			}
 		}
@@ -122,11 +127,14 @@ func readKeys(ctx context.Context, conn interface {
 
 // keyStatesSQL reads one index entry of each table for a key, and counts its leases.
 const keyStatesSQL = `
-SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id, NULL::timestamptz, NULL::bigint, NULL::bigint[]
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id,
+  NULL::timestamptz, NULL::bigint, NULL::bigint[]
 FROM unnest($1::text[]) k` + firstBlockedSQL
 
 const firstBlockedSQL = `
-LEFT JOIN LATERAL (SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key' ORDER BY w.order_time, w.id LIMIT 1) w ON true`
+LEFT JOIN LATERAL (
+  SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key'
+  ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
 // orderedKeyStatesSQL reads more: who stands first in ready, and whether a task has begun.
 // One that was put off before its first attempt has not, whatever its stage is called.
@@ -138,7 +146,9 @@ SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
   w.order_time, w.id, r.order_time, r.id,
   CASE WHEN $4 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k) END
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
-LEFT JOIN LATERAL (SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k ORDER BY r.order_time, r.id LIMIT 1) r ON true`
+LEFT JOIN LATERAL (
+  SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k
+  ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
 // order decides on the candidates of a key, in order.
 func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
@@ -149,7 +159,8 @@ func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
 	if !t.Flow.Ordered || k.left == 0 {
 		return k
 	}
-	begun := slices.IndexFunc(candidates, func(c *candidate) bool { return t.Started(c.Stage, c.Attempt) })
+	begun := slices.IndexFunc(candidates,
+		func(c *candidate) bool { return t.Started(c.Stage, c.Attempt) })
 	switch {
 	case len(s.blocks) > 0: // only they may go on
 		k.left = 0

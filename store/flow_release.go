@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// freed tells of tasks that have ended elsewhere than on the hot path: others may have what they
-// had. What it fails to do, ReleaseStuck does.
+// freed announces tasks that have ended outside of the hot path: others may have their capacity and
+// flow keys. If it fails, ReleaseStuck makes up for it.
 func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
 	now := s.Clock.Now()
 	if len(settled) == 0 || !t.Limited(now) {
@@ -60,7 +60,9 @@ func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
 // ReleaseKey puts the first blocked tasks of a flow key in line, if there is capacity for them:
 // n at most. It is worth while when the rate of the key allows n. more reports whether others may
 // be blocked.
-func (s *Store) ReleaseKey(ctx context.Context, tenant, taskType, key string, n int) (more bool, err error) {
+func (s *Store) ReleaseKey(
+	ctx context.Context, tenant, taskType, key string, n int,
+) (more bool, err error) {
 	t, err := s.Catalog.Type(tenant, taskType)
 	if err != nil || t.Flow == nil {
 		return false, nil // nothing is blocked any more
@@ -96,7 +98,9 @@ func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, e
 	return ts.readied(), wrap(err, "ReleaseKeys(%q, %q)", t.Tenant, t.Name)
 }
 
-func (s *Store) tryReleaseKeys(ctx context.Context, t *Type, named map[string]int, ts *tokens) error {
+func (s *Store) tryReleaseKeys(
+	ctx context.Context, t *Type, named map[string]int, ts *tokens,
+) error {
 	return pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
@@ -134,10 +138,11 @@ func (s *Store) tryReleaseKeys(ctx context.Context, t *Type, named map[string]in
 		var key string
 		var placed time.Time
 		v := asyncflow.Verdict{Kind: asyncflow.Return}
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}, func() error {
-			ts.add(id, seq, key, v, placed, now)
-			return nil
-		})
+		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed},
+			func() error {
+				ts.add(id, seq, key, v, placed, now)
+				return nil
+			})
 		if err != nil {
 			return err
 		}
@@ -155,7 +160,7 @@ func (s keyState) capacity(t *Type) int {
 		return 0
 	case most == 0:
 		return GovernBatch
-	case len(s.blocks) > 0: // releaseKeysSQL tells them apart
+	case len(s.blocks) > 0: // releaseKeysSQL picks the right ones
 		return max(0, most-s.leased)
 	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
 		return 0
@@ -169,7 +174,8 @@ WITH c AS MATERIALIZED (
   SELECT w.t FROM unnest($1::text[], $2::int[]) AS u (key, most), LATERAL (
     SELECT ctid AS t FROM {wait} k
     WHERE k.key = u.key AND k.reason = 'flow_key'
-      AND (NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)) OR k.id = ANY ($3))
+      AND (k.id = ANY ($3)
+        OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)))
     ORDER BY k.order_time, k.id
     LIMIT u.most
     FOR UPDATE SKIP LOCKED) w)
@@ -179,7 +185,9 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since
 // ReleaseStuck releases tasks of flow keys whose news was lost with a node, or whose rate allows
 // another task by now. It returns how many tasks go on. after is the key to begin after; the last
 // key looked at comes back, "" when there are no more.
-func (s *Store) ReleaseStuck(ctx context.Context, t *Type, after string) (n int, last string, err error) {
+func (s *Store) ReleaseStuck(
+	ctx context.Context, t *Type, after string,
+) (n int, last string, err error) {
 	rows, err := s.hot(t.Key()).Query(ctx, t.tables.at(0, blockedKeysSQL), after, GovernBatch)
 	if err != nil {
 		return 0, "", wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
@@ -210,7 +218,8 @@ const blockedKeysSQL = `
 WITH RECURSIVE s (key, n) AS (
   (SELECT key, 1 FROM {wait} WHERE reason = 'flow_key' AND key > $1 ORDER BY key LIMIT 1)
   UNION ALL
-  SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key' ORDER BY w.key LIMIT 1), s.n + 1
+  SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key'
+    ORDER BY w.key LIMIT 1), s.n + 1
   FROM s WHERE s.key IS NOT NULL AND s.n < $2)
 SELECT key FROM s WHERE key IS NOT NULL`
 
@@ -223,7 +232,8 @@ func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (i
 	}
 	n := 0
 	err = s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`), t.Name, key)
+		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
+			t.Name, key)
 		n = int(tag.RowsAffected())
 		ActOf(ctx).Note("released", n)
 		return err

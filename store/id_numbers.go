@@ -29,7 +29,7 @@ type numbers struct {
 }
 
 type block struct {
-	mu       sync.Mutex // held while numbers are taken, also from the database
+	mu       sync.Mutex // stays locked while the database hands out numbers
 	position int
 	next     int64
 	end      int64

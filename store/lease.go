@@ -24,7 +24,9 @@ const LeaseMargin = 5 * time.Second
 //
 // It is one transaction in two round trips. When the answer to its COMMIT is
 // lost, the leases run out and are rescued.
-func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+func (s *Store) Lease(
+	ctx context.Context, t *Type, n int,
+) (leases []asyncflow.Lease, next time.Time, err error) {
 	if err = s.sure(ctx, t.Key()); err == nil {
 		err = s.following(ctx, t, func(t *Type) error {
 			leases, next, err = s.tryLease(ctx, t, n)
@@ -38,7 +40,9 @@ func (s *Store) Lease(ctx context.Context, t *Type, n int) (leases []asyncflow.L
 	return leases, next, nil
 }
 
-func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflow.Lease, next time.Time, err error) {
+func (s *Store) tryLease(
+	ctx context.Context, t *Type, n int,
+) (leases []asyncflow.Lease, next time.Time, err error) {
 	conn, err := s.hot(t.Key()).Acquire(ctx)
 	if err != nil {
 		return nil, next, err
@@ -74,7 +78,9 @@ func (s *Store) tryLease(ctx context.Context, t *Type, n int) (leases []asyncflo
 
 // queueHeads asks the live ready tables for their heads, from a time on where there is a
 // mark; tell is called for each that has one.
-func queueHeads(b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time)) {
+func queueHeads(
+	b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time),
+) {
 	for p := t.Begin; p <= t.End; p++ {
 		b.Queue(t.tables.at(p, headSQL), lowwater.Bound(marks[p])).QueryRow(func(row pgx.Row) error {
 			var order time.Time
@@ -105,7 +111,9 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 // for a while after a roll, the one whose head is older, so that priority and retries
 // keep their meaning. It begins at their marks, as leases do; next is when it is worth
 // while to look below them.
-func (s *Store) olderHead(ctx context.Context, conn *tenantConn, t *Type, now time.Time) (from int, next time.Time, err error) {
+func (s *Store) olderHead(
+	ctx context.Context, conn *tenantConn, t *Type, now time.Time,
+) (from int, next time.Time, err error) {
 	from = t.Begin
 	if t.Begin == t.End {
 		return from, next, nil
@@ -133,11 +141,15 @@ func (s *Store) olderHead(ctx context.Context, conn *tenantConn, t *Type, now ti
 
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
-func takeReady(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int, scan *lowwater.Scan) ([]asyncflow.Lease, error) {
+func takeReady(
+	ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int,
+	scan *lowwater.Scan,
+) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(from, takeReadySQL), now, n, lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeReadySQL), now, n,
+		lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
@@ -173,7 +185,9 @@ func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
 
 // queueTaken adds to a batch what leases of tasks from ready or wait need: their payloads, which
 // are filled in, and their rows. keys are their flow keys; nil: they have none.
-func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time) {
+func (s *Store) queueTaken(
+	b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time,
+) {
 	all := make([]*asyncflow.Lease, len(leases))
 	byID := make(map[int64]*asyncflow.Lease, len(leases))
 	for i := range leases {
@@ -184,7 +198,7 @@ func (s *Store) queueTaken(b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys
 	s.queueLeases(b, t, all, keys, now)
 }
 
-// announceTaken tells those who follow tasks that these are leased.
+// announceTaken announces leases to the callers that follow their tasks.
 func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
 	s.countLeased(key, len(leases))
 	for _, l := range leases {
@@ -194,7 +208,9 @@ func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
 
 // queuePayloads reads options and contexts from the rolls that the ids name; the
 // journal is read for tasks that have one.
-func queuePayloads(b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease) {
+func queuePayloads(
+	b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
+) {
 	type part struct {
 		position int
 		later    bool
@@ -235,7 +251,9 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 }
 
 // queueLeases writes the lease rows. keys are their flow keys; nil: they have none.
-func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time) {
+func (s *Store) queueLeases(
+	b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time,
+) {
 	var all groups[leaseGroup, leaseRows]
 	for i, l := range leases {
 		r := all.of(leaseGroup{spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, l.Until, l.Endpoint})
@@ -246,7 +264,8 @@ func (s *Store) queueLeases(b *pgx.Batch, t *Type, leases []*asyncflow.Lease, ke
 	}
 	for i, k := range all.keys {
 		r := all.rows[i]
-		sql, args := insertLeaseSQL, []any{r.ids, k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint), s.cfg.Node, now}
+		sql, args := insertLeaseSQL, []any{r.ids, k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint),
+			s.cfg.Node, now}
 		if keys != nil {
 			sql, args = insertKeyedLeaseSQL, append(args, r.keys)
 		}

@@ -51,7 +51,9 @@ type candidate struct {
 
 // judge notes for each candidate what blocks it; at most n are not blocked. It returns flow keys
 // whose first blocked task may be due.
-func judge(ctx context.Context, conn *tenantConn, t *Type, found []candidate, admission Admission, n int) (again []string, err error) {
+func judge(
+	ctx context.Context, conn *tenantConn, t *Type, found []candidate, admission Admission, n int,
+) (again []string, err error) {
 	orders, err := readOrders(ctx, conn, t, found)
 	if err != nil {
 		return nil, err

@@ -21,15 +21,17 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	collect := func(rows pgx.Rows) error {
 		c := candidate{}
 		c.ID.Type = t.Name
-		_, err := pgx.ForEachRow(rows, []any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key, &c.placed}, func() error {
-			one := c
-			one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
-			if t.Flow == nil {
-				one.key = ""
-			}
-			found = append(found, one)
-			return nil
-		})
+		_, err := pgx.ForEachRow(rows,
+			[]any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key, &c.placed},
+			func() error {
+				one := c
+				one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
+				if t.Flow == nil {
+					one.key = ""
+				}
+				found = append(found, one)
+				return nil
+			})
 		return err
 	}
 	for _, stage := range stages {
@@ -38,7 +40,8 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 			b.Queue(t.tables.at(0, takeBlockedSQL), stage, most).Query(collect)
 		}
 	}
-	b.Queue(t.tables.at(from, takeFullReadySQL), now, n, lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
+	b.Queue(t.tables.at(from, takeFullReadySQL), now, n,
+		lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
 		before := len(found)
 		err := collect(rows)
 		looked = len(found) - before
@@ -64,7 +67,8 @@ WITH c AS MATERIALIZED (
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), coalesce(w.since, w.order_time)`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
+  coalesce(w.since, w.order_time)`
 
 // takeFullReadySQL is takeReadySQL with the flow keys, and when tasks got to their places.
 const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since, r.order_time)`

@@ -66,7 +66,8 @@ func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InF
 	return g, nil
 }
 
-func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
+func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
+	admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	conn, err := s.hot(t.Key()).Acquire(ctx)
 	if err != nil {
@@ -133,12 +134,16 @@ const limitPause = 5 * time.Millisecond
 // beginLimited begins the transaction under the type's lock, and returns what is under
 // way and the stages with tasks that are held. It is not ours when another lease of the
 // type has the lock: nobody waits for it, as there are other types.
-func (s *Store) beginLimited(ctx context.Context, conn *tenantConn, t *Type) (f InFlight, stages []string, ours bool, err error) {
+func (s *Store) beginLimited(
+	ctx context.Context, conn *tenantConn, t *Type,
+) (f InFlight, stages []string, ours bool, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`, limitLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
-	b.Queue(t.tables.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE leased_at >= $1) FROM {lease} GROUP BY 1`), t.healthSince(s.Clock.Now())).
+	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`,
+		limitLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
+	b.Queue(t.tables.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
+		`leased_at >= $1) FROM {lease} GROUP BY 1`), t.healthSince(s.Clock.Now())).
 		Query(func(rows pgx.Rows) error {
 			var endpoint string
 			var all, lately int
@@ -148,7 +153,9 @@ func (s *Store) beginLimited(ctx context.Context, conn *tenantConn, t *Type) (f 
 			})
 			return err
 		})
-	b.Queue(t.tables.at(0, `SELECT ARRAY(`+blockedStagesSQL+`)`)).QueryRow(func(row pgx.Row) error { return row.Scan(&stages) })
+	b.Queue(t.tables.at(0, `SELECT ARRAY(`+blockedStagesSQL+`)`)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&stages)
+	})
 	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, false, err
@@ -175,12 +182,15 @@ func (t *Type) healthSince(now time.Time) (since time.Time) {
 // limitLock returns the key of the lock of a type's leases.
 func limitLock(t *Type) int64 { return JobLock("guard " + t.Tenant + "/" + t.Name) }
 
-// blockedStagesSQL finds the stages with tasks that are held, one index entry each, however
-// many tasks there are.
+// blockedStagesSQL finds the stages with blocked tasks. It reads one index entry for each stage,
+// however many tasks there are.
 const blockedStagesSQL = `
 WITH RECURSIVE s (stage) AS (
-  (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key' ORDER BY stage LIMIT 1)
+  (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key'
+    ORDER BY stage LIMIT 1)
   UNION ALL
-  SELECT (SELECT w.stage FROM {wait} w WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage ORDER BY w.stage LIMIT 1)
+  SELECT (SELECT w.stage FROM {wait} w
+    WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage
+    ORDER BY w.stage LIMIT 1)
   FROM s WHERE s.stage IS NOT NULL)
 SELECT stage FROM s WHERE stage IS NOT NULL`

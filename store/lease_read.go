@@ -26,7 +26,9 @@ func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
 
 // leasesBatch asks for the leases of some tasks, by the rolls that their ids name. A roll
 // that was dropped has none.
-func leasesBatch(t *Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease) *pgx.Batch {
+func leasesBatch(
+	t *Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
+) *pgx.Batch {
 	parts := map[int][]int64{}
 	for _, id := range ids {
 		if position := id.Position(); position >= t.First && position <= t.End {

@@ -10,13 +10,16 @@ import (
 
 // CountLive counts a tenant's tasks that are not final.
 func (s *Store) CountLive(ctx context.Context, tenant string) (n int64, err error) {
-	err = s.of(tenant).QueryRow(ctx, `SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0)::bigint
+	err = s.of(tenant).QueryRow(ctx, `
+		SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0)::bigint
 		FROM `+quote(schemaOf(tenant))+`.tallies`).Scan(&n)
 	return n, wrap(err, "CountLive(%q)", tenant)
 }
 
 // KnownKeys reports for each task whether its key stands for a task already.
-func (s *Store) KnownKeys(ctx context.Context, tenant string, tasks []asyncflow.NewTask) ([]bool, error) {
+func (s *Store) KnownKeys(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+) ([]bool, error) {
 	var types, keys []string
 	for _, task := range tasks {
 		if task.Options.Key != "" {
@@ -27,8 +30,10 @@ func (s *Store) KnownKeys(ctx context.Context, tenant string, tasks []asyncflow.
 	if len(keys) == 0 {
 		return out, nil
 	}
-	rows, err := s.of(tenant).Query(ctx, `SELECT k.type, k.key FROM `+quote(schemaOf(tenant))+`.idempotency_keys k
-		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u ON k.type = u.type AND k.key = u.key
+	rows, err := s.of(tenant).Query(ctx, `
+		SELECT k.type, k.key FROM `+quote(schemaOf(tenant))+`.idempotency_keys k
+		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
+		ON k.type = u.type AND k.key = u.key
 		WHERE k.expires_at > $3`, types, keys, s.Clock.Now())
 	known := map[[2]string]bool{}
 	var name [2]string

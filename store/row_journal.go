@@ -37,7 +37,8 @@ type journalRows struct {
 // add adds the row of a settlement.
 func (j *journal) add(s *asyncflow.Settlement) {
 	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
-	key := journalKey{l.ID.Position(), spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, o.Kind, final, o.Endpoint, int16(o.Status),
+	key := journalKey{l.ID.Position(), spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, o.Kind, final,
+		o.Endpoint, int16(o.Status),
 		o.Error != "" || len(o.Output) > 0}
 	r := j.all.of(key)
 	r.ids = append(r.ids, l.ID.Number)
@@ -61,8 +62,9 @@ func (j *journal) add(s *asyncflow.Settlement) {
 func (j *journal) queue(b *pgx.Batch, t *Type, now time.Time) {
 	for i, k := range j.all.keys {
 		r := j.all.rows[i]
-		sql, args := insertJournalSQL, []any{r.ids, r.durations, r.nexts, now, k.seq, k.stage, k.attempt, string(k.outcome),
-			orNull(string(k.final)), orNull(k.endpoint), orNull(k.status)}
+		sql, args := insertJournalSQL,
+			[]any{r.ids, r.durations, r.nexts, now, k.seq, k.stage, k.attempt, string(k.outcome),
+				orNull(string(k.final)), orNull(k.endpoint), orNull(k.status)}
 		if k.told {
 			sql, args = insertToldJournalSQL, append(args, r.errors, r.outputs)
 		}
@@ -84,5 +86,6 @@ func orNull[V comparable](v V) *V {
 const maxSeq = 30000
 
 func journalFull(id asyncflow.TaskID) error {
-	return asyncflow.Errorf(asyncflow.CodeConflict, "task %s has been changed or redriven too often: its journal has %d rows", id, maxSeq)
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"task %s has been changed or redriven too often: its journal has %d rows", id, maxSeq)
 }

@@ -50,6 +50,7 @@ func (c tally) queue(b *pgx.Batch, t *Type, now time.Time) {
 
 func (c tally) insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 	if c != (tally{}) {
-		b.Queue(sql, taskType, at, c.submitted, c.attempts, c.failures, c.succeeded, c.failed, c.cancelled)
+		b.Queue(sql, taskType, at, c.submitted, c.attempts, c.failures, c.succeeded, c.failed,
+			c.cancelled)
 	}
 }

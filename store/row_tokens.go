@@ -70,7 +70,8 @@ func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) 
 	}
 	placed := v.OrderTime
 	if l.Attempt == 1 { // retries have no head start
-		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options, now)))
+		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options,
+			now)))
 	}
 	if placed.After(now) { // it was delayed: its priority didn't apply
 		return now
@@ -109,7 +110,9 @@ func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed
 	}
 }
 
-func (r *waitRows) add(id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz, since *moment) {
+func (r *waitRows) add(
+	id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz, since *moment,
+) {
 	r.orders = append(r.orders, v.OrderTime)
 	r.ids = append(r.ids, id)
 	r.seqs = append(r.seqs, int16(seq))
@@ -140,6 +143,7 @@ func (ts *tokens) queue(b *pgx.Batch, t *Type) {
 		b.Queue(t.tables.at(t.End, sql), args...)
 	}
 	if r := &ts.wait; len(r.ids) > 0 {
-		b.Queue(t.tables.at(0, insertWaitSQL), momentsOf(r.orders), r.ids, r.seqs, r.stages, r.attempts, r.reasons, r.untils, r.keys, r.sinces)
+		b.Queue(t.tables.at(0, insertWaitSQL), momentsOf(r.orders), r.ids, r.seqs, r.stages, r.attempts,
+			r.reasons, r.untils, r.keys, r.sinces)
 	}
 }

@@ -11,8 +11,8 @@ const insertTaskSQL = `
 INSERT INTO {task} (context, id, created_at, order_time, options)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
 
-// insertTaskAgainSQL repeats an insert whose commit is unknown, and tells which
-// rows it had not put there.
+// insertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows
+// that were still missing.
 const insertTaskAgainSQL = insertTaskSQL + `
 ON CONFLICT (id) DO NOTHING
 RETURNING id`
@@ -25,13 +25,14 @@ SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[]) u`
 // insertFullReadySQL adds some of which have a flow key, or a since of their own.
 const insertFullReadySQL = `
 INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt)
-SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[], $6::text[], $7::timestamptz[]) u`
+SELECT u.*, $3, $4, $5
+FROM unnest($1::timestamptz[], $2::bigint[], $6::text[], $7::timestamptz[]) u`
 
 // insertWaitSQL adds token rows of tasks that wait.
 const insertWaitSQL = `
 INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, since)
-SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[],
-  $7::timestamptz[], $8::text[], $9::timestamptz[])`
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
+  $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[])`
 
 // takeReadySQL takes the token rows that are due, the first in order, and returns them in
 // any. Another dispatcher's rows are skipped, not waited for. What ARRAY asks for is
@@ -46,8 +47,9 @@ DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   FOR UPDATE SKIP LOCKED))
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
 
-// headSQL tells when the next task is due, from a time on.
-const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id LIMIT 1`
+// headSQL reads when the next task is due, from a time on.
+const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id ` +
+	`LIMIT 1`
 
 // payloadsSQL reads what tasks in their first attempt are sent with.
 const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)`
@@ -95,18 +97,23 @@ SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
 // there is one, still have the end that they had.
 const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
-FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[]) AS u (id, seq, until, had)
+FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[])
+  AS u (id, seq, until, had)
 WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq AND (u.had IS NULL OR l.until = u.had)
 RETURNING l.id, l.seq`
 
 const insertJournalSQL = `
-INSERT INTO {journal} (id, duration, next_time, at, seq, stage, attempt, outcome, final, endpoint, status)
-SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[]) u`
+INSERT INTO {journal}
+  (id, duration, next_time, at, seq, stage, attempt, outcome, final, endpoint, status)
+SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
+FROM unnest($1::bigint[], $2::real[], $3::timestamptz[]) u`
 
 // insertToldJournalSQL adds some with an error or an output.
 const insertToldJournalSQL = `
-INSERT INTO {journal} (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint, status)
-SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[]) u`
+INSERT INTO {journal}
+  (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint, status)
+SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
+FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[]) u`
 
 // insertTallySQL adds what a transaction counted.
 const insertTallySQL = `

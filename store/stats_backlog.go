@@ -31,7 +31,7 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 		if c.due > 0 {
 			why, err := s.keepsInReady(ctx, c.t, func() (_ asyncflow.WaitReason, err error) {
 				if quota == "" {
-					quota, err = s.heldByQuota(ctx, tenant)
+					quota, err = s.whyOfTenant(ctx, tenant)
 				}
 				return quota, err
 			})
@@ -92,7 +92,7 @@ func (s *Store) keepsInReady(
 	case !slices.ContainsFunc(t.StageNames(), t.Serves):
 		return asyncflow.WaitEndpoint, nil
 	}
-	if why, err := s.heldByType(ctx, t); err != nil || why != "" {
+	if why, err := s.whyOfType(ctx, t); err != nil || why != "" {
 		return why, err
 	}
 	return byQuota()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
-	_ "github.com/asyncflow/asyncflow/internal/expression" // whoever has a store decides on retries
+	_ "github.com/asyncflow/asyncflow/internal/expression" // a program with a store decides on retries
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -28,7 +28,7 @@ type Config struct {
 	// HotPool bounds the connections that submit, lease and settle; 0: 8. More
 	// of them make smaller batches.
 	HotPool int
-	// Notify tells other nodes of new work with NOTIFY. Without it (a
+	// Notify announces new work to other nodes with NOTIFY. Without it (a
 	// transaction pooler, another engine) dispatchers poll.
 	Notify bool
 	// NoRoles does all work as the user of URL, without the second fence between tenants.
@@ -98,7 +98,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		}
 	}()
 	s.fate = &postgres.SharedFate{}
-	base := postgres.PoolConfig{URL: cfg.URL, Size: cfg.Pool, NoRoles: cfg.NoRoles, Statement: postgres.BaseStatement, Fate: s.fate}
+	base := postgres.PoolConfig{URL: cfg.URL, Size: cfg.Pool, NoRoles: cfg.NoRoles,
+		Statement: postgres.BaseStatement, Fate: s.fate}
 	if s.base, err = postgres.NewPool(ctx, base); err != nil {
 		return nil, postgres.ConnectError(cfg.URL, err)
 	}
@@ -156,7 +157,8 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	var readOnly bool
-	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).Scan(&readOnly)
+	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).
+		Scan(&readOnly)
 	if err != nil {
 		return postgres.ConnectError(s.cfg.URL, err)
 	}

@@ -62,7 +62,8 @@ CREATE TABLE {wait} (
   stage      text        NOT NULL,
   attempt    smallint    NOT NULL CHECK (attempt > 0),
   order_time timestamptz NOT NULL,
-  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key', 'endpoint_limit', 'endpoint_unhealthy')),
+  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key',
+                           'endpoint_limit', 'endpoint_unhealthy')),
   key        text,
   until      timestamptz NOT NULL,
   since      timestamptz
@@ -70,7 +71,8 @@ CREATE TABLE {wait} (
 CREATE INDEX ON {wait} (until);
 CREATE INDEX ON {wait} (key, order_time, id) WHERE reason = 'flow_key';
 CREATE INDEX ON {wait} (key) WHERE key IS NOT NULL AND reason <> 'flow_key';
-CREATE INDEX ON {wait} (stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
+CREATE INDEX ON {wait} (stage, order_time, id)
+  WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
 }
 
 // createRoll returns the statements that make the tables of one roll.
@@ -89,7 +91,8 @@ CREATE TABLE {journal} (
   at        timestamptz NOT NULL,
   stage     text        NOT NULL,
   attempt   smallint    NOT NULL CHECK (attempt > 0),
-  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released', 'cancelled', 'redriven', 'changed')),
+  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost', 'released',
+                          'cancelled', 'redriven', 'changed')),
   final     text        CHECK (final IN ('succeeded', 'failed', 'cancelled')),
   endpoint  text,
   duration  real,
@@ -132,8 +135,10 @@ func (t *tables) at(position int, sql string) string {
 	}
 	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
 	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
-		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}", leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
+		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}",
+		t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
+		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}",
+		leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }
@@ -142,13 +147,15 @@ func (t *tables) at(position int, sql string) string {
 func (t *tables) readies() string {
 	var selects []string
 	for p := t.live.begin; p <= t.live.end; p++ {
-		selects = append(selects, "SELECT order_time, id, seq, stage, attempt, key, since FROM "+t.ready(p))
+		selects = append(selects,
+			"SELECT order_time, id, seq, stage, attempt, key, since FROM "+t.ready(p))
 	}
 	return "(" + strings.Join(selects, " UNION ALL ") + ")"
 }
 
 // latestOptions are the options of a task t: those of its last change, else its own.
-const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
+const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND ` +
+	`o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
 
 // expand divides the statements of a DDL text and fills in the names.
 func (t *tables) expand(sql string, position int) []string {

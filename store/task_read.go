@@ -182,7 +182,7 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 	case !t.Serves(task.Stage):
 		return asyncflow.WaitEndpoint
 	}
-	return asyncflow.WaitCapacity // or a limit: see heldBack
+	return asyncflow.WaitCapacity // or a limit: see whyDue
 }
 
 // AwaitFinal returns the task once it is final, or in its state after wait.

@@ -11,34 +11,35 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// What keeps a due task in ready is not written down: a limit of its type or a quota of
-// its tenant, which dispatchers look at before they lease. Whoever asks for the task has
-// it found out, from what is under way and what was begun lately on all nodes. Where
-// there are no such limits nothing is asked.
+// Nothing writes down why a due task stays in ready: each node's ledger holds back the tasks of a
+// type or a tenant that is over its limit. When somebody asks for the task, these limits are held
+// against the tasks in flight, and those begun lately, on all nodes. Where there are no such limits,
+// the database is not asked.
 
-// heldBack returns what keeps the tasks of a type that are due from being leased now: a
-// limit without room, else WaitCapacity.
-func (s *Store) heldBack(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
-	if why, err := s.heldByType(ctx, t); err != nil || why != "" {
+// whyDue returns why the due tasks of a type are not leased now: the first limit that is used up,
+// else WaitCapacity. The order is that of a node's ledger.
+func (s *Store) whyDue(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+	if why, err := s.whyOfType(ctx, t); err != nil || why != "" {
 		return why, err
 	}
-	return s.heldByQuota(ctx, t.Tenant)
+	return s.whyOfTenant(ctx, t.Tenant)
 }
 
-// heldByType returns WaitType if a limit of a type has no room; else "".
-func (s *Store) heldByType(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+// whyOfType returns WaitType if a limit of a type is used up; else "".
+func (s *Store) whyOfType(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
 	own := []*Type{t}
 	return firstFull([]limit{
 		{asyncflow.WaitType, t.MaxInFlight > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, own, `true`)
 			return n >= t.MaxInFlight, err
 		}},
-		{asyncflow.WaitType, !t.Rate.IsZero(), func() (bool, error) { return s.rateInUse(ctx, own, t.Rate.PerSecond()) }},
+		{asyncflow.WaitType, !t.Rate.IsZero(),
+			func() (bool, error) { return s.rateInUse(ctx, own, t.Rate.PerSecond()) }},
 	})
 }
 
-// heldByQuota returns which quota of a tenant has no room; else WaitCapacity.
-func (s *Store) heldByQuota(ctx context.Context, tenant string) (asyncflow.WaitReason, error) {
+// whyOfTenant returns which quota of a tenant is used up; else WaitCapacity.
+func (s *Store) whyOfTenant(ctx context.Context, tenant string) (asyncflow.WaitReason, error) {
 	var quotas asyncflow.Quotas
 	if known, ok := s.Catalog.Tenant(tenant); ok {
 		quotas = known.Quotas
@@ -48,9 +49,11 @@ func (s *Store) heldByQuota(ctx context.Context, tenant string) (asyncflow.WaitR
 		{asyncflow.WaitConcurrency, quotas.Concurrency > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, all, unansweredSQL, longestLease(all))
 			nodes := int64(s.Dispatchers())
-			return int64(n) >= (quotas.Concurrency+nodes-1)/nodes*nodes, err // each has its share, rounded up
+			// each has its share, rounded up
+			return int64(n) >= (quotas.Concurrency+nodes-1)/nodes*nodes, err
 		}},
-		{asyncflow.WaitDeliveries, quotas.DeliveriesPerSecond > 0, func() (bool, error) { return s.rateInUse(ctx, all, quotas.DeliveriesPerSecond) }},
+		{asyncflow.WaitDeliveries, quotas.DeliveriesPerSecond > 0,
+			func() (bool, error) { return s.rateInUse(ctx, all, quotas.DeliveriesPerSecond) }},
 	})
 	if err == nil && why == "" {
 		why = asyncflow.WaitCapacity
@@ -58,7 +61,7 @@ func (s *Store) heldByQuota(ctx context.Context, tenant string) (asyncflow.WaitR
 	return why, err
 }
 
-// limit is one that tasks may wait for.
+// limit is a limit that tasks may wait for.
 type limit struct {
 	reason asyncflow.WaitReason
 	set    bool
@@ -72,7 +75,7 @@ func firstFull(limits []limit) (asyncflow.WaitReason, error) {
 			continue
 		}
 		full, err := l.full()
-		if sqlState(err) == "42P01" { // a type was deleted a moment ago
+		if isUndefinedTable(err) { // a type was deleted a moment ago
 			continue
 		}
 		if err != nil || full {
@@ -82,7 +85,7 @@ func firstFull(limits []limit) (asyncflow.WaitReason, error) {
 	return "", nil
 }
 
-// tellLimits fills in which limits tasks of one type wait for that are due.
+// tellLimits fills in which limits the due tasks of one type wait for.
 func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
 	var reason asyncflow.WaitReason
 	for _, task := range tasks {
@@ -94,7 +97,7 @@ func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) e
 			if err != nil {
 				return err
 			}
-			if reason, err = s.heldBack(ctx, t); err != nil {
+			if reason, err = s.whyDue(ctx, t); err != nil {
 				return err
 			}
 		}
@@ -104,13 +107,16 @@ func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) e
 }
 
 // countLeases counts the leases of types of one tenant that meet a condition.
-func (s *Store) countLeases(ctx context.Context, types []*Type, condition string, args ...any) (sum int, err error) {
+func (s *Store) countLeases(
+	ctx context.Context, types []*Type, condition string, args ...any,
+) (sum int, err error) {
 	if len(types) == 0 { // they were deleted a moment ago
 		return 0, nil
 	}
 	b := &pgx.Batch{}
 	for _, t := range types {
-		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition), args...).QueryRow(func(row pgx.Row) error {
+		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition),
+			args...).QueryRow(func(row pgx.Row) error {
 			var n int
 			err := row.Scan(&n)
 			sum += n
@@ -120,8 +126,8 @@ func (s *Store) countLeases(ctx context.Context, types []*Type, condition string
 	return sum, s.of(types[0].Tenant).Send(ctx, b)
 }
 
-// unansweredSQL finds the leases that a node holds: what was answered with 202 stands for
-// longer than any lease does at its beginning.
+// unansweredSQL selects the leases of tasks in flight: after a 202, a lease stands for longer than
+// any lease does at its beginning.
 const unansweredSQL = `until <= leased_at + $1::interval`
 
 func longestLease(types []*Type) (longest time.Duration) {
@@ -133,10 +139,10 @@ func longestLease(types []*Type) (longest time.Duration) {
 	return longest
 }
 
-// rateInUse tells whether about as many tasks of some types were begun lately as a rate
-// allows: those that are leased since, and the attempts that have ended since. Lately is a
-// second, or as long as every node that dispatches has one to begin. The rate of a
-// second is never met to the last task, since each node has its share of it.
+// rateInUse reports whether about as many tasks of some types were begun lately as a rate allows. It
+// counts leases and ended attempts since then. Lately is a second, or the time in which every
+// dispatching node may begin one task. Nodes never use up a rate to the last task, since each has
+// its share of it; so 80 % counts as used.
 func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64) (bool, error) {
 	const nearly = 0.8
 	span := max(1, float64(s.Dispatchers())/perSecond)
@@ -150,6 +156,8 @@ func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64)
 		names[i] = t.Name
 	}
 	var ended int
-	err = s.of(types[0].Tenant).QueryRow(ctx, types[0].tables.at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies} WHERE type = ANY ($1) AND at > $2`), names, since).Scan(&ended)
+	err = s.of(types[0].Tenant).QueryRow(ctx,
+		types[0].tables.at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies}
+			WHERE type = ANY ($1) AND at > $2`), names, since).Scan(&ended)
 	return float64(begun+ended) >= max(1, nearly*perSecond*span), err
 }

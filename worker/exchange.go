@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// exchange is a request, its deliveries, and the one answer that it gets.
+// exchange is a request, its deliveries, and its one answer.
 type exchange struct {
 	id       string
 	requests *requests
@@ -27,12 +27,14 @@ type exchange struct {
 	body     []byte // nil: none
 
 	sent   chan struct{} // closed when the answer was sent, or the connection broke
-	broken bool          // which of them
+	broken bool          // the connection broke
 }
 
-// start works on the deliveries. Whatever is done within the handler's time is in the
-// answer; the rest is accepted.
-func (x *exchange) start(ctx context.Context, w *Worker, h *handler, deliveries []delivery, offset time.Duration) {
+// start starts work on the deliveries. Results that come within the handler's AnswerWithin are in
+// the answer; the other deliveries are accepted.
+func (x *exchange) start(
+	ctx context.Context, w *Worker, h *handler, deliveries []delivery, offset time.Duration,
+) {
 	var inTime, late []*run
 	for _, d := range deliveries {
 		r := newRun(ctx, w, h, x, d, d.Deadline.Add(offset))
@@ -73,7 +75,7 @@ func (x *exchange) wait(most time.Duration) {
 	x.decide(false)
 }
 
-// answer is the body of a 200, and one of the results of a batch.
+// answer is the body of a 200, or one of the results of a batch.
 type answer struct {
 	TaskID     string             `json:"task_id,omitempty"` // in a batch
 	Output     json.RawMessage    `json:"output,omitempty"`
@@ -82,8 +84,8 @@ type answer struct {
 	RetryAfter asyncflow.Duration `json:"retry_after,omitzero"`
 }
 
-// decide makes the answer, once: what is finished is in it, and the rest is accepted; all
-// of it is if there is nobody any more to answer.
+// decide makes the answer, once. It has the results that are there; the other deliveries are
+// accepted. If nobody can be answered any more, all of them are.
 func (x *exchange) decide(nobody bool) {
 	x.decided.Do(func() {
 		answers := make([]answer, len(x.runs))
@@ -99,7 +101,8 @@ func (x *exchange) decide(nobody bool) {
 		case accepted == len(x.runs):
 			x.status = http.StatusAccepted
 		case x.batch:
-			x.body, _ = api.Encode(map[string]any{"results": answers}) // of strings and what is JSON already
+			// Strings and checked JSON always encode.
+			x.body, _ = api.Encode(map[string]any{"results": answers})
 		default:
 			answers[0].TaskID = ""
 			x.body, _ = api.Encode(answers[0])
@@ -109,8 +112,8 @@ func (x *exchange) decide(nobody bool) {
 	})
 }
 
-// serve answers the request that began the exchange, and tells the deliveries whether
-// that went well: else they are reported.
+// serve answers the request that began the exchange, and records whether that went well. If not,
+// the deliveries are reported.
 func (x *exchange) serve(rw http.ResponseWriter, r *http.Request) {
 	defer close(x.sent)
 	select {
@@ -127,7 +130,7 @@ func (x *exchange) serve(rw http.ResponseWriter, r *http.Request) {
 func (x *exchange) repeat(rw http.ResponseWriter, r *http.Request) {
 	select {
 	case <-x.answered:
-		_ = x.write(rw) // whoever asked again may ask once more
+		_ = x.write(rw) // the sender may ask once more
 	case <-r.Context().Done():
 	}
 }
@@ -145,10 +148,10 @@ func write(rw http.ResponseWriter, status int, doc any) {
 	if err != nil {
 		status = http.StatusInternalServerError
 	}
-	_ = writeBody(rw, status, body) // nothing hangs on it
+	_ = writeBody(rw, status, body) // nothing depends on it
 }
 
-// writeBody answers. Without an error it may still not arrive.
+// writeBody writes an answer. Even without an error, the answer may not arrive.
 func writeBody(rw http.ResponseWriter, status int, body []byte) error {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -158,13 +161,13 @@ func writeBody(rw http.ResponseWriter, status int, body []byte) error {
 }
 
 const (
-	// remembered is how many answers are kept for requests that come again.
+	// remembered is how many answers are kept for repeated requests.
 	remembered = 10_000
-	// rememberedBody bounds each of them in bytes.
+	// rememberedBody bounds the body of each, in bytes.
 	rememberedBody = 4 << 10
 )
 
-// requests knows the requests under way and the last ones that were answered, by their id.
+// requests holds the requests in flight and the last answered ones, by id.
 type requests struct {
 	mu   sync.Mutex
 	open map[string]*exchange
@@ -179,9 +182,9 @@ func newRequests() *requests {
 	return &requests{open: map[string]*exchange{}, past: past}
 }
 
-// begin returns the exchange that a request of that id has begun, or a new one if there
-// is room; nil: there isn't.
-func (q *requests) begin(id string, room func() bool) (x *exchange, first bool) {
+// begin returns the exchange of the request with this id, or a new one if admit returns true;
+// otherwise it returns nil.
+func (q *requests) begin(id string, admit func() bool) (x *exchange, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if x, known := q.open[id]; known {
@@ -190,7 +193,7 @@ func (q *requests) begin(id string, room func() bool) (x *exchange, first bool) 
 	if x, known := q.past.Get(id); known {
 		return x, false
 	}
-	if !room() {
+	if !admit() {
 		return nil, false
 	}
 	x = &exchange{id: id, requests: q, answered: make(chan struct{}), sent: make(chan struct{})}
@@ -198,12 +201,13 @@ func (q *requests) begin(id string, room func() bool) (x *exchange, first bool) 
 	return x, true
 }
 
-// answered keeps the answer without what it was made from.
+// answered keeps the answer, without the deliveries that it was made from.
 func (q *requests) answered(x *exchange) {
 	kept := &exchange{id: x.id, answered: make(chan struct{}), status: x.status, body: x.body}
 	if len(x.body) > rememberedBody {
 		kept.status = http.StatusConflict
-		kept.body, _ = api.Encode(answer{Error: "this delivery was answered before; the answer is not kept"})
+		kept.body, _ = api.Encode(
+			answer{Error: "this delivery was answered before; the answer is not kept"})
 	}
 	close(kept.answered)
 	q.mu.Lock()

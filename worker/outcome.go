@@ -11,20 +11,20 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Why the context of a handler is cancelled, as context.Cause tells it.
+// The causes with which a handler's context is cancelled; see context.Cause.
 var (
 	ErrCancelled = errors.New("the task was cancelled")
 	ErrLost      = errors.New("the attempt is over")
 	ErrStopped   = errors.New("the worker is stopping")
 )
 
-// Later, as the error of a handler, says that the work goes on elsewhere. No heartbeats
-// are sent any more; the task's Callback is good for a Reporter until the deadline.
+// Later, as the error of a handler, says that the work goes on elsewhere. The Worker sends no more
+// heartbeats for it. A Reporter can use the task's Callback until the deadline.
 //
-//lint:ignore ST1012 it stands beside Fail and Retry, and says what happens instead of what failed
+//lint:ignore ST1012 it belongs to Fail and Retry, and is not a failure
 var Later = errors.New("the completion comes later")
 
-// Fail has the task fail for good: no other attempt could do better. Fail(nil) is nil.
+// Fail makes the task fail for good: no other attempt could do better. Fail(nil) is nil.
 func Fail(err error) error {
 	if err == nil {
 		return nil
@@ -32,8 +32,8 @@ func Fail(err error) error {
 	return failError{err}
 }
 
-// Retry has the attempt fail, and asks for a pause before the next one: it can stretch the
-// retry policy's pause, not shorten it. Retry(nil, d) is nil.
+// Retry makes the attempt fail, and asks for a pause before the next one. It can lengthen the pause
+// of the retry policy, but not shorten it. Retry(nil, d) is nil.
 func Retry(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -52,7 +52,7 @@ type retryError struct {
 
 func (e retryError) Unwrap() error { return e.error }
 
-// outcome is what came of a delivery.
+// outcome is the outcome of a delivery.
 type outcome struct {
 	kind       string
 	output     json.RawMessage // nil: none
@@ -60,15 +60,15 @@ type outcome struct {
 	retryAfter time.Duration
 }
 
-// Kinds of outcomes, as an answer names them.
+// Kinds of outcomes, as answers name them.
 const (
 	kindDone     = "done"
 	kindRetry    = "retry"
 	kindFail     = "fail"
-	kindAccepted = "accepted" // by a handler: Later
+	kindAccepted = "accepted" // a handler returned Later
 )
 
-// outcomeOf returns what a handler's return values mean.
+// outcomeOf returns the outcome that a handler's return values mean.
 func outcomeOf(ctx context.Context, out any, err error) outcome {
 	if err == nil {
 		return done(out)
@@ -92,12 +92,16 @@ func outcomeOf(ctx context.Context, out any, err error) outcome {
 	return o
 }
 
-// done is the outcome with an output. One that isn't JSON would be none the next time.
+// done returns the outcome of an output. An output that isn't JSON fails the task for good: another
+// attempt would be no better.
 func done(out any) outcome {
 	output, err := api.Encode(out)
 	switch {
 	case err != nil:
-		return outcome{kind: kindFail, error: shorten("the output can't be written as JSON: " + err.Error())}
+		return outcome{
+			kind:  kindFail,
+			error: shorten("the output can't be written as JSON: " + err.Error()),
+		}
 	case string(output) == "null":
 		return outcome{kind: kindDone}
 	}
@@ -107,13 +111,17 @@ func done(out any) outcome {
 // failure is the body of a report that an attempt failed.
 func (o outcome) failure() api.Failure {
 	retryable := o.kind != kindFail
-	return api.Failure{Error: o.error, Retryable: &retryable, RetryAfter: asyncflow.Duration(o.retryAfter)}
+	return api.Failure{
+		Error:      o.error,
+		Retryable:  &retryable,
+		RetryAfter: asyncflow.Duration(o.retryAfter),
+	}
 }
 
-// maxError is how much of an error asyncflow takes, in characters.
+// maxError is how many characters of an error asyncflow stores.
 const maxError = 4096
 
-// shorten returns an error's text as asyncflow takes it.
+// shorten cuts an error's text to maxError characters.
 func shorten(text string) string {
 	if r := []rune(text); len(r) > maxError {
 		return string(r[:maxError-1]) + "…"

@@ -12,26 +12,26 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// Registration says where asyncflow is, and where it reaches this worker.
+// Registration says where asyncflow is, and where it can reach this worker.
 type Registration struct {
-	// Client calls asyncflow with a token of the scopes read and manage.
+	// Client needs a token with the scopes read and manage.
 	Client *client.Client
-	// URL is where deliveries are to be sent, the same for all handlers.
+	// URL is where deliveries are sent, the same for all handlers.
 	URL string
-	// Prepare, if it is set, may change an endpoint before it is created: its limits,
-	// weight, headers, …
+	// Prepare, if it is set, may change an endpoint before it is created: its limits, weight, headers,
+	// …
 	Prepare func(*client.NewEndpoint)
 }
 
-// Register makes sure that each handler's stage has an endpoint with the URL, and that its
-// deliveries verify here: each endpoint is challenged. So the worker must be served before,
-// and the task types be there. An endpoint that exists stays as it is.
+// Register makes sure that the stage of each handler has an endpoint with the URL, and that its
+// deliveries verify here: it challenges each endpoint. So the task types must exist, and the worker
+// must be served before. Register doesn't change an existing endpoint.
 //
-// A new endpoint gets the first secret (whsec_) of Config.Keys. If there is none, asyncflow
-// makes an ed25519 key, and the Worker learns the public key; it learns those of existing
-// endpoints, too. So a worker that registers itself needs no key of its own.
+// A new endpoint gets the first secret (whsec_) of Config.Keys. If there is none, asyncflow makes
+// an ed25519 key, and the Worker learns its public key. It also learns the public keys of existing
+// endpoints. So a worker that registers itself needs no key of its own.
 //
-// While asyncflow can't be reached it is tried again, until ctx is over.
+// While asyncflow can't be reached, Register tries again, until ctx ends.
 func (w *Worker) Register(ctx context.Context, r Registration) error {
 	if r.Client == nil {
 		return asyncflow.InvalidField("Client", "is required")
@@ -55,7 +55,7 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 	return nil
 }
 
-// register makes sure of the endpoint of one stage.
+// register makes sure that one stage has an endpoint.
 func (w *Worker) register(ctx context.Context, r Registration, name stageName) error {
 	if err := w.checkTime(ctx, r, name); err != nil {
 		return err
@@ -74,13 +74,15 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 		return err
 	}
 	if e.VerificationError != "" {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s (%s) didn't echo its challenge: %s", e.ID, e.URL, e.VerificationError)
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the endpoint %s (%s) didn't echo its challenge: %s", e.ID, e.URL, e.VerificationError)
 	}
-	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage, "endpoint", e.ID, "url", e.URL, "new", !found)
+	w.cfg.Log.Info("registered", "type", name.taskType, "stage", name.stage,
+		"endpoint", e.ID, "url", e.URL, "new", !found)
 	return nil
 }
 
-// checkTime refuses a handler whose deliveries would be given up before they are answered.
+// checkTime refuses a handler whose deliveries would time out before they are answered.
 func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) error {
 	t, err := r.Client.TaskType(ctx, name.taskType)
 	if err != nil {
@@ -88,17 +90,22 @@ func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) 
 	}
 	i := slices.IndexFunc(t.Stages, func(s client.Stage) bool { return s.Name == name.stage })
 	if i < 0 {
-		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType, name.stage)
+		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType,
+			name.stage)
 	}
-	if within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std(); within >= timeout {
-		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s", within, timeout)
+	within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std()
+	if within >= timeout {
+		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s",
+			within, timeout)
 	}
 	return nil
 }
 
-// endpointOf returns the endpoint of a stage that has the URL; the oldest, if other
-// processes of this worker have made some at the same time.
-func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName) (e client.Endpoint, found bool, err error) {
+// endpointOf returns the endpoint of a stage that has the URL. If other processes of this worker
+// have created some at the same time, it returns the oldest.
+func (w *Worker) endpointOf(
+	ctx context.Context, r Registration, name stageName,
+) (e client.Endpoint, found bool, err error) {
 	all, err := r.Client.Endpoints(ctx, name.taskType)
 	if err != nil {
 		return e, false, err
@@ -115,9 +122,16 @@ func (w *Worker) endpointOf(ctx context.Context, r Registration, name stageName)
 	}), true, nil
 }
 
-// createEndpoint makes an endpoint, or returns the one of another process that was faster.
-func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageName) (client.Endpoint, error) {
-	fresh := client.NewEndpoint{Type: name.taskType, Stage: name.stage, URL: r.URL, SecretKind: asyncflow.SecretEd25519}
+// createEndpoint creates an endpoint, or returns the one that another process created first.
+func (w *Worker) createEndpoint(
+	ctx context.Context, r Registration, name stageName,
+) (client.Endpoint, error) {
+	fresh := client.NewEndpoint{
+		Type:       name.taskType,
+		Stage:      name.stage,
+		URL:        r.URL,
+		SecretKind: asyncflow.SecretEd25519,
+	}
 	if i := slices.IndexFunc(w.cfg.Keys, signing.IsSecret); i >= 0 {
 		fresh.Secret, fresh.SecretKind = w.cfg.Keys[i], asyncflow.SecretHMAC
 	}
@@ -135,7 +149,7 @@ func (w *Worker) createEndpoint(ctx context.Context, r Registration, name stageN
 	return first, nil
 }
 
-// learn has the public keys of an endpoint verify.
+// learn adds the public keys of an endpoint to those that verify.
 func (w *Worker) learn(e client.Endpoint) error {
 	for _, s := range e.Secrets {
 		if s.PublicKey == "" || !w.learns(s.PublicKey) {
@@ -148,7 +162,7 @@ func (w *Worker) learn(e client.Endpoint) error {
 	return nil
 }
 
-// learns tells whether a key is new to the worker.
+// learns reports whether a key is new to the worker.
 func (w *Worker) learns(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

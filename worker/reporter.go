@@ -18,8 +18,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Callback is where, and with which token, a delivery is reported on. It may be kept, and
-// used by another process; the token is a secret until the attempt is over.
+// Callback is where to report on a delivery, and the token to do so. It may be stored and used by
+// another process. The token is a secret until the attempt is over.
 type Callback struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
@@ -34,14 +34,15 @@ type Reporter struct {
 const (
 	reportTimeout = 10 * time.Second // of one try
 	reportMinWait = 500 * time.Millisecond
-	reportMaxWait = 30 * time.Second // between two tries, whatever the server asks for
+	reportMaxWait = 30 * time.Second // the longest pause, whatever the server asks for
 	maxReply      = 64 << 10         // bytes read of an answer to a report
 )
 
-// NewReporter returns a Reporter whose calls go through a transport, such as one with TLS
-// settings; nil: one of its own with the usual ones. Redirects are not followed: the
-// token is for asyncflow only.
-func NewReporter(transport http.RoundTripper) *Reporter { return newReporter(transport, reportMinWait) }
+// NewReporter returns a Reporter that sends through a transport, such as one with TLS settings;
+// nil: a default one. It follows no redirects: the token is for asyncflow only.
+func NewReporter(transport http.RoundTripper) *Reporter {
+	return newReporter(transport, reportMinWait)
+}
 
 func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 	retried := retryablehttp.NewClient()
@@ -53,17 +54,18 @@ func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 		retried.HTTPClient.Transport = transport
 	}
 	retried.HTTPClient.Timeout = reportTimeout
-	retried.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	retried.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	once := retryablehttp.NewClient()
 	once.Logger, once.HTTPClient, once.RetryMax = nil, retried.HTTPClient, 0
 	once.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	return &Reporter{retried: retried, once: once}
 }
 
-// Complete reports that the stage is done, with an output; nil: none. It is sent until it
-// is answered or ctx is over: failures of the network, 429 and 5xx are tried again. The
-// error wraps ErrLost if the attempt is over, and is a *client.Error if the report was
-// refused otherwise.
+// Complete reports that the stage is done, with an output; nil: none. It retries failures of the
+// network, 429 and 5xx until there is another answer, or ctx ends. The error wraps ErrLost if the
+// attempt is over, and is a *client.Error if the report was refused for another reason.
 func (r *Reporter) Complete(ctx context.Context, cb Callback, output any) error {
 	o := done(output)
 	if o.kind != kindDone {
@@ -72,8 +74,8 @@ func (r *Reporter) Complete(ctx context.Context, cb Callback, output any) error 
 	return r.report(ctx, cb, o)
 }
 
-// Fail reports that the attempt failed: for good if err is by Fail, else to be tried again,
-// after a pause if it is by Retry. It is sent as Complete has it.
+// Fail reports that the attempt failed: for good if err comes from Fail; otherwise it is retried,
+// after a pause if err comes from Retry. It is sent like Complete.
 func (r *Reporter) Fail(ctx context.Context, cb Callback, err error) error {
 	o := outcomeOf(context.WithoutCancel(ctx), nil, err)
 	if o.kind != kindFail && o.kind != kindRetry {
@@ -89,9 +91,9 @@ func (r *Reporter) report(ctx context.Context, cb Callback, o outcome) error {
 	return post(ctx, r.retried, cb, "fail", o.failure(), nil)
 }
 
-// Heartbeat puts the attempt's deadline off, and returns the new one. It is sent once.
-// The error is ErrCancelled if the task was cancelled, and wraps ErrLost if the attempt is
-// over otherwise.
+// Heartbeat postpones the attempt's deadline, and returns the new one. It is sent once. The error
+// is ErrCancelled if the task was cancelled, and wraps ErrLost if the attempt is over for another
+// reason.
 func (r *Reporter) Heartbeat(ctx context.Context, cb Callback) (deadline time.Time, err error) {
 	var beat api.HeartbeatResult
 	if err := post(ctx, r.once, cb, "heartbeat", nil, &beat); err != nil {
@@ -103,14 +105,16 @@ func (r *Reporter) Heartbeat(ctx context.Context, cb Callback) (deadline time.Ti
 	return beat.Deadline, nil
 }
 
-// Progress tells how far the work is, 0 to 100, and what it is at; it is shown with the
-// task while it is running. It is sent once, and is no heartbeat.
+// Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the
+// running task. It is sent once, and is not a heartbeat.
 func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note string) error {
 	return post(ctx, r.once, cb, "progress", api.Progress{Percent: percent, Note: note}, nil)
 }
 
-// post sends a report and reads its answer into into, unless that is nil.
-func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string, body, into any) error {
+// post sends a report and reads its answer into into, unless into is nil.
+func post(
+	ctx context.Context, c *retryablehttp.Client, cb Callback, verb string, body, into any,
+) error {
 	var data []byte
 	if body != nil {
 		var err error
@@ -118,7 +122,8 @@ func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string
 			return fmt.Errorf("%s: %w", verb, err)
 		}
 	}
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(cb.URL, "/")+"/"+verb, data)
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost,
+		strings.TrimSuffix(cb.URL, "/")+"/"+verb, data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
@@ -142,7 +147,7 @@ func post(ctx context.Context, c *retryablehttp.Client, cb Callback, verb string
 	return nil
 }
 
-// refusal is the error that an answer means.
+// refusal returns the error that an answer means.
 func refusal(resp *http.Response, answer []byte) error {
 	e := client.ErrorOf(resp, answer)
 	switch resp.StatusCode {
@@ -152,9 +157,9 @@ func refusal(resp *http.Response, answer []byte) error {
 	return e
 }
 
-// backoff is the library's exponential wait, or the Retry-After of the answer, held
-// between the two limits and cut by up to a half at random, so that workers that failed
-// together don't come back together.
+// backoff returns the library's exponential pause, or the Retry-After of the answer, within the two
+// limits. It is shortened by up to a half at random, so that workers that failed together don't
+// come back together.
 func backoff(least, most time.Duration, tries int, resp *http.Response) time.Duration {
 	wait := min(max(retryablehttp.DefaultBackoff(least, most, tries, resp), least), most)
 	return wait - rand.N(wait/2+1)

@@ -13,13 +13,14 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Whatever asyncflow asks for, the pause between two reports stays between half of the
-// least and the most.
+// Whatever asyncflow asks for, the pause between two reports stays between half of the least and
+// the most.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	const least, most = 500 * time.Millisecond, 30 * time.Second
 	after := func(s string) *http.Response {
-		return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {s}}}
+		return &http.Response{StatusCode: http.StatusServiceUnavailable,
+			Header: http.Header{"Retry-After": {s}}}
 	}
 	for name, c := range map[string]struct {
 		tries int
@@ -39,14 +40,15 @@ func TestBackoff(t *testing.T) {
 			require.GreaterOrEqual(t, got, c.want/2, name)
 		}
 	}
-	for _, huge := range []string{"9223372036", "9223372037", "18446744073", "9223372036854775807", "99999999999999999999"} {
+	for _, huge := range []string{"9223372036", "9223372037", "18446744073", "9223372036854775807",
+		"99999999999999999999"} {
 		got := backoff(least, most, 0, after(huge))
 		require.GreaterOrEqual(t, got, least/2, huge)
 		require.LessOrEqual(t, got, most, huge)
 	}
 }
 
-// A report is sent again and again, until its context ends.
+// A report is sent again until its context ends.
 func TestReportEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,14 +66,15 @@ func TestReportEndsWithItsContext(t *testing.T) {
 	require.EqualValues(t, 10, tries.Load())
 }
 
-// What asyncflow says of a report is the error.
+// The answer of asyncflow to a report decides its error.
 func TestReporterErrors(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/problem+json")
 		if r.URL.Path == "/over/complete" {
 			rw.WriteHeader(http.StatusConflict)
-			_, _ = rw.Write([]byte(`{"code":"conflict","detail":"this attempt is over: the task was cancelled"}`))
+			_, _ = rw.Write(
+				[]byte(`{"code":"conflict","detail":"this attempt is over: the task was cancelled"}`))
 			return
 		}
 		rw.WriteHeader(http.StatusBadRequest)
@@ -80,9 +83,11 @@ func TestReporterErrors(t *testing.T) {
 	reporter := NewReporter(nil)
 	err := reporter.Complete(t.Context(), Callback{URL: server.URL + "/over/"}, 1)
 	require.ErrorIs(t, err, ErrLost)
-	require.ErrorContains(t, err, "complete: the attempt is over: 409 conflict: this attempt is over: the task was cancelled")
+	require.ErrorContains(t, err,
+		"complete: the attempt is over: 409 conflict: this attempt is over: the task was cancelled")
 	var answer *client.Error
 	require.ErrorAs(t, err, &answer)
-	require.ErrorContains(t, reporter.Progress(t.Context(), Callback{URL: server.URL}, 1, ""), "progress: 400 invalid_argument: Bad Request")
+	require.ErrorContains(t, reporter.Progress(t.Context(), Callback{URL: server.URL}, 1, ""),
+		"progress: 400 invalid_argument: Bad Request")
 	require.Error(t, reporter.Complete(t.Context(), Callback{URL: "://"}, 1))
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// delivery is what asyncflow sends. Fields that it doesn't know are passed over: more may
-// come.
+// delivery is what asyncflow sends. Unknown fields are ignored: later versions may add some.
 type delivery struct {
 	TaskID      string          `json:"task_id"`
 	Type        string          `json:"type"`
@@ -36,7 +35,7 @@ type envelope struct {
 // challengeType is the type of a challenge. No task type has that name.
 const challengeType = "asyncflow.challenge"
 
-// all returns the deliveries of a request, which must be whole and of one stage.
+// all returns the deliveries of a request. They must be complete, and of one stage.
 func (e envelope) all() ([]delivery, error) {
 	all := e.Deliveries
 	if all == nil {
@@ -56,7 +55,7 @@ func (e envelope) all() ([]delivery, error) {
 	return all, nil
 }
 
-// refused is why a request is not worked on.
+// refused is the reason why a request is not worked on.
 type refused struct {
 	status int
 	why    string
@@ -64,8 +63,8 @@ type refused struct {
 
 func (r *refused) Error() string { return r.why }
 
-// ServeHTTP answers a delivery, a batch of them, or a challenge. What isn't signed by one
-// of the keys within five minutes is 401, and nothing of it is read.
+// ServeHTTP answers a delivery, a batch, or a challenge. A request that isn't signed by one of the
+// keys, less than five minutes ago, gets 401, and its body isn't parsed.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	signed, body, err := w.verified(rw, r)
 	if err != nil {
@@ -93,14 +92,17 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verified returns what the headers of a signed request say, and its body.
-func (w *Worker) verified(rw http.ResponseWriter, r *http.Request) (signing.Request, []byte, error) {
+// verified returns the signed id and time of a request, and its body.
+func (w *Worker) verified(
+	rw http.ResponseWriter, r *http.Request,
+) (signing.Request, []byte, error) {
 	var none signing.Request
 	if r.Method != http.MethodPost {
 		rw.Header().Set("Allow", http.MethodPost)
 		return none, nil, &refused{http.StatusMethodNotAllowed, "deliveries are POSTed"}
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
 		return none, nil, &refused{http.StatusUnsupportedMediaType, "the body must be application/json"}
 	}
 	if r.ContentLength > int64(w.cfg.MaxBody) {
@@ -122,12 +124,15 @@ func (w *Worker) verified(rw http.ResponseWriter, r *http.Request) (signing.Requ
 }
 
 func (w *Worker) tooLarge() error {
-	return &refused{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is too large: the limit is %d bytes", w.cfg.MaxBody)}
+	return &refused{http.StatusRequestEntityTooLarge,
+		fmt.Sprintf("the body is too large: the limit is %d bytes", w.cfg.MaxBody)}
 }
 
-// take begins to work on the deliveries of a request, or returns the exchange that the
-// same request has begun before.
-func (w *Worker) take(r *http.Request, signed signing.Request, e envelope) (x *exchange, first bool, err error) {
+// take starts work on the deliveries of a request, or returns the exchange of an earlier request
+// with the same id.
+func (w *Worker) take(
+	r *http.Request, signed signing.Request, e envelope,
+) (x *exchange, first bool, err error) {
 	deliveries, err := e.all()
 	if err != nil {
 		return nil, false, &refused{http.StatusBadRequest, err.Error()}
@@ -135,11 +140,12 @@ func (w *Worker) take(r *http.Request, signed signing.Request, e envelope) (x *e
 	name := stageName{deliveries[0].Type, deliveries[0].Stage}
 	h := w.handlerOf(name)
 	if h == nil {
-		return nil, false, &refused{http.StatusNotFound, fmt.Sprintf("this worker has no handler for the stage %q of %q", name.stage, name.taskType)}
+		return nil, false, &refused{http.StatusNotFound,
+			fmt.Sprintf("this worker has no handler for the stage %q of %q", name.stage, name.taskType)}
 	}
 	x, first = w.requests.begin(signed.ID, func() bool { return w.admit(len(deliveries)) })
 	if x == nil {
-		return nil, false, &refused{http.StatusServiceUnavailable, "this worker has no room"}
+		return nil, false, &refused{http.StatusServiceUnavailable, "this worker has no capacity left"}
 	}
 	if first {
 		x.batch = e.Deliveries != nil
@@ -148,8 +154,9 @@ func (w *Worker) take(r *http.Request, signed signing.Request, e envelope) (x *e
 	return x, first, nil
 }
 
-// clockOffset returns how far this machine's clock is ahead of the one that deadlines are
-// told by. The time of a request has whole seconds, and it takes a moment to get here.
+// clockOffset returns how far this machine's clock is ahead of the database's clock, which
+// deadlines use. It ignores up to 2 s: the time of a request has whole seconds, and the request
+// takes a moment to arrive.
 func clockOffset(sent, now time.Time) time.Duration {
 	const usual = 2 * time.Second
 	if d := now.Sub(sent); d < 0 || d > usual {
@@ -158,14 +165,15 @@ func clockOffset(sent, now time.Time) time.Duration {
 	return 0
 }
 
-// refuse answers what is not worked on.
+// refuse answers a request that is not worked on.
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
 	var known *refused
 	if errors.As(err, &known) {
 		status = known.status
 	}
-	w.cfg.Log.Warn("delivery refused", "status", status, "error", err, "webhook_id", r.Header.Get("Webhook-Id"), "remote", r.RemoteAddr)
+	w.cfg.Log.Warn("delivery refused", "status", status, "error", err,
+		"webhook_id", r.Header.Get("Webhook-Id"), "remote", r.RemoteAddr)
 	if status == http.StatusServiceUnavailable {
 		rw.Header().Set("Retry-After", "1")
 	}

@@ -10,32 +10,42 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// run is one delivery while it is worked on. Its handler ends it by finish; beside it,
-// keep sends heartbeats.
+// run is one delivery while it is worked on. Its handler ends it by finish; heartbeats runs beside
+// it.
 type run struct {
 	worker   *Worker
 	exchange *exchange
 	delivery delivery
 	log      *slog.Logger
 	start    time.Time
-	until    time.Time // the deadline as it was delivered, by this machine's clock
+	until    time.Time // the delivered deadline, by this machine's clock
 
 	ctx     context.Context // of the handler
 	cancel  context.CancelCauseFunc
-	calls   context.Context // of what is sent to asyncflow: ends some time after the deadline
+	calls   context.Context // for calls to asyncflow: ends some time after the deadline
 	endCall context.CancelFunc
 
 	result   outcome       // set before finished is closed
 	finished chan struct{} // the handler has returned
-	accepted bool          // set before exchange.answered is closed: the result isn't in the answer
-	over     chan struct{} // all is reported
+	accepted bool          // the result isn't in the answer; set before exchange.answered is closed
+	over     chan struct{} // closed when the result is in the answer or reported
 }
 
-// newRun returns a run whose heartbeats go on until it is over. ctx is that of the request:
-// only its values are kept.
-func newRun(ctx context.Context, w *Worker, h *handler, x *exchange, d delivery, until time.Time) *run {
-	r := &run{worker: w, exchange: x, delivery: d, start: time.Now(), until: until, finished: make(chan struct{}), over: make(chan struct{}),
-		log: w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt)}
+// newRun returns a run, and starts its heartbeats. ctx is the context of the request; only its
+// values are used.
+func newRun(
+	ctx context.Context, w *Worker, h *handler, x *exchange, d delivery, until time.Time,
+) *run {
+	r := &run{
+		worker:   w,
+		exchange: x,
+		delivery: d,
+		start:    time.Now(),
+		until:    until,
+		finished: make(chan struct{}),
+		over:     make(chan struct{}),
+		log:      w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt),
+	}
 	r.calls, r.endCall = context.WithCancel(w.reports)
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(w.work, func() { r.cancel(context.Cause(w.work)) })
@@ -45,14 +55,14 @@ func newRun(ctx context.Context, w *Worker, h *handler, x *exchange, d delivery,
 		context.AfterFunc(limited, done)
 	}
 	context.AfterFunc(r.ctx, func() { unhook() })
-	go r.keep()
+	go r.heartbeats()
 	return r
 }
 
 var errTimeLimit = errors.New("the handler's time limit is over")
 
-// finish takes what the handler has returned, and ends the run once it is in the answer or
-// reported. It returns when the run is over.
+// finish takes the result of the handler. It returns when the result is in the answer, or reported:
+// then the run is over.
 func (r *run) finish(o outcome) {
 	r.result = o
 	close(r.finished)
@@ -63,7 +73,7 @@ func (r *run) finish(o outcome) {
 		how = "answer"
 		<-r.exchange.sent
 	}
-	if r.accepted || r.exchange.broken { // a report of what was recorded already changes nothing
+	if r.accepted || r.exchange.broken { // reporting a recorded result again changes nothing
 		how, err = "report", r.report()
 	}
 	close(r.over)
@@ -73,8 +83,8 @@ func (r *run) finish(o outcome) {
 	r.worker.release()
 }
 
-// answer returns the run's part of the answer. With nobody to answer it is accepted even
-// if it is finished.
+// answer returns the run's part of the answer. If nobody can be answered any more, even a finished
+// run is accepted, and then reported.
 func (r *run) answer(nobody bool) answer {
 	select {
 	case <-r.finished:
@@ -93,7 +103,7 @@ func (r *run) answer(nobody bool) answer {
 	return a
 }
 
-// report tells asyncflow the result. A result that is refused fails the task for good: it
+// report reports the result to asyncflow. A result that is refused fails the task for good: it
 // would be refused again.
 func (r *run) report() error {
 	cause := context.Cause(r.ctx)
@@ -102,20 +112,25 @@ func (r *run) report() error {
 		return nil
 	case errors.Is(cause, ErrCancelled):
 		return ErrCancelled
-	case errors.Is(cause, ErrLost) && r.result.kind == kindRetry: // it is tried again anyway
+	case errors.Is(cause, ErrLost) && r.result.kind == kindRetry: // the task is retried anyway
 		return ErrLost
 	}
 	err := r.worker.reporter.report(r.calls, r.delivery.Callback, r.result)
 	var answer *client.Error
-	if r.result.kind != kindDone || errors.Is(err, ErrLost) || !errors.As(err, &answer) || answer.Status < 400 || answer.Status >= 500 {
+	if r.result.kind != kindDone || errors.Is(err, ErrLost) || !errors.As(err, &answer) ||
+		answer.Status < 400 || answer.Status >= 500 {
 		return err
 	}
-	refusal := outcome{kind: kindFail, error: shorten("asyncflow refused the output: " + answer.Error())}
+	refusal := outcome{
+		kind:  kindFail,
+		error: shorten("asyncflow refused the output: " + answer.Error()),
+	}
 	return errors.Join(err, r.worker.reporter.report(r.calls, r.delivery.Callback, refusal))
 }
 
 func (r *run) logEnd(how string, err error) {
-	log := r.log.With("outcome", r.result.kind, "by", how, "duration", time.Since(r.start).Round(time.Microsecond))
+	log := r.log.With("outcome", r.result.kind, "by", how,
+		"duration", time.Since(r.start).Round(time.Microsecond))
 	if r.result.error != "" {
 		log = log.With("failure", r.result.error)
 	}

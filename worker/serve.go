@@ -19,11 +19,11 @@ func (w *Worker) ListenAndServe(ctx context.Context, addr string) error {
 }
 
 // Serve serves deliveries from a listener, under any path, and registers the handlers if
-// Config.Registration is set. When ctx is over it takes no more, waits up to Config.Grace
-// for those under way, and returns nil if all of them are reported. A Worker serves once.
+// Config.Registration is set. When ctx ends, it refuses new deliveries and waits up to Config.Grace
+// for those in flight; it returns nil if all of them are reported. A Worker serves once.
 //
-// It speaks plain HTTP/1.1: put TLS before it, or serve the Worker, which is an
-// http.Handler, by a server of your own.
+// It speaks plain HTTP/1.1: put TLS in front of it, or serve the Worker, which is an http.Handler,
+// by a server of your own.
 func (w *Worker) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler:           w,
@@ -51,7 +51,7 @@ func (w *Worker) Serve(ctx context.Context, l net.Listener) error {
 	return errors.Join(err, w.stop(server))
 }
 
-// stop takes two steps: no more requests, then no more work.
+// stop stops in two steps: no more requests, then no more work.
 func (w *Worker) stop(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Grace)
 	defer cancel()

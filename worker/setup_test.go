@@ -27,7 +27,11 @@ const (
 	soon   = 30 * time.Second // a test that waits longer has failed
 )
 
-// bundle is a worker on its own server, and asyncflow's side of the wire.
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
+// bundle is a worker on a server of its own, and the asyncflow that sends to it.
 type bundle struct {
 	t         *testing.T
 	worker    *Worker
@@ -39,7 +43,8 @@ type bundle struct {
 func setup(t *testing.T, with ...func(*Config)) *bundle {
 	t.Helper()
 	t.Parallel()
-	cfg := Config{Keys: []string{secret}, Log: slog.New(slog.DiscardHandler), Heartbeat: time.Hour, AnswerWithin: soon}
+	cfg := Config{Keys: []string{secret}, Log: slog.New(slog.DiscardHandler), Heartbeat: time.Hour,
+		AnswerWithin: soon}
 	for _, change := range with {
 		change(&cfg)
 	}
@@ -63,13 +68,14 @@ func (b *bundle) close() {
 	require.NoError(b.t, b.worker.Close(ctx))
 }
 
-// envelope is the body of the next delivery of the stage "inspect", with a context.
+// envelope returns the body of the next delivery of the stage "inspect", with a context.
 func (b *bundle) envelope(context string) map[string]any {
 	b.seq++
 	return map[string]any{
 		"task_id": "images.1.42", "type": "images", "stage": "inspect",
 		"attempt": 2, "max_attempts": 20, "seq": b.seq, "shard": 3, "trace": map[string]any{"id": "x"},
-		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano), "context": json.RawMessage(context),
+		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano),
+		"context":  json.RawMessage(context),
 		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/images.1.42", "token": token},
 	}
 }
@@ -87,14 +93,14 @@ func (b *bundle) post(m message) reply {
 	return r
 }
 
-// try is post with a context; the connection breaks when that is over.
+// try is post with a context. The connection breaks when the context ends.
 func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, m.method, b.url+"/any/path", bytes.NewReader(m.body))
 	if err != nil {
 		return reply{}, err
 	}
 	req.Header = m.header.Clone()
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := ownClient.Do(req)
 	if err != nil {
 		return reply{}, err
 	}
@@ -106,7 +112,7 @@ func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 	return reply{resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// answerTo returns the schema of the answer to a request, in openapi.yaml.
+// answerTo returns the schema in openapi.yaml of the answer to a request.
 func answerTo(request []byte) string {
 	var r struct {
 		Type       string
@@ -128,7 +134,7 @@ type reply struct {
 	body   string
 }
 
-// message is a request ready to be posted.
+// message is a request that can be posted.
 type message struct {
 	method string
 	header http.Header
@@ -137,7 +143,7 @@ type message struct {
 
 var ids atomic.Int64
 
-// signed signs an envelope with the secret, now, under an id of its own.
+// signed signs an envelope with the secret, with the present time and a new id.
 func signed(t *testing.T, envelope any) message {
 	t.Helper()
 	return signedAt(t, time.Now(), envelope, secret)
@@ -147,15 +153,18 @@ func signedAt(t *testing.T, at time.Time, envelope any, by string) message {
 	t.Helper()
 	body, err := json.Marshal(envelope)
 	require.NoError(t, err)
-	m := message{method: http.MethodPost, header: http.Header{"Content-Type": {"application/json"}}, body: body}
+	m := message{method: http.MethodPost, header: http.Header{"Content-Type": {"application/json"}},
+		body: body}
 	signer, err := signing.NewSigner(by)
 	require.NoError(t, err)
-	require.NoError(t, signing.Sign(m.header, fmt.Sprintf("images.1.42.%d", ids.Add(1)), at, body, []signing.Signer{signer}))
+	require.NoError(t,
+		signing.Sign(m.header, fmt.Sprintf("images.1.42.%d", ids.Add(1)), at, body,
+			[]signing.Signer{signer}))
 	return m
 }
 
-// receiver stands for an asyncflow that is away, slow or of another opinion: it keeps the
-// reports and answers them as a test wants it to.
+// receiver stands for an asyncflow that is away, slow, or refuses. It records the reports, and
+// answers them as a test wants.
 type receiver struct {
 	url     string
 	reports chan report
@@ -166,16 +175,19 @@ type report struct{ verb, body string }
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{reports: make(chan report, 100)}
-	r.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"status":"running"}`) })
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/callbacks/images.1.42/{verb}", func(rw http.ResponseWriter, req *http.Request) {
-		body, _ := io.ReadAll(req.Body)
-		if req.Header.Get("Authorization") != "Bearer "+token {
-			t.Errorf("a report without the token: %v", req.Header)
-		}
-		r.reports <- report{req.PathValue("verb"), string(body)}
-		(*r.answer.Load())(rw, req)
+	r.answers(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, `{"status":"running"}`)
 	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/callbacks/images.1.42/{verb}",
+		func(rw http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			if req.Header.Get("Authorization") != "Bearer "+token {
+				t.Errorf("a report without the token: %v", req.Header)
+			}
+			r.reports <- report{req.PathValue("verb"), string(body)}
+			(*r.answer.Load())(rw, req)
+		})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	r.url = server.URL
@@ -184,19 +196,20 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) answers(h http.HandlerFunc) { r.answer.Store(&h) }
 
-// beats answers heartbeats with a status and a deadline that far ahead, and everything
-// else with a status of HTTP.
+// beats answers heartbeats with a status and a deadline that far ahead, and all other reports with
+// an HTTP status.
 func (r *receiver) beats(status string, ahead time.Duration, others int) {
 	r.answers(func(rw http.ResponseWriter, req *http.Request) {
 		if req.PathValue("verb") != "heartbeat" {
 			rw.WriteHeader(others)
 			return
 		}
-		_ = json.NewEncoder(rw).Encode(api.HeartbeatResult{Status: api.Status(status), Deadline: time.Now().Add(ahead)})
+		_ = json.NewEncoder(rw).Encode(api.HeartbeatResult{Status: api.Status(status),
+			Deadline: time.Now().Add(ahead)})
 	})
 }
 
-// next waits for a report of a verb, passing over others.
+// next waits for a report of a kind, and ignores others.
 func (r *receiver) next(t *testing.T, verb string) string {
 	t.Helper()
 	for {
@@ -219,7 +232,9 @@ type picture struct {
 	Width int `json:"width"`
 }
 
-// inspects has the worker handle deliveries by a function.
-func (b *bundle) inspects(work func(context.Context, Task[photo]) (picture, error), opts ...Option) {
+// inspects registers a function as the worker's handler.
+func (b *bundle) inspects(
+	work func(context.Context, Task[photo]) (picture, error), opts ...Option,
+) {
 	Handle(b.worker, "images", "inspect", work, opts...)
 }

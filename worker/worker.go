@@ -14,32 +14,32 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// Config says how a Worker takes deliveries. Keys is needed, unless Register brings one;
-// everything else has a default.
+// Config configures a Worker. Keys is required, unless Register brings one; every other field has a
+// default.
 type Config struct {
-	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
-	// (whpk_…). One that fits is enough, so give the old and the new one while a secret is
+	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys (whpk_…). A
+	// delivery needs to verify with one of them, so give the old and the new key while a secret is
 	// rotated.
 	Keys []string
 	// Log gets a line for each delivery; nil: slog.Default().
 	Log *slog.Logger
-	// MaxInFlight bounds the deliveries that are worked on or not yet reported; what comes
-	// beyond is answered with 503, which costs the task an attempt. So let the endpoint's
-	// max_in_flight be the bound that counts. 0: 1,000.
+	// MaxInFlight bounds the deliveries that are worked on or not yet reported. Those beyond it are
+	// answered with 503, which costs the task an attempt. So set the endpoint's max_in_flight to a
+	// lower value. 0: 1,000.
 	MaxInFlight int
 	// MaxBody bounds a request in bytes; 0: 8 MiB.
 	MaxBody int
-	// AnswerWithin is how long the answer to a delivery waits for its handler; after that it
-	// is 202. It must be below the stage's timeout. 0: 2 s; less than 0: it doesn't wait.
+	// AnswerWithin is how long the answer to a delivery waits for its handler; after that the answer
+	// is 202. It must be below the stage's timeout. 0: 2 s; less than 0: the answer doesn't wait.
 	AnswerWithin time.Duration
-	// Heartbeat is the pause between heartbeats; 0: a third of the time until the deadline,
-	// 30 s at most.
+	// Heartbeat is the interval of heartbeats. 0: a third of the time until the deadline, at most 30
+	// s.
 	Heartbeat time.Duration
-	// Transport carries the reports to asyncflow; nil: the usual one.
+	// Transport sends the reports to asyncflow; nil: a default transport.
 	Transport http.RoundTripper
-	// Registration, if it is set, has Serve register the handlers; see Register.
+	// Registration, if it is set, makes Serve register the handlers; see Register.
 	Registration *Registration
-	// Grace is how long Serve waits for deliveries under way when it ends; 0: 20 s.
+	// Grace is how long Serve waits for deliveries in flight when it ends; 0: 20 s.
 	Grace time.Duration
 }
 
@@ -75,15 +75,15 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Worker takes deliveries and hands them to its handlers. It is an http.Handler, safe for
-// concurrent use. Close it after the server that serves it has been shut down.
+// Worker passes deliveries to its handlers. It is an http.Handler, and safe for concurrent use.
+// Close it after its server has been shut down.
 type Worker struct {
 	cfg      Config
 	verifier *signing.Verifier
 	reporter *Reporter
 	requests *requests
 
-	// work is the parent of the handlers' contexts, reports that of all calls to asyncflow.
+	// work is the parent of the handlers' contexts; reports is the parent of all calls to asyncflow.
 	work, reports           context.Context
 	stopWork, stopReporting func()
 
@@ -95,8 +95,7 @@ type Worker struct {
 	idle     chan struct{} // closed when closing and nothing is in flight
 }
 
-// New returns a Worker without handlers. Its error is a CodeInvalid one that names the
-// field.
+// New returns a Worker without handlers. Its error has CodeInvalid, and names the field.
 func New(cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -106,18 +105,25 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker.New: %w", err)
 	}
-	w := &Worker{cfg: cfg, verifier: verifier, reporter: NewReporter(cfg.Transport), requests: newRequests(),
-		handlers: map[stageName]*handler{}, learned: map[string]bool{}, idle: make(chan struct{})}
+	w := &Worker{
+		cfg:      cfg,
+		verifier: verifier,
+		reporter: NewReporter(cfg.Transport),
+		requests: newRequests(),
+		handlers: map[stageName]*handler{},
+		learned:  map[string]bool{},
+		idle:     make(chan struct{}),
+	}
 	work, stopWork := context.WithCancelCause(context.Background())
 	w.work, w.stopWork = work, func() { stopWork(ErrStopped) }
 	w.reports, w.stopReporting = context.WithCancel(context.Background())
 	return w, nil
 }
 
-// Reporter returns what the worker itself reports with.
+// Reporter returns the reporter that the worker itself uses.
 func (w *Worker) Reporter() *Reporter { return w.reporter }
 
-// stages returns what there are handlers for, in order.
+// stages returns the stages that have handlers, in order.
 func (w *Worker) stages() []stageName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,15 +137,15 @@ func (w *Worker) stages() []stageName {
 	return all
 }
 
-// handlerOf returns the handler of all deliveries of a request, which are of one stage.
+// handlerOf returns the handler of a stage.
 func (w *Worker) handlerOf(name stageName) *handler {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.handlers[name]
 }
 
-// admit makes room for n deliveries. A batch that is larger than all the room there is
-// gets it alone.
+// admit reserves capacity for n deliveries, and reports whether there is enough. A batch that is
+// larger than the whole capacity is admitted alone.
 func (w *Worker) admit(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,13 +171,13 @@ func (w *Worker) InFlight() int {
 	return w.inFlight
 }
 
-// closeGrace is how long deliveries that were cut short may take to say so.
+// closeGrace is how long interrupted handlers have to return.
 const closeGrace = 5 * time.Second
 
-// Close takes no more deliveries (503) and waits until those under way are reported. When
-// ctx ends first, the contexts of their handlers are cancelled, and those that return within
-// 5 s report that they failed, so that the tasks are tried again at once. The error says
-// that some were cut short.
+// Close refuses new deliveries (503) and waits until those in flight are reported. If ctx ends
+// first, Close cancels the contexts of their handlers. Handlers that return within 5 s report a
+// failure, so that their tasks are retried at once. The error says how many deliveries were cut
+// short.
 func (w *Worker) Close(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.closing {

@@ -354,6 +354,30 @@ func (e TaskWaitsFor) Valid() bool {
 	}
 }
 
+// Defines values for DocsFileParamsFile.
+const (
+	IndexJs           DocsFileParamsFile = "index.js"
+	LICENSETxt        DocsFileParamsFile = "LICENSE.txt"
+	SwaggerUIBundleJs DocsFileParamsFile = "swagger-ui-bundle.js"
+	SwaggerUICSS      DocsFileParamsFile = "swagger-ui.css"
+)
+
+// Valid indicates whether the value is a known member of the DocsFileParamsFile enum.
+func (e DocsFileParamsFile) Valid() bool {
+	switch e {
+	case IndexJs:
+		return true
+	case LICENSETxt:
+		return true
+	case SwaggerUIBundleJs:
+		return true
+	case SwaggerUICSS:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert      AlertEpisodeAlert `json:"alert"`
@@ -363,17 +387,18 @@ type AlertEpisode struct {
 	Since      time.Time         `json:"since"`
 	State      AlertEpisodeState `json:"state"`
 
-	// Subject The task type, the stage by type/stage, the endpoint by type/stage/id, the node, the job, or tenant/type.
+	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
+	// type/stage/id, the node, the job, or tenant/type.
 	Subject string `json:"subject"`
 
-	// Tasks The ids of the tasks that told of its beginning and its end.
+	// Tasks The ids of the tasks that announced its beginning and its end.
 	Tasks []string `json:"tasks,omitempty,omitzero"`
 
-	// Value When it began: seconds, or a share of 1.
+	// Value The value when the episode began: seconds, or a share of 1.
 	Value float64 `json:"value"`
 
-	// WaitsFor Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
-	// time has come and governance has not moved them on.
+	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
+	// retry mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -388,10 +413,10 @@ type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
 type Alerts struct {
-	// Endpoint The id of their endpoint.
+	// Endpoint The id of the endpoint that alerts go to.
 	Endpoint string `json:"endpoint,omitempty,omitzero"`
 
-	// Episodes Those that go on, then those of the last 30 days; newest first, 200 at most.
+	// Episodes The episodes that go on, then those of the last 30 days; newest first, at most 200.
 	Episodes []AlertEpisode `json:"episodes"`
 
 	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
@@ -402,7 +427,7 @@ type Alerts struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	URL       string    `json:"url"`
 
-	// VerificationError Why the endpoint gets no alerts yet, or didn't echo its last challenge.
+	// VerificationError Why the endpoint gets no alerts yet, or failed its last challenge.
 	VerificationError string `json:"verification_error,omitempty,omitzero"`
 }
 
@@ -412,33 +437,34 @@ type Attempt struct {
 	At      time.Time `json:"at"`
 	Attempt int       `json:"attempt"`
 
-	// DurationMs From send to answer.
+	// DurationMs The time from sending to the answer.
 	DurationMs float32 `json:"duration_ms,omitempty,omitzero"`
 
-	// Endpoint The URL that it was sent to.
+	// Endpoint The URL that the delivery was sent to.
 	Endpoint string `json:"endpoint,omitempty,omitzero"`
 
-	// Error Why it failed, with the start of the answer's body.
+	// Error Why the attempt failed, with the start of the answer's body.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// Final The final status that it brought.
+	// Final The final status that followed from the attempt.
 	Final AttemptFinal `json:"final,omitempty,omitzero"`
 
 	// NextTime When the next attempt is due.
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
-	// Outcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-	// released: given back without an attempt; cancelled: by a caller or by the worker;
-	// redriven: set going again, its output is what the stage is sent with; changed: its priority or time was.
+	// Outcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
+	// ran out; released: given back without an attempt; cancelled: by a caller or by the
+	// worker; redriven: run again, with this output as the stage's context; changed: its
+	// priority or time was changed.
 	Outcome AttemptOutcome `json:"outcome"`
 
-	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Output JSON `json:"output,omitempty,omitzero"`
 
-	// OutputBytes How long the output is, if it is left out.
+	// OutputBytes The length of the output, if it is left out.
 	OutputBytes int `json:"output_bytes,omitempty,omitzero"`
 
-	// OutputExcerpt The begin of an output that is left out, as text.
+	// OutputExcerpt The start of an output that is left out, as text.
 	OutputExcerpt string `json:"output_excerpt,omitempty,omitzero"`
 
 	// Seq The fencing number of the delivery.
@@ -449,23 +475,24 @@ type Attempt struct {
 	StatusCode int `json:"status_code,omitempty,omitzero"`
 }
 
-// AttemptFinal The final status that it brought.
+// AttemptFinal The final status that followed from the attempt.
 type AttemptFinal string
 
-// AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-// released: given back without an attempt; cancelled: by a caller or by the worker;
-// redriven: set going again, its output is what the stage is sent with; changed: its priority or time was.
+// AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
+// ran out; released: given back without an attempt; cancelled: by a caller or by the
+// worker; redriven: run again, with this output as the stage's context; changed: its
+// priority or time was changed.
 type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
 type AttemptList struct {
 	Data []Attempt `json:"data"`
 
-	// NextCursor The cursor of the next page; left out on the last.
+	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
-// AuditClaim What a token said that was not accepted. Anybody can write such a token.
+// AuditClaim The claims of a token that was not accepted. Anybody can write such a token.
 type AuditClaim struct {
 	Issuer  string `json:"issuer,omitempty,omitzero"`
 	Subject string `json:"subject,omitempty,omitzero"`
@@ -475,64 +502,68 @@ type AuditClaim struct {
 
 // AuditEntry defines model for AuditEntry.
 type AuditEntry struct {
-	// Action What was asked for, such as task_type.put; any: several things, in the row of a flood.
+	// Action What was asked for, such as task_type.put; any: several actions, in the entry of a
+	// flood.
+	//
 	//
 	// Example: task_type.put
 	Action string `json:"action"`
 
-	// Address Of the caller: of the connection, or as told by a trusted proxy.
+	// Address The address of the caller: that of the connection, or the one from a trusted proxy.
 	Address string `json:"address,omitempty,omitzero"`
 
-	// At When it was written; of several calls, when the first was made.
+	// At When the entry was written or, for several calls, when the first was made.
 	At time.Time `json:"at"`
 
-	// Calls How many calls it stands for.
+	// Calls How many calls the entry stands for.
 	Calls int64 `json:"calls"`
 
-	// Claimed What a token said that was not accepted. Anybody can write such a token.
+	// Claimed The claims of a token that was not accepted. Anybody can write such a token.
 	Claimed AuditClaim `json:"claimed,omitempty,omitzero"`
 
-	// Code That of the problem document.
+	// Code The code of the problem document.
 	Code string `json:"code,omitempty,omitzero"`
 
-	// Detail More, such as the version that was made, or why it was denied. Never secrets, contexts or outputs.
+	// Detail More facts, such as the version that was created, or why the call was denied. Never
+	// secrets, contexts or outputs.
 	Detail map[string]interface{} `json:"detail,omitempty,omitzero"`
 	ID     string                 `json:"id"`
 
 	// Issuer The iss of the token.
 	Issuer string `json:"issuer,omitempty,omitzero"`
 
-	// LastAt Of several calls: when the last was made.
+	// LastAt For several calls: when the last was made.
 	LastAt time.Time `json:"last_at,omitempty,omitzero"`
 
-	// Object Its name or id.
+	// Object The name or id of the object.
 	Object string `json:"object,omitempty,omitzero"`
 
 	// ObjectType Example: task_type
 	ObjectType string `json:"object_type,omitempty,omitzero"`
 
-	// Origin cli: the command line, straight in the database.
+	// Origin cli: the command line, directly in the database.
 	Origin AuditEntryOrigin `json:"origin"`
 
 	// Outcome done: 2xx. denied: 401 or 403. refused: any other 4xx. failed: 5xx.
 	Outcome AuditOutcome `json:"outcome"`
 
-	// Proxy The address of the connection, where a trusted proxy told another.
+	// Proxy The address of the connection, if a trusted proxy gave another one.
 	Proxy string `json:"proxy,omitempty,omitzero"`
 
-	// RequestID The X-Request-Id of the answer; of several calls, the first one's.
+	// RequestID The X-Request-Id of the answer or, for several calls, of the first one.
 	RequestID string `json:"request_id,omitempty,omitzero"`
 
 	// Scopes The scopes of the token, separated by spaces.
 	Scopes string `json:"scopes,omitempty,omitzero"`
 
-	// Status Of HTTP; left out for the command line.
+	// Status The HTTP status; absent for the command line.
 	Status int `json:"status,omitempty,omitzero"`
 
-	// Subject Who it was: the sub of the token; of the command line, user@host. Proven by the token's signature, or left out.
+	// Subject The caller: the sub of the token or, for the command line, user@host. Absent if no
+	// signature proves it.
 	Subject string `json:"subject,omitempty,omitzero"`
 
-	// Tenant Of the caller; left out where it is not proven.
+	// Tenant The tenant of the caller; absent if it is not proven.
 	Tenant string `json:"tenant,omitempty,omitzero"`
 
 	// TokenID The jti of the token.
@@ -540,35 +571,35 @@ type AuditEntry struct {
 	UserAgent string `json:"user_agent,omitempty,omitzero"`
 }
 
-// AuditEntryOrigin cli: the command line, straight in the database.
+// AuditEntryOrigin cli: the command line, directly in the database.
 type AuditEntryOrigin string
 
 // AuditList defines model for AuditList.
 type AuditList struct {
 	Data []AuditEntry `json:"data"`
 
-	// NextCursor The cursor of the next page; left out on the last.
+	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // AuditOutcome done: 2xx. denied: 401 or 403. refused: any other 4xx. failed: 5xx.
 type AuditOutcome string
 
-// Backlog Tasks of a type that are due and wait for the same.
+// Backlog Tasks of a type that are due and wait for the same reason.
 type Backlog struct {
-	// OldestDue Since when the first of them has been due.
+	// OldestDue Since when the oldest of them has been due.
 	OldestDue time.Time `json:"oldest_due"`
 
-	// Stage Where they stand, if they wait for its endpoints.
+	// Stage The stage of the tasks, if they wait for its endpoints.
 	Stage string `json:"stage,omitempty,omitzero"`
 	Tasks int64  `json:"tasks"`
 
-	// WaitsFor Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
-	// time has come and governance has not moved them on.
+	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
+	// retry mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for"`
 }
 
-// BatchResult One of the two.
+// BatchResult Either task or error is present.
 type BatchResult struct {
 	Error Problem       `json:"error,omitempty,omitzero"`
 	Task  SubmittedTask `json:"task,omitempty,omitzero"`
@@ -576,16 +607,16 @@ type BatchResult struct {
 
 // BulkCancellation defines model for BulkCancellation.
 type BulkCancellation struct {
-	// DryRun Only count them.
+	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text; capitals don't matter.
+	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// Pace Tasks a second, at most; left out, as fast as it goes.
+	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
-	// Reason Why. Shown with each task and in its journal.
+	// Reason Why the tasks are cancelled. Shown with each task and in its journal.
 	Reason string `json:"reason,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
@@ -596,7 +627,7 @@ type BulkCancellation struct {
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
 
-	// Status Only tasks of this status; left out, all that are not final.
+	// Status Only tasks of this status; by default all that are not final.
 	Status BulkCancellationStatus `json:"status,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -608,21 +639,21 @@ type BulkCancellation struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// BulkCancellationStatus Only tasks of this status; left out, all that are not final.
+// BulkCancellationStatus Only tasks of this status; by default all that are not final.
 type BulkCancellationStatus string
 
 // BulkRedrive defines model for BulkRedrive.
 type BulkRedrive struct {
-	// DryRun Only count them.
+	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text; capitals don't matter.
+	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// FromStage Go on with this stage; left out, each where it ended.
+	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
 
-	// Pace Tasks a second, at most; left out, as fast as it goes.
+	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
@@ -650,24 +681,24 @@ type BulkRedriveStatus string
 
 // CallbackResult defines model for CallbackResult.
 type CallbackResult struct {
-	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 }
 
 // Cancellation defines model for Cancellation.
 type Cancellation struct {
-	// Reason Why. Shown with the task and in its journal.
+	// Reason Why the task is cancelled. Shown with the task and in its journal.
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// CatchUp For ticks that no node was there for, once the first of them is over a minute late. last (unless told): the latest
-// of them has its task.
+// CatchUp What happens to runs that no node was there for, once the first of them is over a minute
+// late. last (the default): the latest of them submits its task.
 type CatchUp = asyncflow.CatchUp
 
 // Completion defines model for Completion.
 type Completion struct {
-	// Output Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Output JSON `json:"output,omitempty,omitzero"`
 }
 
@@ -686,8 +717,9 @@ type Endpoint struct {
 	// Auth With a mask in place of each secret.
 	Auth EndpointAuth `json:"auth,omitempty,omitzero"`
 
-	// Batch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
-	// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+	// Batch Sends the endpoint several tasks of its stage in one request, {"deliveries": […]}. The
+	// endpoint answers for each of them, {"results": [{"task_id": …}]}. If it is empty or left
+	// out, each task has a request of its own.
 	Batch     EndpointBatch `json:"batch,omitempty,omitzero"`
 	CreatedAt time.Time     `json:"created_at"`
 
@@ -696,21 +728,25 @@ type Endpoint struct {
 	Health  EndpointHealth    `json:"health"`
 	ID      string            `json:"id"`
 
-	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
+	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
 
-	// OldSecretSignsUntil Until when deliveries are signed with an older secret, too. Absent when none is.
+	// OldSecretSignsUntil Until when an older secret signs deliveries too. Absent if none does.
 	OldSecretSignsUntil time.Time `json:"old_secret_signs_until,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
+	// nodes.
+	//
 	//
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Secret Only in the answer to its creation or rotation. Of an ed25519 key that was made here there is only the public_key.
+	// Secret Only in the answer that creates or rotates the secret. Of a generated ed25519 key, only
+	// the public_key is shown.
 	Secret string `json:"secret,omitempty,omitzero"`
 
-	// Secrets What deliveries are signed with now, the newest first.
+	// Secrets The secrets that sign deliveries now, the newest first.
 	Secrets []EndpointSecret `json:"secrets"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -728,11 +764,11 @@ type Endpoint struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	URL       string    `json:"url"`
 
-	// Verification verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
-	// didn't have to when it got its URL.
+	// Verification verified: it has echoed a challenge. unverified: it must echo one, and gets no
+	// deliveries until it has. unneeded: challenges were off when it got its URL.
 	Verification EndpointVerification `json:"verification"`
 
-	// VerificationError Why it didn't when it was last challenged.
+	// VerificationError Why it failed its last challenge.
 	VerificationError string `json:"verification_error,omitempty,omitzero"`
 
 	// VerifiedAt When it last echoed a challenge.
@@ -740,42 +776,48 @@ type Endpoint struct {
 	Weight     int       `json:"weight"`
 }
 
-// EndpointVerification verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
-// didn't have to when it got its URL.
+// EndpointVerification verified: it has echoed a challenge. unverified: it must echo one, and gets no
+// deliveries until it has. unneeded: challenges were off when it got its URL.
 type EndpointVerification string
 
-// EndpointAuth How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
-// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
-// and client_secret are never shown.
+// EndpointAuth How deliveries authenticate. bearer has a token. basic has a username and a password. oauth2
+// gets a token from token_url with client_id, client_secret and scopes (client credentials),
+// and uses it until shortly before it expires. Token, password and client_secret are never
+// shown.
 type EndpointAuth = asyncflow.EndpointAuth
 
-// EndpointBatch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
-// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+// EndpointBatch Sends the endpoint several tasks of its stage in one request, {"deliveries": […]}. The
+// endpoint answers for each of them, {"results": [{"task_id": …}]}. If it is empty or left
+// out, each task has a request of its own.
 type EndpointBatch = asyncflow.Batch
 
-// EndpointHeaders Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
-// given, nor can Authorization beside auth. Their values are never shown.
+// EndpointHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
+// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
+// are never shown.
 type EndpointHeaders = map[string]string
 
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
-	// Attempts Attempts at it in the last 5 minutes; a few seconds behind. A request with several tasks is one.
+	// Attempts Attempts at the endpoint in the last 5 minutes; a few seconds old. A request with
+	// several tasks counts as one.
 	Attempts int64 `json:"attempts"`
 
-	// Failures Those of them that failed by it: no answer, or neither 2xx nor one that says not to try again.
+	// Failures Those attempts that the endpoint failed: no answer, or neither 2xx nor a status that
+	// means not to retry.
 	Failures int64 `json:"failures"`
 
 	// Reason Why it was last opened or disabled.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Since Since when. Absent if it has always been closed.
+	// Since Since when the state is so. Absent if it has always been closed.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
-	// State closed: all is well. open: it has failed, and gets nothing until a time. half_open: that time is over, and one
-	// task at a time tries it. disabled: it has answered 410, and gets nothing until it is enabled.
+	// State closed: deliveries flow. open: the endpoint has failed, and gets no deliveries until a
+	// time. half_open: that time is over, and one task at a time tests the endpoint. disabled:
+	// the endpoint has answered 410, and gets no deliveries until it is enabled.
 	State asyncflow.HealthState `json:"state"`
 
-	// Until Of an open one: until when it gets nothing.
+	// Until Of an open one: when deliveries are tried again.
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
@@ -783,30 +825,31 @@ type EndpointHealth struct {
 type EndpointList struct {
 	Data []Endpoint `json:"data"`
 
-	// NextCursor The cursor of the next page; left out on the last.
+	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // EndpointPatch defines model for EndpointPatch.
 type EndpointPatch struct {
-	// AllowDuplicate Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
-	// must know both.
+	// AllowDuplicate Accept a URL that another endpoint of the stage has. Each of the two signs with its own
+	// secrets, so the worker must know both.
 	AllowDuplicate bool             `json:"allow_duplicate,omitempty,omitzero"`
 	Auth           *EndpointAuth    `json:"auth,omitempty"`
 	Batch          *EndpointBatch   `json:"batch,omitempty"`
 	Headers        *EndpointHeaders `json:"headers,omitempty"`
 
-	// MaxInFlight The most tasks that are leased for it at once on all nodes. 0: no limit.
+	// MaxInFlight The most tasks that are leased at once for the endpoint on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
 
-	// Rate How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no limit.
+	// Rate How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no
+	// limit.
 	Rate *string      `json:"rate,omitempty"`
 	TLS  *EndpointTLS `json:"tls,omitempty"`
 
-	// URL An absolute https URL; http too where the operator allows it.
+	// URL An absolute https URL; http only if the operator allows it.
 	URL *string `json:"url,omitempty"`
 
-	// Weight Beside the weights of the stage's other endpoints. 0: it gets no new deliveries.
+	// Weight Relative to the weights of the stage's other endpoints. 0: no new deliveries.
 	Weight *int `json:"weight,omitempty"`
 }
 
@@ -814,28 +857,30 @@ type EndpointPatch struct {
 type EndpointSecret struct {
 	CreatedAt time.Time `json:"created_at"`
 
-	// ExpiresAt It signs before this time. Absent of the newest.
+	// ExpiresAt The secret signs before this time. Absent for the newest secret.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 	ID        string    `json:"id"`
 
-	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
-	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that
+	// only asyncflow has, and verified with its public key (v1a). The default is hmac or, in a
+	// rotation, the kind of the previous secret.
 	Kind SecretKind `json:"kind"`
 
-	// PublicKey Of an ed25519 key: whpk_ and base64.
+	// PublicKey The public key of an ed25519 key: whpk_ and base64.
 	PublicKey string `json:"public_key,omitempty,omitzero"`
 }
 
 // EndpointTLS Certificates in PEM, for https URLs only.
 type EndpointTLS = asyncflow.EndpointTLS
 
-// ExceededQuota The quota that stands in the way, with quota_exceeded.
+// ExceededQuota The quota that is exceeded, with the code quota_exceeded.
 type ExceededQuota struct {
 	Limit float64 `json:"limit"`
 
-	// Name configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
-	// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
-	// those that are running.
+	// Name configuration_bytes limits what task types, endpoints with their headers, certificates and
+	// secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
+	// pending and running tasks. context_bytes limits each task. concurrency counts the running
+	// tasks.
 	Name QuotaName `json:"name"`
 	Used float64   `json:"used"`
 }
@@ -857,8 +902,8 @@ type Failure struct {
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
 
-// Flow How tasks with the same flow_key share what there is: each key has the limits for itself. At least one of
-// max_in_flight, rate and ordered.
+// Flow Limits for tasks with the same flow_key: they apply to each key by itself. At least one of
+// max_in_flight, rate and ordered must be set.
 type Flow = asyncflow.Flow
 
 // FlowKeyRelease defines model for FlowKeyRelease.
@@ -886,61 +931,63 @@ type Health struct {
 
 // HeartbeatResult defines model for HeartbeatResult.
 type HeartbeatResult struct {
-	// Deadline When the attempt is given up now, while it is running.
+	// Deadline When the attempt ends without another report. Present while it is running.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
-	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 }
 
-// Interval The pauses between attempts in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always |n|.
-// A list: one pause after each attempt, the last one repeating. "poly": k^4 + 15 + rand*30*(k+1) for the k-th
-// retry, counted from 0. Any other text is an expression over attempt, status, error and rand.
+// Interval The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
+// |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
+// rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
+// attempt, status, error and rand.
 //
 // Example: 3600
 type Interval = asyncflow.Interval
 
-// JSON Any JSON value. It is stored and passed on byte by byte, and never read.
+// JSON Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 type JSON = json.RawMessage
 
 // Job defines model for Job.
 type Job struct {
 	DurationMs float32 `json:"duration_ms,omitempty,omitzero"`
 
-	// Error Why it failed.
+	// Error Why the run failed.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// Failures How many runs have failed since one ended well.
+	// Failures How many runs have failed since the last successful one.
 	Failures int    `json:"failures"`
 	Name     string `json:"name"`
 
-	// NextAt When it runs next; absent if it is off, or no node is there to run it.
+	// NextAt When the job runs next; absent if it is off, or no node can run it.
 	NextAt time.Time `json:"next_at,omitempty,omitzero"`
 
-	// Node On which it last ran.
+	// Node The node on which the job last ran.
 	Node string `json:"node,omitempty,omitzero"`
 
-	// Outcome Of its last run; never: it has not run yet.
+	// Outcome Of the last run; never: the job has not run yet.
 	Outcome JobOutcome `json:"outcome"`
 
-	// Rows How many rows it moved.
+	// Rows How many rows the run changed.
 	Rows int64 `json:"rows"`
 
-	// Schedule As cron has it, in UTC, or off; of the node that started last.
+	// Schedule In the form of cron, in UTC, or off; as on the node that started last.
 	Schedule string `json:"schedule"`
 
-	// StartedAt Of its last run. One that had nothing to do is written down about once a minute.
+	// StartedAt When the last run started. A run with nothing to do is recorded about once a minute.
 	StartedAt time.Time `json:"started_at,omitempty,omitzero"`
 
-	// SucceededAt When the last run that ended well began.
+	// SucceededAt When the last successful run started.
 	SucceededAt time.Time `json:"succeeded_at,omitempty,omitzero"`
 }
 
-// JobOutcome Of its last run; never: it has not run yet.
+// JobOutcome Of the last run; never: the job has not run yet.
 type JobOutcome string
 
-// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
+// 202.
 type MaxInFlight = int
 
 // Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -953,46 +1000,54 @@ type NewAlerts struct {
 	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
 	Rules AlertRules `json:"rules"`
 
-	// Secret A signing secret of your own, as an endpoint's. Left out, the one there is stays; if there is none, one is made.
+	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one
+	// stays, or one is generated.
 	Secret string `json:"secret,omitempty,omitzero"`
 
-	// URL An absolute https URL; http too where the operator allows it.
+	// URL An absolute https URL; http only if the operator allows it.
 	URL string `json:"url"`
 }
 
 // NewEndpoint defines model for NewEndpoint.
 type NewEndpoint struct {
-	// AllowDuplicate Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
-	// must know both.
+	// AllowDuplicate Accept a URL that another endpoint of the stage has. Each of the two signs with its own
+	// secrets, so the worker must know both.
 	AllowDuplicate bool `json:"allow_duplicate,omitempty,omitzero"`
 
-	// Auth How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
-	// client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
-	// and client_secret are never shown.
+	// Auth How deliveries authenticate. bearer has a token. basic has a username and a password. oauth2
+	// gets a token from token_url with client_id, client_secret and scopes (client credentials),
+	// and uses it until shortly before it expires. Token, password and client_secret are never
+	// shown.
 	Auth EndpointAuth `json:"auth,omitempty,omitzero"`
 
-	// Batch Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
-	// {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+	// Batch Sends the endpoint several tasks of its stage in one request, {"deliveries": […]}. The
+	// endpoint answers for each of them, {"results": [{"task_id": …}]}. If it is empty or left
+	// out, each task has a request of its own.
 	Batch EndpointBatch `json:"batch,omitempty,omitzero"`
 
-	// Headers Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
-	// given, nor can Authorization beside auth. Their values are never shown.
+	// Headers Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
+	// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
+	// are never shown.
 	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
 
-	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
+	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
+	// nodes.
+	//
 	//
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Secret A signing secret of your own: whsec_ and the base64 of 24 to 64 bytes, or whsk_ and the base64 of an ed25519
-	// private key. Left out, one is made.
+	// Secret A signing secret of your own: whsec_ and the base64 of 24 to 64 bytes, or whsk_ and the
+	// base64 of an ed25519 private key. If it is left out, one is generated.
 	Secret string `json:"secret,omitempty,omitzero"`
 
-	// SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
-	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+	// SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that
+	// only asyncflow has, and verified with its public key (v1a). The default is hmac or, in a
+	// rotation, the kind of the previous secret.
 	SecretKind SecretKind `json:"secret_kind,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1008,18 +1063,21 @@ type NewEndpoint struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// URL An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
+	// URL An absolute https URL that names its host, in ASCII. http, and an address in place of a
+	// name, only if the operator allows them.
+	//
 	//
 	// Example: https://worker.example.com/inspect
 	URL string `json:"url"`
 
-	// Weight Its share of the stage's deliveries, beside the weights of the others. 0: it gets no new ones.
+	// Weight Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
+	// no new deliveries.
 	Weight *int `json:"weight,omitempty"`
 }
 
 // NewTask defines model for NewTask.
 type NewTask struct {
-	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
 
 	// Delay A Go-style duration, such as 30s or 1h30m.
@@ -1027,11 +1085,12 @@ type NewTask struct {
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
 
-	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. Without one in the type it means nothing.
+	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
+	// the type has no flow.
 	FlowKey string `empty:"refused" json:"flow_key,omitempty,omitzero"`
 
-	// Key An idempotency key of your choice. While its window lasts, the same key again is answered with the first
-	// task of this type that had it.
+	// Key An idempotency key of your choice. While its window lasts, the same key again is
+	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
 	// KeyWindow A Go-style duration, such as 30s or 1h30m.
@@ -1039,17 +1098,18 @@ type NewTask struct {
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-	// type has stages, else 400. A list of one is the same as its number.
+	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+	// for each stage of the type. A list of another length is refused with 400, but a list of one
+	// means the same as its number.
 	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
 
-	// Retry How often a stage is attempted, and the pauses in between.
+	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RunAt Not before this time; at most a year ahead. Excludes delay.
+	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1065,7 +1125,7 @@ type NewTaskBatch struct {
 
 // NewTenant defines model for NewTenant.
 type NewTenant struct {
-	// Quotas Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default.
+	// Quotas The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default.
 	Quotas Quotas `json:"quotas,omitempty,omitzero"`
 
 	// Slug A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1079,16 +1139,16 @@ type Node struct {
 	ID    string   `json:"id"`
 	Roles []string `json:"roles"`
 
-	// SeenAt When it last wrote its row.
+	// SeenAt When the node last wrote its row.
 	SeenAt    time.Time `json:"seen_at"`
 	StartedAt time.Time `json:"started_at"`
 
-	// State gone: silent for 15 s, and not stopped in order. It is forgotten after a day.
+	// State gone: silent for 15 s, and not shut down. The node is forgotten after a day.
 	State   NodeState `json:"state"`
 	Version string    `json:"version"`
 }
 
-// NodeState gone: silent for 15 s, and not stopped in order. It is forgotten after a day.
+// NodeState gone: silent for 15 s, and not shut down. The node is forgotten after a day.
 type NodeState string
 
 // Operation defines model for Operation.
@@ -1102,16 +1162,16 @@ type Operation struct {
 	ID         string        `json:"id"`
 	Kind       OperationKind `json:"kind"`
 
-	// Pace Tasks a second, at most.
+	// Pace The most tasks per second.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
-	// Skipped How many had moved on before their turn.
+	// Skipped How many had changed state before it reached them.
 	Skipped int64 `json:"skipped"`
 
-	// State failed: it can't go on; error says why.
+	// State failed: it can't continue; error says why.
 	State OperationState `json:"state"`
 
-	// Total How many tasks the filter found when it began.
+	// Total How many tasks matched the filter when it started.
 	Total int64 `json:"total"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1123,57 +1183,58 @@ type Operation struct {
 // OperationKind defines model for Operation.Kind.
 type OperationKind string
 
-// OperationState failed: it can't go on; error says why.
+// OperationState failed: it can't continue; error says why.
 type OperationState string
 
 // OperationList defines model for OperationList.
 type OperationList struct {
 	Data []Operation `json:"data"`
 
-	// NextCursor The cursor of the next page; left out on the last.
+	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
-// Overlap While the task of the tick before is not final. skip: no task; queue (unless told): submitted all the same;
-// replace: that one is cancelled first.
+// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
+// queue (the default): submits its task; replace: cancels the previous task first.
 type Overlap = asyncflow.Overlap
 
 // Pause defines model for Pause.
 type Pause struct {
-	// Reason Why. Shown with the task type.
+	// Reason Why the type is paused. Shown with the task type.
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-// type has stages, else 400. A list of one is the same as its number.
+// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+// for each stage of the type. A list of another length is refused with 400, but a list of one
+// means the same as its number.
 //
 // Example: 60
 type Priority = asyncflow.Priority
 
 // Problem defines model for Problem.
 type Problem struct {
-	// Code A word for programs.
+	// Code The code of the error, for programs.
 	Code   string       `json:"code"`
 	Detail string       `json:"detail,omitempty,omitzero"`
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
-	// Quota The quota that stands in the way, with quota_exceeded.
+	// Quota The quota that is exceeded, with the code quota_exceeded.
 	Quota ExceededQuota `json:"quota,omitempty,omitzero"`
 
-	// RequestID That of the answer's X-Request-Id, and of the node's log.
+	// RequestID The X-Request-Id of the answer, also in the node's log.
 	RequestID string `json:"request_id,omitempty,omitzero"`
 	Status    int    `json:"status"`
 	Title     string `json:"title"`
 	Type      string `json:"type"`
 }
 
-// Progress How far a worker is, as it said last.
+// Progress The progress that the worker last reported.
 type Progress struct {
 	Note    string `json:"note,omitempty,omitzero"`
 	Percent int    `json:"percent"`
 }
 
-// QuotaChanges Those that are named are set: -1 is no limit, 0 the operator's default. The others stay.
+// QuotaChanges Only the quotas that are given change: -1 is no limit, 0 the operator's default.
 type QuotaChanges struct {
 	Concurrency         *int64   `json:"concurrency,omitempty"`
 	ConfigurationBytes  *int64   `json:"configuration_bytes,omitempty"`
@@ -1191,42 +1252,45 @@ type QuotaList struct {
 	Data []QuotaUsage `json:"data"`
 }
 
-// QuotaName configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
-// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
-// those that are running.
+// QuotaName configuration_bytes limits what task types, endpoints with their headers, certificates and
+// secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
+// pending and running tasks. context_bytes limits each task. concurrency counts the running
+// tasks.
 type QuotaName = asyncflow.QuotaName
 
 // QuotaUsage defines model for QuotaUsage.
 type QuotaUsage struct {
-	// Limit Missing when there is none.
+	// Limit Absent if there is no limit.
 	Limit float64 `json:"limit,omitempty,omitzero"`
 
-	// Name configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
-	// with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
-	// those that are running.
+	// Name configuration_bytes limits what task types, endpoints with their headers, certificates and
+	// secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
+	// pending and running tasks. context_bytes limits each task. concurrency counts the running
+	// tasks.
 	Name QuotaName `json:"name"`
 
-	// Own It is the tenant's own; else it is the operator's default.
+	// Own Whether this is the tenant's own quota. Else it is the operator's default.
 	Own bool `json:"own,omitempty,omitzero"`
 
-	// Used Now; rates are of the last minute. Missing where nothing can be used up.
+	// Used The usage now; for rates, in the last minute. Absent for a quota that can't be used up.
 	Used *float64 `json:"used,omitempty"`
 }
 
-// Quotas Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default.
+// Quotas The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default.
 type Quotas = asyncflow.Quotas
 
-// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
+// nodes.
 //
 // Example: 100/s
 type Rate = asyncflow.Rate
 
-// Rates In tasks a second, over the last minute.
+// Rates In tasks per second, over the last minute.
 type Rates struct {
 	// Attempts Attempts that ended.
 	Attempts float32 `json:"attempts"`
 
-	// Failures Attempts that ended without being done.
+	// Failures Attempts that ended otherwise than as done.
 	Failures float32 `json:"failures"`
 
 	// Finished Tasks that became final.
@@ -1236,10 +1300,10 @@ type Rates struct {
 
 // Redrive defines model for Redrive.
 type Redrive struct {
-	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context,omitempty,omitzero"`
 
-	// Stage Go on with this stage: where the task ended (if left out), or an earlier one.
+	// Stage The stage to continue with: by default where the task ended, or an earlier one.
 	Stage string `json:"stage,omitempty,omitzero"`
 }
 
@@ -1251,17 +1315,17 @@ type Resume struct {
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
 }
 
-// RetryPolicy How often a stage is attempted, and the pauses in between.
+// RetryPolicy How often a stage is attempted, and the pauses between attempts.
 type RetryPolicy = asyncflow.RetryPolicy
 
 // Schedule defines model for Schedule.
 type Schedule struct {
-	// CatchUp For ticks that no node was there for, once the first of them is over a minute late. last (unless told): the latest
-	// of them has its task.
+	// CatchUp What happens to runs that no node was there for, once the first of them is over a minute
+	// late. last (the default): the latest of them submits its task.
 	CatchUp      CatchUp `json:"catch_up"`
 	CatchUpLimit int     `json:"catch_up_limit"`
 
-	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context   JSON      `json:"context,omitempty,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	Cron      string    `json:"cron,omitempty,omitzero"`
@@ -1272,13 +1336,13 @@ type Schedule struct {
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
 
-	// LastRunAt The last tick that had a task.
+	// LastRunAt The last run that submitted a task.
 	LastRunAt time.Time `json:"last_run_at,omitempty,omitzero"`
 
-	// LastSkippedAt The last of them.
+	// LastSkippedAt The last skipped run.
 	LastSkippedAt time.Time `json:"last_skipped_at,omitempty,omitzero"`
 
-	// LastTaskID That task.
+	// LastTaskID The task of that run.
 	LastTaskID string `json:"last_task_id,omitempty,omitzero"`
 
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1286,27 +1350,28 @@ type Schedule struct {
 	// Example: thumbnails
 	Name Name `json:"name"`
 
-	// NextRuns The next five ticks; none while it is paused.
+	// NextRuns The next five runs; none while the schedule is paused.
 	NextRuns []time.Time `json:"next_runs"`
 
-	// Overlap While the task of the tick before is not final. skip: no task; queue (unless told): submitted all the same;
-	// replace: that one is cancelled first.
+	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
+	// queue (the default): submits its task; replace: cancels the previous task first.
 	Overlap Overlap `json:"overlap"`
 
-	// PausedAt While it is paused.
+	// PausedAt Present while the schedule is paused.
 	PausedAt time.Time `json:"paused_at,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-	// type has stages, else 400. A list of one is the same as its number.
+	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+	// for each stage of the type. A list of another length is refused with 400, but a list of one
+	// means the same as its number.
 	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
 
-	// Retry How often a stage is attempted, and the pauses in between.
+	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// Skipped Ticks without a task, as the one before was not final.
+	// Skipped Runs that were skipped because the previous task was not final.
 	Skipped  int64     `json:"skipped"`
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
 	TimeZone string    `json:"time_zone,omitempty,omitzero"`
@@ -1325,27 +1390,27 @@ type Schedule struct {
 type ScheduleList struct {
 	Data []Schedule `json:"data"`
 
-	// NextCursor The cursor of the next page; left out on the last.
+	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ScheduleSpec defines model for ScheduleSpec.
 type ScheduleSpec struct {
-	// CatchUp For ticks that no node was there for, once the first of them is over a minute late. last (unless told): the latest
-	// of them has its task.
+	// CatchUp What happens to runs that no node was there for, once the first of them is over a minute
+	// late. last (the default): the latest of them submits its task.
 	CatchUp CatchUp `json:"catch_up,omitempty,omitzero"`
 
-	// CatchUpLimit With catch_up all: the most ticks, the latest ones.
+	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones.
 	CatchUpLimit int `json:"catch_up_limit,omitempty,omitzero"`
 
-	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
 
-	// Cron Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly, @monthly or @yearly, by
-	// the clocks of time_zone. This or every.
+	// Cron Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
+	// @weekly, @monthly or @yearly, in time_zone. Either this or every must be set.
 	Cron string `json:"cron,omitempty,omitzero"`
 
-	// EndsAt No tick at this time or after it.
+	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
 	// Every A Go-style duration, such as 30s or 1h30m.
@@ -1353,24 +1418,25 @@ type ScheduleSpec struct {
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
 
-	// Overlap While the task of the tick before is not final. skip: no task; queue (unless told): submitted all the same;
-	// replace: that one is cancelled first.
+	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
+	// queue (the default): submits its task; replace: cancels the previous task first.
 	Overlap Overlap `json:"overlap,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-	// type has stages, else 400. A list of one is the same as its number.
+	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+	// for each stage of the type. A list of another length is refused with 400, but a list of one
+	// means the same as its number.
 	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
 
-	// Retry How often a stage is attempted, and the pauses in between.
+	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// StartsAt No tick before this time. Where every is counted from.
+	// StartsAt No run before this time. The runs of every are counted from it.
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
 
-	// TimeZone An IANA name, such as Europe/Berlin; with cron. UTC unless told.
+	// TimeZone An IANA name, such as Europe/Berlin; with cron. UTC by default.
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1379,20 +1445,22 @@ type ScheduleSpec struct {
 	Type Name `json:"type"`
 }
 
-// SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
-// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+// SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that
+// only asyncflow has, and verified with its public key (v1a). The default is hmac or, in a
+// rotation, the kind of the previous secret.
 type SecretKind = asyncflow.SecretKind
 
 // SecretRotation defines model for SecretRotation.
 type SecretRotation struct {
-	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
-	// verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+	// Kind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that
+	// only asyncflow has, and verified with its public key (v1a). The default is hmac or, in a
+	// rotation, the kind of the previous secret.
 	Kind SecretKind `json:"kind,omitempty,omitzero"`
 
-	// Overlap For how long the older secrets sign too, 30 days at most; 24h unless told.
+	// Overlap How long the older secrets sign too, at most 30 days; 24h by default.
 	Overlap *Duration `json:"overlap,omitempty"`
 
-	// Secret A signing secret of your own. Left out, one is made.
+	// Secret A signing secret of your own. If it is left out, one is generated.
 	Secret string `json:"secret,omitempty,omitzero"`
 }
 
@@ -1401,29 +1469,30 @@ type Stage = asyncflow.Stage
 
 // Stats defines model for Stats.
 type Stats struct {
-	// Backlog The tasks that are due and not under way, by why; oldest first. Absent if none is.
+	// Backlog The tasks that are due and not under way, by the reason; oldest first. Absent if there
+	// are none.
 	Backlog []Backlog `json:"backlog,omitempty,omitzero"`
 
-	// Cancelled Ever; one that was redriven is taken off again.
+	// Cancelled Since the type was created, without those that were redriven.
 	Cancelled int64 `json:"cancelled"`
 
-	// Failed Ever; one that was redriven is taken off again.
+	// Failed Since the type was created, without those that were redriven.
 	Failed int64 `json:"failed"`
 
-	// OldestDue Since when the task has been due that has been so for longest, of those that are not under way, whatever
-	// keeps them; absent if none is due.
+	// OldestDue Since when the oldest due task that is not under way has been due, for whatever reason
+	// it waits; absent if no task is due.
 	OldestDue time.Time `json:"oldest_due,omitempty,omitzero"`
 	Paused    bool      `json:"paused,omitempty,omitzero"`
 	Pending   int64     `json:"pending"`
 
-	// Rates In tasks a second, over the last minute.
+	// Rates In tasks per second, over the last minute.
 	Rates Rates `json:"rates"`
 
 	// Rolls How many rolls are kept.
 	Rolls   int   `json:"rolls"`
 	Running int64 `json:"running"`
 
-	// Succeeded Ever.
+	// Succeeded Since the type was created.
 	Succeeded int64 `json:"succeeded"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1438,7 +1507,7 @@ type StatsList struct {
 	Data []Stats `json:"data"`
 }
 
-// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 // attempt is under way; succeeded, failed and cancelled are final.
 type Status = asyncflow.Status
 
@@ -1449,14 +1518,14 @@ type SubmittedBatch struct {
 
 // SubmittedTask defines model for SubmittedTask.
 type SubmittedTask struct {
-	// Existing True where the key stood for this task already.
+	// Existing True if the key already belonged to this task.
 	Existing bool `json:"existing,omitempty,omitzero"`
 
-	// ID Type, position and number of the task.
+	// ID The type, the position and the number of the task.
 	ID string `json:"id"`
 
-	// OrderTime Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
-	// task that is running or final.
+	// OrderTime Its place in the order: tasks are leased by this time, oldest first. Absent if the key
+	// belongs to a task that is running or final.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1464,7 +1533,7 @@ type SubmittedTask struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
-	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
@@ -1474,23 +1543,23 @@ type SubmittedTask struct {
 	Type Name `json:"type"`
 }
 
-// Task A task as it stands. result is there once it has succeeded: the output of its last stage or, without one, the
-// context that this stage was sent.
+// Task A task as it is now. result is present once the task has succeeded: it is the output of the
+// last stage or, without one, the context that this stage got.
 type Task struct {
-	// Attempt The attempt of that stage: under way, next, or last.
+	// Attempt The attempt of that stage that is under way, next, or last.
 	Attempt int `json:"attempt,omitempty,omitzero"`
 
-	// Context Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context   JSON      `json:"context,omitempty,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Deadline When the attempt under way is given up, while it is running.
+	// Deadline When the attempt under way ends without a report. Present while it is running.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
 	// Error Why its last attempt failed.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// FinishedAt Once it is final.
+	// FinishedAt Present once the task is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
 
 	// FlowKey The flow key that it was submitted with.
@@ -1503,26 +1572,27 @@ type Task struct {
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
-	// OrderTime Its place in the order while it is waiting or pending.
+	// OrderTime Its place in the order. Present while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-	// type has stages, else 400. A list of one is the same as its number.
+	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+	// for each stage of the type. A list of another length is refused with 400, but a list of one
+	// means the same as its number.
 	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
 
-	// Progress How far a worker is, as it said last.
+	// Progress The progress that the worker last reported.
 	Progress Progress `json:"progress,omitempty,omitzero"`
 
-	// Result Any JSON value. It is stored and passed on byte by byte, and never read.
+	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Result JSON `json:"result,omitempty,omitzero"`
 
-	// Stage The stage it stands in, or ended in.
+	// Stage The stage that the task is in, or ended in.
 	Stage string `json:"stage,omitempty,omitzero"`
 
-	// Status waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
@@ -1531,28 +1601,30 @@ type Task struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// WaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
-	// attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
-	// endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
-	// within the max_in_flight or the rate of its type, which have none now; quota_concurrency and
-	// quota_deliveries_per_second: the same of these quotas of its tenant; paused: its task type is paused; capacity: it
-	// is due, no limit keeps it, and a dispatcher takes it when it has room.
+	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
+	// after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+	// an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
+	// flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
+	// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
+	// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
+	// a dispatcher with capacity, as the task is due and within all limits.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
-// TaskWaitsFor Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
-// attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
-// endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
-// within the max_in_flight or the rate of its type, which have none now; quota_concurrency and
-// quota_deliveries_per_second: the same of these quotas of its tenant; paused: its task type is paused; capacity: it
-// is due, no limit keeps it, and a dispatcher takes it when it has room.
+// TaskWaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
+// after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+// an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
+// flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
+// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
+// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
+// a dispatcher with capacity, as the task is due and within all limits.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.
 type TaskList struct {
 	Data []Task `json:"data"`
 
-	// NextCursor Absent on the last page. A page may hold few tasks, or none, and not be the last: the search for more takes a while.
+	// NextCursor Absent on the last page. A page may have few tasks, or none, and still not be the last.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
@@ -1560,14 +1632,15 @@ type TaskList struct {
 type TaskPatch struct {
 	Delay *Duration `json:"delay,omitempty"`
 
-	// Priority A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-	// type has stages, else 400. A list of one is the same as its number.
+	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+	// for each stage of the type. A list of another length is refused with 400, but a list of one
+	// means the same as its number.
 	//
 	//
 	// Example: 60
 	Priority Priority `json:"priority,omitempty,omitzero"`
 
-	// RunAt Not before this time; at most a year ahead. Excludes delay.
+	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 }
 
@@ -1582,16 +1655,18 @@ type TaskType struct {
 	// Example: thumbnails
 	Name Name `json:"name"`
 
-	// PauseReason While it is paused.
+	// PauseReason Present while the type is paused.
 	PauseReason string `json:"pause_reason,omitempty,omitzero"`
 
-	// PausedAt While it is paused.
+	// PausedAt Present while the type is paused.
 	PausedAt time.Time `json:"paused_at,omitempty,omitzero"`
 
-	// RampUntil While it is being ramped up after a resume: when that ends.
+	// RampUntil Present while the type is ramped up after a resume: when the ramp ends.
 	RampUntil time.Time `json:"ramp_until,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
+	// nodes.
+	//
 	//
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
@@ -1601,7 +1676,7 @@ type TaskType struct {
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
 
-	// Retry How often a stage is attempted, and the pauses in between.
+	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
 	// RollAge A Go-style duration, such as 30s or 1h30m.
@@ -1616,7 +1691,7 @@ type TaskType struct {
 	ScheduleInterval Duration `json:"schedule_interval"`
 	ScheduleLimit    int      `json:"schedule_limit"`
 
-	// StageMapping Where tasks go on that still stand in a stage that was removed.
+	// StageMapping Where tasks continue that are in a stage that was removed.
 	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`
 	Stages       []Stage         `json:"stages"`
 	UpdatedAt    time.Time       `json:"updated_at"`
@@ -1629,7 +1704,7 @@ type TaskType struct {
 type TaskTypeList struct {
 	Data []TaskType `json:"data"`
 
-	// NextCursor The cursor of the next page; left out on the last.
+	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
 
@@ -1637,10 +1712,13 @@ type TaskTypeList struct {
 type TaskTypeSpec struct {
 	Flow *asyncflow.Flow `json:"flow,omitempty"`
 
-	// MaxInFlight The most tasks that are leased at once on all nodes, those that were answered with 202 included.
+	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
+	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
+	// nodes.
+	//
 	//
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
@@ -1650,7 +1728,7 @@ type TaskTypeSpec struct {
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
 
-	// Retry How often a stage is attempted, and the pauses in between.
+	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
 	// RollAge A Go-style duration, such as 30s or 1h30m.
@@ -1658,7 +1736,7 @@ type TaskTypeSpec struct {
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
 
-	// RollRows About how many tasks the tables of one roll have.
+	// RollRows About how many tasks are in the tables of one roll.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
@@ -1669,7 +1747,7 @@ type TaskTypeSpec struct {
 	// ScheduleLimit The most tasks that one lease takes.
 	ScheduleLimit int `json:"schedule_limit,omitempty,omitzero"`
 
-	// StageMapping For stages that are removed, the stage that tasks standing in them go on with, at its first attempt.
+	// StageMapping For each removed stage, the stage in which its tasks continue, at its first attempt.
 	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`
 
 	// Stages The steps, in order.
@@ -1684,10 +1762,10 @@ type Tenant struct {
 	// DropAt Until when a deleted tenant can be restored.
 	DropAt time.Time `json:"drop_at,omitempty,omitzero"`
 
-	// Quotas Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default.
+	// Quotas The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default.
 	Quotas Quotas `json:"quotas"`
 
-	// Reason Why it is suspended.
+	// Reason Why the tenant is suspended.
 	Reason string `json:"reason,omitempty,omitzero"`
 
 	// Slug A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1695,13 +1773,14 @@ type Tenant struct {
 	// Example: thumbnails
 	Slug Name `json:"slug"`
 
-	// State deleted: suspended, and dropped after drop_at unless it is restored. dropping: its tables go now.
+	// State deleted: suspended, and dropped after drop_at unless it is restored. dropping: its
+	// tables are being dropped.
 	State asyncflow.TenantState `json:"state"`
 
-	// SuspendedAt Missing when no operator has suspended it.
+	// SuspendedAt Absent if no operator has suspended it.
 	SuspendedAt time.Time `json:"suspended_at,omitempty,omitzero"`
 
-	// Usage What applies and how much is in use; of a single tenant only.
+	// Usage The quotas that apply, and their usage. Only in the answer for a single tenant.
 	Usage []QuotaUsage `json:"usage,omitempty,omitzero"`
 }
 
@@ -1713,18 +1792,18 @@ type TenantList struct {
 
 // TenantPatch defines model for TenantPatch.
 type TenantPatch struct {
-	// Quotas Those that are named are set: -1 is no limit, 0 the operator's default. The others stay.
+	// Quotas Only the quotas that are given change: -1 is no limit, 0 the operator's default.
 	Quotas QuotaChanges `json:"quotas,omitempty,omitzero"`
 
-	// Reason Why it is suspended. Its callers are told.
+	// Reason Why the tenant is suspended. Its callers see it.
 	Reason string `json:"reason,omitempty,omitzero"`
 
 	// Suspended true suspends, false resumes.
 	Suspended *bool `json:"suspended,omitempty"`
 }
 
-// WaitReason Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
-// time has come and governance has not moved them on.
+// WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
+// retry mean that their time has come and a background job has not released them yet.
 type WaitReason = asyncflow.WaitReason
 
 // AuditAction defines model for AuditAction.
@@ -1778,87 +1857,90 @@ type Type = Name
 // ShareInUse defines model for ShareInUse.
 type ShareInUse = Problem
 
+// DocsFileParamsFile defines parameters for DocsFile.
+type DocsFileParamsFile string
+
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// Since Only entries of this time or later.
+	// Since Only entries at or after this time.
 	Since AuditSince `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
 	// Until Only entries before this time.
 	Until AuditUntil `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Action Only this action, such as task_type.put.
+	// Action Only entries with this action, such as task_type.put.
 	Action AuditAction `form:"action,omitempty" json:"action,omitempty,omitzero"`
 
-	// Subject Only calls by this subject, proven by its token.
+	// Subject Only calls by this subject, as proven by its token.
 	Subject AuditSubject `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
 
-	// Outcome Only calls that ended so.
+	// Outcome Only calls with this outcome.
 	Outcome AuditOutcome `form:"outcome,omitempty" json:"outcome,omitempty,omitzero"`
 
-	// Limit The most entries of one page.
+	// Limit The most entries on one page.
 	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ListOperatorAuditParams defines parameters for ListOperatorAudit.
 type ListOperatorAuditParams struct {
-	// Since Only entries of this time or later.
+	// Since Only entries at or after this time.
 	Since AuditSince `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
 	// Until Only entries before this time.
 	Until AuditUntil `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Action Only this action, such as task_type.put.
+	// Action Only entries with this action, such as task_type.put.
 	Action AuditAction `form:"action,omitempty" json:"action,omitempty,omitzero"`
 
-	// Subject Only calls by this subject, proven by its token.
+	// Subject Only calls by this subject, as proven by its token.
 	Subject AuditSubject `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
 
-	// Outcome Only calls that ended so.
+	// Outcome Only calls with this outcome.
 	Outcome AuditOutcome `form:"outcome,omitempty" json:"outcome,omitempty,omitzero"`
 
-	// Limit The most entries of one page.
+	// Limit The most entries on one page.
 	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ListEndpointsParams defines parameters for ListEndpoints.
 type ListEndpointsParams struct {
-	// Type Only those of this task type.
+	// Type Only endpoints of this task type.
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 
-	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ListOperationsParams defines parameters for ListOperations.
 type ListOperationsParams struct {
-	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ListSchedulesParams defines parameters for ListSchedules.
 type ListSchedulesParams struct {
-	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // PutScheduleParams defines parameters for PutSchedule.
 type PutScheduleParams struct {
-	// DryRun Check the document and answer what it would make, but change nothing.
+	// DryRun Check the document and answer with the result, but change nothing.
 	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
 }
 
@@ -1870,16 +1952,16 @@ type GetStatsParams struct {
 
 // ListTaskTypesParams defines parameters for ListTaskTypes.
 type ListTaskTypesParams struct {
-	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // PutTaskTypeParams defines parameters for PutTaskType.
 type PutTaskTypeParams struct {
-	// DryRun Check the document and answer what it would make, but change nothing.
+	// DryRun Check the document and answer with the result, but change nothing.
 	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
 }
 
@@ -1891,10 +1973,10 @@ type ListTasksParams struct {
 	// Status Only tasks of this status.
 	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
-	// Stage Only tasks that stand, or ended, in this stage.
+	// Stage Only tasks that are in this stage, or ended in it.
 	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text; capitals don't matter.
+	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
@@ -1903,10 +1985,10 @@ type ListTasksParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Limit The most tasks of one page.
+	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -1918,46 +2000,46 @@ type SubmitTaskParams struct {
 
 // GetTaskParams defines parameters for GetTask.
 type GetTaskParams struct {
-	// Wait Answer when the task is final, but no later than this; at most 60s.
+	// Wait Answer when the task is final, but no later than after this time; at most 60s.
 	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
 // ListAttemptsParams defines parameters for ListAttempts.
 type ListAttemptsParams struct {
-	// Outputs Also outputs of more than 1 KiB.
+	// Outputs Also show outputs of more than 1 KiB.
 	Outputs Outputs `form:"outputs,omitempty" json:"outputs,omitempty,omitzero"`
 
-	// Limit The most entries of one page. A page of about 1 MiB ends before.
+	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // TaskEventsParams defines parameters for TaskEvents.
 type TaskEventsParams struct {
-	// Outputs Also outputs of more than 1 KiB.
+	// Outputs Also show outputs of more than 1 KiB.
 	Outputs Outputs `form:"outputs,omitempty" json:"outputs,omitempty,omitzero"`
 
-	// LastEventID The id of the last event received, to go on after it.
+	// LastEventID The id of the last event received; the stream continues after it.
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
-	// Limit The most tenants of a page; 50 unless told.
+	// Limit The most tenants on a page; 50 by default.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the page before.
+	// Cursor The next_cursor of the previous page.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // DeleteTenantParams defines parameters for DeleteTenant.
 type DeleteTenantParams struct {
-	// Grace How long it can be restored, 8760h (a year) at most; 168h (7 days) unless told.
+	// Grace How long the tenant can be restored, at most 8760h (a year); 168h (7 days) by default.
 	Grace string `form:"grace,omitempty" json:"grace,omitempty,omitzero"`
 
-	// Now Drop it at once: no grace.
+	// Now Drop the tenant at once, without a grace period.
 	Now bool `form:"now,omitempty" json:"now,omitempty,omitzero"`
 }
 
@@ -2098,23 +2180,30 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// Docs This document to read and search
+	// Docs This document as a page to read and search
 	//
-	// A page that loads nothing from elsewhere.
+	// The page loads files of this node only.
 	//
 	// Corresponds with GET /docs (the `Docs` operationId).
 	Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DocsFile A file that the page of this document loads
+	//
+	// The files are those of Swagger UI, and their licence.
+	//
+	// Corresponds with GET /docs/{file} (the `DocsFile` operationId).
+	DocsFile(ctx context.Context, file DocsFileParamsFile, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// Health Whether the process is alive
 	//
-	// It says nothing of the database: restart the node if this fails. No token is needed.
+	// This doesn't check the database: restart the node if it fails. No token is needed.
 	//
 	// Corresponds with GET /healthz (the `Health` operationId).
 	Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Metrics What this node counts, for Prometheus
+	// Metrics The metrics of this node, for Prometheus
 	//
-	// 404 where the operator has turned it off or bound it elsewhere.
+	// The answer is 404 if the operator has turned metrics off or serves them at another address.
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2135,41 +2224,43 @@ type ClientInterface interface {
 
 	// Ready Whether the node can take requests now
 	//
-	// Send it requests while this answers 200. No token is needed.
+	// Send the node requests while this answers 200. No token is needed.
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteAlerts Send no more alerts
+	// DeleteAlerts Turn alerts off
 	//
-	// Deletes their endpoint and episodes; the task type stays, with its tasks.
+	// Deletes their endpoint and their episodes. The task type stays, with its tasks.
 	//
 	// Corresponds with DELETE /v1/alerts (the `DeleteAlerts` operationId).
 	DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetAlerts Get where alerts go, and what has fired
+	// GetAlerts Get where alerts go, and their episodes
 	//
-	// The URL and rules as they were set, and the episodes of rules that have fired.
+	// The URL and the rules as they were set, and the episodes of rules that have fired.
 	//
 	// Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
 	GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutAlertsWithBody Set up where alerts go, and when
+	// PutAlertsWithBody Set where alerts go, and their rules
 	//
-	// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
-	// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
-	// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+	// Alerts are tasks of the task type asyncflow-alerts, which is created if it doesn't exist.
+	// They are signed, retried and shown like any task. One is sent when an episode begins, and
+	// one when it ends. The rules are applied to each task type by itself, every 15 s. An episode
+	// ends when the value has been below its limit for a minute.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
 	PutAlertsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutAlerts Set up where alerts go, and when
+	// PutAlerts Set where alerts go, and their rules
 	//
-	// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
-	// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
-	// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+	// Alerts are tasks of the task type asyncflow-alerts, which is created if it doesn't exist.
+	// They are signed, retried and shown like any task. One is sent when an episode begins, and
+	// one when it ends. The rules are applied to each task type by itself, every 15 s. An episode
+	// ends when the value has been below its limit for a minute.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2178,25 +2269,26 @@ type ClientInterface interface {
 
 	// ListAudit List who did what in the tenant, newest first
 	//
-	// Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
-	// (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+	// Each call that changes or manages something has one entry, whether it succeeded or not.
+	// Denied calls (401, 403) of one kind share an entry for each minute. Reading the audit has an
+	// entry too.
 	//
 	// Corresponds with GET /v1/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListOperatorAudit List what belongs to no tenant, newest first
+	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	//
-	// Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
-	// tenant being known.
+	// Calls of operators, changes by the command line directly in the database, and denied calls
+	// whose tenant is unknown.
 	//
 	// Corresponds with GET /v1/audit/operator (the `ListOperatorAudit` operationId).
 	ListOperatorAudit(ctx context.Context, params *ListOperatorAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
-	// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
-	// tells that the attempt is over.
+	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
+	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2205,9 +2297,9 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
-	// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
-	// tells that the attempt is over.
+	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
+	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2216,7 +2308,7 @@ type ClientInterface interface {
 
 	// FailTaskWithBody Report that the attempt of a delivery failed
 	//
-	// The retry policy decides on another attempt, unless `retryable` is false.
+	// The retry policy decides whether there is another attempt, unless `retryable` is false.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2225,33 +2317,34 @@ type ClientInterface interface {
 
 	// FailTask Report that the attempt of a delivery failed
 	//
-	// The retry policy decides on another attempt, unless `retryable` is false.
+	// The retry policy decides whether there is another attempt, unless `retryable` is false.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
 	FailTask(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Heartbeat Say that the work of a delivery goes on
+	// Heartbeat Extend the time of a delivery
 	//
-	// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-	// good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
+	// The attempt ends max_processing_time from now, unless another heartbeat comes. The token
+	// stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
+	// that the attempt is over: stop the work.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
 	Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReportProgressWithBody Tell how far the work of a delivery is
+	// ReportProgressWithBody Report the progress of a delivery
 	//
-	// It is shown with the task while this attempt is running. It is no heartbeat.
+	// The progress is shown with the task while this attempt is running. It is no heartbeat.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 	ReportProgressWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReportProgress Tell how far the work of a delivery is
+	// ReportProgress Report the progress of a delivery
 	//
-	// It is shown with the task while this attempt is running. It is no heartbeat.
+	// The progress is shown with the task while this attempt is running. It is no heartbeat.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2260,19 +2353,21 @@ type ClientInterface interface {
 
 	// ListEndpoints List the endpoints
 	//
-	// Their settings and how they are doing. Secrets, credentials and keys are never shown.
+	// The settings and the health of each endpoint. Secrets, credentials and keys are never shown.
 	//
 	// Corresponds with GET /v1/endpoints (the `ListEndpoints` operationId).
 	ListEndpoints(ctx context.Context, params *ListEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateEndpointWithBody Register an endpoint for a stage
 	//
-	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
-	// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
+	// The answer has the secret that signs the deliveries (Standard Webhooks). No other answer
+	// shows it. If a stage has several endpoints, its deliveries are spread over them by their
+	// weights. Each endpoint of a stage has its own URL: a URL that another endpoint of the stage
+	// has is answered with 409, which names that endpoint, unless allow_duplicate is true.
 	//
-	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
-	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
+	// Unless the operator has turned challenges off, the endpoint is challenged: it has to echo a
+	// random text within 10 s, and gets no deliveries until it has. The answer comes after the
+	// challenge and has its result; see verifyEndpoint.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2281,12 +2376,14 @@ type ClientInterface interface {
 
 	// CreateEndpoint Register an endpoint for a stage
 	//
-	// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-	// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
-	// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
+	// The answer has the secret that signs the deliveries (Standard Webhooks). No other answer
+	// shows it. If a stage has several endpoints, its deliveries are spread over them by their
+	// weights. Each endpoint of a stage has its own URL: a URL that another endpoint of the stage
+	// has is answered with 409, which names that endpoint, unless allow_duplicate is true.
 	//
-	// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
-	// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
+	// Unless the operator has turned challenges off, the endpoint is challenged: it has to echo a
+	// random text within 10 s, and gets no deliveries until it has. The answer comes after the
+	// challenge and has its result; see verifyEndpoint.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2295,26 +2392,31 @@ type ClientInterface interface {
 
 	// DeleteEndpoint Delete an endpoint
 	//
-	// Deliveries under way to it are finished; tasks of a stage without any endpoint wait.
+	// Deliveries under way to the endpoint are finished. Tasks of a stage without an endpoint
+	// wait.
 	//
 	// Corresponds with DELETE /v1/endpoints/{id} (the `DeleteEndpoint` operationId).
 	DeleteEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEndpoint Get an endpoint
 	//
-	// Its settings and how it is doing. Its secret, credentials and keys are never shown.
+	// The settings and the health of the endpoint. Its secret, credentials and keys are never
+	// shown.
 	//
 	// Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateEndpointWithBody Change an endpoint
 	//
-	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
-	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
-	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
-	// The URL of another endpoint of the stage is answered with 409, as at its creation.
-	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
-	// auth have to be given again: they are for whom they were given to.
+	// Changes the URL, weight, limits, batch, headers, auth and tls of the endpoint. Fields that
+	// are left out stay as they are. Batch, headers, auth and tls are each replaced as a whole. An
+	// empty batch, empty headers, auth of the kind none and an empty tls remove them, as do a
+	// max_in_flight of 0 and an empty rate.
+	//
+	// A URL that another endpoint of the stage has is answered with 409, as in createEndpoint.
+	// With another URL, the endpoint is challenged again and its health is reset. If scheme, host
+	// or port change, headers and auth must be given again, so that they are not sent to a place
+	// that they were not meant for.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2323,40 +2425,45 @@ type ClientInterface interface {
 
 	// UpdateEndpoint Change an endpoint
 	//
-	// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
-	// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
-	// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
-	// The URL of another endpoint of the stage is answered with 409, as at its creation.
-	// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
-	// auth have to be given again: they are for whom they were given to.
+	// Changes the URL, weight, limits, batch, headers, auth and tls of the endpoint. Fields that
+	// are left out stay as they are. Batch, headers, auth and tls are each replaced as a whole. An
+	// empty batch, empty headers, auth of the kind none and an empty tls remove them, as do a
+	// max_in_flight of 0 and an empty rate.
+	//
+	// A URL that another endpoint of the stage has is answered with 409, as in createEndpoint.
+	// With another URL, the endpoint is challenged again and its health is reset. If scheme, host
+	// or port change, headers and auth must be given again, so that they are not sent to a place
+	// that they were not meant for.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/endpoints/{id} (the `UpdateEndpoint` operationId).
 	UpdateEndpoint(ctx context.Context, id string, body UpdateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EnableEndpoint Have an endpoint get deliveries again
+	// EnableEndpoint Enable an endpoint
 	//
-	// For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
-	// closed it does nothing.
+	// Closes the circuit breaker of an endpoint that is open, or disabled because it answered 410,
+	// and forgets its failures. An endpoint that is closed stays as it is.
 	//
 	// Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
 	EnableEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RotateEndpointSecretWithBody Sign with another secret
+	// RotateEndpointSecretWithBody Rotate the secret of an endpoint
 	//
-	// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
-	// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+	// The answer has the new secret, and no other answer shows it; of an ed25519 key it has only
+	// the public key. During the overlap, deliveries are signed with the older secrets too. At
+	// most 3 secrets sign at a time.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
 	RotateEndpointSecretWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RotateEndpointSecret Sign with another secret
+	// RotateEndpointSecret Rotate the secret of an endpoint
 	//
-	// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
-	// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+	// The answer has the new secret, and no other answer shows it; of an ed25519 key it has only
+	// the public key. During the overlap, deliveries are signed with the older secrets too. At
+	// most 3 secrets sign at a time.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2365,73 +2472,74 @@ type ClientInterface interface {
 
 	// VerifyEndpoint Challenge an endpoint
 	//
-	// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
-	// answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
-	// endpoint that gets deliveries already goes on getting them if it fails.
+	// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent
+	// like a delivery. The endpoint must answer 200 and {"challenge": "…"} with the same text
+	// within 10 s. The answer to this call has the result. An endpoint that already gets
+	// deliveries keeps getting them if it fails.
 	//
 	// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
 	VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetGovernance See the nodes, and the last run of each job of governance
+	// GetGovernance Get the nodes, and the last run of each background job
 	//
-	// What lies above the tenants, the same for all of them.
+	// This belongs to no tenant and is the same for all of them.
 	//
 	// Corresponds with GET /v1/governance (the `GetGovernance` operationId).
 	GetGovernance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListOperations List the operations, newest first
 	//
-	// What cancels or redrives many tasks, running or ended.
+	// Operations cancel or redrive many tasks. This lists running and ended ones.
 	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
 	ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOperation Get an operation
 	//
-	// How many tasks it has looked at and changed so far, and whether it has ended.
+	// How many tasks it has processed and changed so far, and whether it has ended.
 	//
 	// Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
 	GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// StopOperation Stop an operation
 	//
-	// What it has done stays done. One that has ended is left as it is.
+	// The tasks that it has changed stay changed. An operation that has ended stays as it is.
 	//
 	// Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
 	StopOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// GetQuota Get the quotas of the tenant, and their usage
 	//
-	// What the tenant may use, and what it uses now. An operator changes quotas.
+	// What the tenant may use, and what it uses now. Only an operator changes quotas.
 	//
 	// Corresponds with GET /v1/quota (the `GetQuota` operationId).
 	GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSchedules List the schedules
 	//
-	// Each with its next runs and what became of the last one.
+	// Each schedule with its next runs and the result of the last one.
 	//
 	// Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
 	ListSchedules(ctx context.Context, params *ListSchedulesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteSchedule Delete a schedule
 	//
-	// No task of it is submitted after the answer. Those there are stay.
+	// No task of the schedule is submitted after the answer. Its existing tasks stay.
 	//
 	// Corresponds with DELETE /v1/schedules/{name} (the `DeleteSchedule` operationId).
 	DeleteSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSchedule Get a schedule
 	//
-	// With its context, its next runs, and what became of the last one.
+	// The schedule with its context, its next runs, and the result of the last one.
 	//
 	// Corresponds with GET /v1/schedules/{name} (the `GetSchedule` operationId).
 	GetSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutScheduleWithBody Create a schedule or make a new version of it
 	//
-	// The same document again changes nothing. With other times its ticks go on from now. Each tick has exactly one task,
-	// whose key is schedule/NAME/TIME.
+	// Applying the same document again changes nothing. If the times change, the runs continue
+	// from now. Each run has exactly one task, whose key is schedule/NAME/TIME.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2440,8 +2548,8 @@ type ClientInterface interface {
 
 	// PutSchedule Create a schedule or make a new version of it
 	//
-	// The same document again changes nothing. With other times its ticks go on from now. Each tick has exactly one task,
-	// whose key is schedule/NAME/TIME.
+	// Applying the same document again changes nothing. If the times change, the runs continue
+	// from now. Each run has exactly one task, whose key is schedule/NAME/TIME.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2450,58 +2558,64 @@ type ClientInterface interface {
 
 	// PauseSchedule Pause a schedule
 	//
-	// Ticks pass without tasks until it is resumed. One that is paused already stays so.
+	// Its runs submit no tasks until it is resumed. Pausing a paused schedule changes nothing.
 	//
 	// Corresponds with POST /v1/schedules/{name}/pause (the `PauseSchedule` operationId).
 	PauseSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ResumeSchedule Resume a paused schedule
 	//
-	// It goes on with the next tick; those that have passed stay without tasks, whatever catch_up says. One that isn't
-	// paused is left as it is.
+	// It continues with the next run. The runs that passed meanwhile submit no tasks, whatever
+	// catch_up says. Resuming a schedule that isn't paused changes nothing.
 	//
 	// Corresponds with POST /v1/schedules/{name}/resume (the `ResumeSchedule` operationId).
 	ResumeSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TriggerSchedule Submit a task of a schedule now
+	// TriggerSchedule Submit the task of a schedule now
 	//
-	// Beside its ticks, which stay as they are, and also while it is paused. For quotas it is a submit.
+	// This doesn't change the runs of the schedule, and also works while it is paused. For quotas
+	// it is a submit.
 	//
 	// Corresponds with POST /v1/schedules/{name}/trigger (the `TriggerSchedule` operationId).
 	TriggerSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetStats Count what is waiting, running and done
+	// GetStats Count the waiting, running and finished tasks
 	//
-	// By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+	// For each task type: the number of tasks by state, since when the oldest one has been due,
+	// rates, and rolls.
 	//
 	// Corresponds with GET /v1/stats (the `GetStats` operationId).
 	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTaskTypes List the task types
 	//
-	// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
+	// Each task type is shown as it was last applied, with its version and its defaults filled in,
+	// and whether it is paused.
 	//
 	// Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
 	ListTaskTypes(ctx context.Context, params *ListTaskTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteTaskType Delete a task type
 	//
-	// Drops its tables with all finished tasks, and its endpoints. Refused with 409 while live tasks exist.
+	// Drops the tables of the task type with all its finished tasks, and deletes its endpoints.
+	// Refused with 409 while it has live tasks.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 	DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskType Get a task type
 	//
-	// As it was last applied, with its defaults filled in, and whether it is paused.
+	// The task type is shown as it was last applied, with its defaults filled in, and whether it
+	// is paused.
 	//
 	// Corresponds with GET /v1/task-types/{type} (the `GetTaskType` operationId).
 	GetTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutTaskTypeWithBody Create a task type or make a new version of it
 	//
-	// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
-	// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
+	// Applying the same document again changes nothing. A new version applies to tasks that are
+	// not leased yet. A stage can't be removed while live tasks are in it, unless stage_mapping
+	// names the stage in which they continue.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2510,8 +2624,9 @@ type ClientInterface interface {
 
 	// PutTaskType Create a task type or make a new version of it
 	//
-	// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
-	// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
+	// Applying the same document again changes nothing. A new version applies to tasks that are
+	// not leased yet. A stage can't be removed while live tasks are in it, unless stage_mapping
+	// names the stage in which they continue.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2520,9 +2635,9 @@ type ClientInterface interface {
 
 	// PauseTaskTypeWithBody Pause a task type
 	//
-	// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
-	// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
-	// already stays so.
+	// Stops leasing the tasks of this type: on this node from the answer on, on other nodes within
+	// about a second. Tasks that were leased and not sent go back. Attempts under way are
+	// finished, and submits are still accepted. Pausing a paused type changes nothing.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2531,27 +2646,27 @@ type ClientInterface interface {
 
 	// PauseTaskType Pause a task type
 	//
-	// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
-	// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
-	// already stays so.
+	// Stops leasing the tasks of this type: on this node from the answer on, on other nodes within
+	// about a second. Tasks that were leased and not sent go back. Attempts under way are
+	// finished, and submits are still accepted. Pausing a paused type changes nothing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/task-types/{type}/pause (the `PauseTaskType` operationId).
 	PauseTaskType(ctx context.Context, pType Type, body PauseTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReleaseFlowKeyWithBody Let the tasks of a flow key go on after one has failed
+	// ReleaseFlowKeyWithBody Let the tasks of a flow key continue after one has failed
 	//
-	// For types whose flow has on_failure block. The task that has failed stays failed.
+	// For types whose flow has on_failure block. The failed task stays failed.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/task-types/{type}/release (the `ReleaseFlowKey` operationId).
 	ReleaseFlowKeyWithBody(ctx context.Context, pType Type, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// ReleaseFlowKey Let the tasks of a flow key continue after one has failed
 	//
-	// For types whose flow has on_failure block. The task that has failed stays failed.
+	// For types whose flow has on_failure block. The failed task stays failed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2560,8 +2675,8 @@ type ClientInterface interface {
 
 	// ResumeTaskTypeWithBody Resume a paused task type
 	//
-	// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
-	// A type that isn't paused is left as it is.
+	// With ramp, each node starts with one attempt at a time and reaches its full concurrency
+	// after that time. Resuming a type that isn't paused changes nothing.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2570,8 +2685,8 @@ type ClientInterface interface {
 
 	// ResumeTaskType Resume a paused task type
 	//
-	// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
-	// A type that isn't paused is left as it is.
+	// With ramp, each node starts with one attempt at a time and reaches its full concurrency
+	// after that time. Resuming a type that isn't paused changes nothing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2580,16 +2695,18 @@ type ClientInterface interface {
 
 	// ListTasks List tasks of a type, newest first
 	//
-	// A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
+	// A page ends after 5,000 tasks were searched. It may therefore have few tasks, or none, and
+	// still have a next_cursor.
 	//
 	// Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SubmitTaskWithBody Submit a task
 	//
-	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
-	// context_bytes: 403, quota_exceeded.
+	// The answer is sent once the task is durable. If the tenant has a quota of
+	// submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
+	// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
+	// with the code quota_exceeded.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2598,9 +2715,10 @@ type ClientInterface interface {
 
 	// SubmitTask Submit a task
 	//
-	// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-	// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
-	// context_bytes: 403, quota_exceeded.
+	// The answer is sent once the task is durable. If the tenant has a quota of
+	// submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
+	// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
+	// with the code quota_exceeded.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2609,9 +2727,10 @@ type ClientInterface interface {
 
 	// SubmitTasksWithBody Submit up to 1,000 tasks
 	//
-	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-	// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+	// Each task has its own result, in the order of the request: the submitted task, or the
+	// problem with it. The other tasks are accepted even if one is invalid, or over the quota of
+	// pending_tasks or context_bytes. The quota of submits_per_second applies to all of them
+	// together: over it the answer is 429, and none is accepted.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2620,67 +2739,68 @@ type ClientInterface interface {
 
 	// SubmitTasks Submit up to 1,000 tasks
 	//
-	// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-	// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-	// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+	// Each task has its own result, in the order of the request: the submitted task, or the
+	// problem with it. The other tasks are accepted even if one is invalid, or over the quota of
+	// pending_tasks or context_bytes. The quota of submits_per_second applies to all of them
+	// together: over it the answer is 429, and none is accepted.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/tasks/batch (the `SubmitTasks` operationId).
 	SubmitTasks(ctx context.Context, body SubmitTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CancelTasksWithBody Cancel all tasks that a filter finds
+	// CancelTasksWithBody Cancel all tasks that match a filter
 	//
-	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-	// concerns tasks that were submitted before this call.
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to tasks that were submitted before this call.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
 	CancelTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CancelTasks Cancel all tasks that a filter finds
+	// CancelTasks Cancel all tasks that match a filter
 	//
-	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-	// concerns tasks that were submitted before this call.
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to tasks that were submitted before this call.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
 	CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedriveTasksWithBody Redrive all tasks that a filter finds
+	// RedriveTasksWithBody Redrive all tasks that match a filter
 	//
-	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-	// concerns tasks that ended before this call, each once.
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to tasks that ended before this call, to each once.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
 	RedriveTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedriveTasks Redrive all tasks that a filter finds
+	// RedriveTasks Redrive all tasks that match a filter
 	//
-	// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-	// concerns tasks that ended before this call, each once.
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to tasks that ended before this call, to each once.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
 	RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetTask Get a task, waiting for its end if asked to
+	// GetTask Get a task, and wait for its end if asked to
 	//
-	// Where it stands, its context, and what came of it. Its attempts are a call of their own.
+	// Its state, its context and its result. listAttempts has its attempts.
 	//
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PatchTaskWithBody Change when a pending or waiting task runs
 	//
-	// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
-	// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
-	// task is running or final.
+	// priority moves the task in the order as if the task had entered its stage with it, and
+	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
+	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2689,9 +2809,9 @@ type ClientInterface interface {
 
 	// PatchTask Change when a pending or waiting task runs
 	//
-	// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
-	// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
-	// task is running or final.
+	// priority moves the task in the order as if the task had entered its stage with it, and
+	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
+	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2700,16 +2820,18 @@ type ClientInterface interface {
 
 	// ListAttempts List the attempts of a task
 	//
-	// The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
-	// with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
+	// The task's journal, oldest first. An attempt under way is not in it yet. Outputs of more
+	// than 1 KiB are left out, unless outputs is true; an excerpt and their length take their
+	// place. A page ends after about 1 MiB.
 	//
 	// Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
 	ListAttempts(ctx context.Context, id TaskID, params *ListAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelTaskWithBody Cancel a task that is not final
 	//
-	// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
-	// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+	// Works in every state but a final one. An attempt under way is not interrupted: its worker
+	// learns of the cancel from its next heartbeat, and its report no longer counts. Cancelling a
+	// cancelled task changes nothing. The answer is 409 if the task ended otherwise.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2718,8 +2840,9 @@ type ClientInterface interface {
 
 	// CancelTask Cancel a task that is not final
 	//
-	// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
-	// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+	// Works in every state but a final one. An attempt under way is not interrupted: its worker
+	// learns of the cancel from its next heartbeat, and its report no longer counts. Cancelling a
+	// cancelled task changes nothing. The answer is 409 if the task ended otherwise.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2728,25 +2851,28 @@ type ClientInterface interface {
 
 	// TaskEvents Follow a task as a stream of server-sent events
 	//
-	// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
-	// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-	// event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
+	// Sends the journal so far, then each change: an event `attempt` (an Attempt; its id is the
+	// seq) for each row of the journal, and an event `task` (a Task, without its context) whenever
+	// the state of the task changes. The stream ends after the event of a final task. With
+	// Last-Event-ID, the attempts up to that seq are left out. Outputs are as in listAttempts.
 	//
 	// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 	TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedriveTaskWithBody Set a failed or cancelled task going again
+	// RedriveTaskWithBody Redrive a failed or cancelled task
 	//
-	// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+	// Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
+	// 409 if the task is not final, or has succeeded.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedriveTask Set a failed or cancelled task going again
+	// RedriveTask Redrive a failed or cancelled task
 	//
-	// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+	// Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
+	// 409 if the task is not final, or has succeeded.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2755,40 +2881,43 @@ type ClientInterface interface {
 
 	// ListTenants List the tenants
 	//
-	// By name, with their quotas and whether they are suspended or deleted.
+	// By name, with their quotas, and whether they are suspended or deleted.
 	//
 	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 	ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateTenantWithBody Make a tenant
+	// CreateTenantWithBody Create a tenant
 	//
-	// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
-	// first token is made elsewhere, such as by asyncflow token create.
+	// Creates the tenant with a schema of its own. The answer is 409 if a tenant has that name,
+	// even one that was deleted and isn't dropped yet. Its first token comes from elsewhere, such
+	// as asyncflow token create.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
 	CreateTenantWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateTenant Make a tenant
+	// CreateTenant Create a tenant
 	//
-	// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
-	// first token is made elsewhere, such as by asyncflow token create.
+	// Creates the tenant with a schema of its own. The answer is 409 if a tenant has that name,
+	// even one that was deleted and isn't dropped yet. Its first token comes from elsewhere, such
+	// as asyncflow token create.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/tenants (the `CreateTenant` operationId).
 	CreateTenant(ctx context.Context, body CreateTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace period
 	//
-	// Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
-	// again. For one that is deleted already, grace and now set another time.
+	// The tenant can be restored until the grace period is over. Then its tables are dropped in
+	// the background; after that its name is free again. For a tenant that is deleted already,
+	// grace and now set another time.
 	//
 	// Corresponds with DELETE /v1/tenants/{slug} (the `DeleteTenant` operationId).
 	DeleteTenant(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetTenant Get a tenant, with how much it uses of each quota
+	// GetTenant Get a tenant, and its usage of each quota
 	//
 	// Its quotas, how much of each is in use, and whether it is suspended or deleted.
 	//
@@ -2797,9 +2926,10 @@ type ClientInterface interface {
 
 	// PatchTenantWithBody Change a tenant's quotas, suspend or resume it
 	//
-	// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
-	// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
-	// within about a second. 409 for one that is deleted.
+	// Quotas that are left out stay as they are. While a tenant is suspended, its calls are
+	// refused (403, tenant_suspended), its tasks are not leased and its schedules don't run;
+	// attempts under way go on, and the reports of workers count. Other nodes follow within about
+	// a second. The answer is 409 for a deleted tenant.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2808,26 +2938,28 @@ type ClientInterface interface {
 
 	// PatchTenant Change a tenant's quotas, suspend or resume it
 	//
-	// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
-	// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
-	// within about a second. 409 for one that is deleted.
+	// Quotas that are left out stay as they are. While a tenant is suspended, its calls are
+	// refused (403, tenant_suspended), its tasks are not leased and its schedules don't run;
+	// attempts under way go on, and the reports of workers count. Other nodes follow within about
+	// a second. The answer is 409 for a deleted tenant.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /v1/tenants/{slug} (the `PatchTenant` operationId).
 	PatchTenant(ctx context.Context, slug Slug, body PatchTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RestoreTenant Take the deletion of a tenant back
+	// RestoreTenant Restore a deleted tenant
 	//
-	// As it was; suspended, if it was so before. 409 once it is being dropped.
+	// The tenant is as it was before, suspended if it was suspended. The answer is 409 once its
+	// tables are being dropped.
 	//
 	// Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
 	RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// Docs This document to read and search
+// Docs This document as a page to read and search
 //
-// A page that loads nothing from elsewhere.
+// The page loads files of this node only.
 //
 // Corresponds with GET /docs (the `Docs` operationId).
 func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2842,9 +2974,26 @@ func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http
 	return c.Client.Do(req)
 }
 
+// DocsFile A file that the page of this document loads
+//
+// The files are those of Swagger UI, and their licence.
+//
+// Corresponds with GET /docs/{file} (the `DocsFile` operationId).
+func (c *Client) DocsFile(ctx context.Context, file DocsFileParamsFile, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDocsFileRequest(c.Server, file)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // Health Whether the process is alive
 //
-// It says nothing of the database: restart the node if this fails. No token is needed.
+// This doesn't check the database: restart the node if it fails. No token is needed.
 //
 // Corresponds with GET /healthz (the `Health` operationId).
 func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2859,9 +3008,9 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
-// Metrics What this node counts, for Prometheus
+// Metrics The metrics of this node, for Prometheus
 //
-// 404 where the operator has turned it off or bound it elsewhere.
+// The answer is 404 if the operator has turned metrics off or serves them at another address.
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2912,7 +3061,7 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // Ready Whether the node can take requests now
 //
-// Send it requests while this answers 200. No token is needed.
+// Send the node requests while this answers 200. No token is needed.
 //
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2927,9 +3076,9 @@ func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*htt
 	return c.Client.Do(req)
 }
 
-// DeleteAlerts Send no more alerts
+// DeleteAlerts Turn alerts off
 //
-// Deletes their endpoint and episodes; the task type stays, with its tasks.
+// Deletes their endpoint and their episodes. The task type stays, with its tasks.
 //
 // Corresponds with DELETE /v1/alerts (the `DeleteAlerts` operationId).
 func (c *Client) DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2944,9 +3093,9 @@ func (c *Client) DeleteAlerts(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetAlerts Get where alerts go, and what has fired
+// GetAlerts Get where alerts go, and their episodes
 //
-// The URL and rules as they were set, and the episodes of rules that have fired.
+// The URL and the rules as they were set, and the episodes of rules that have fired.
 //
 // Corresponds with GET /v1/alerts (the `GetAlerts` operationId).
 func (c *Client) GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2961,11 +3110,12 @@ func (c *Client) GetAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// PutAlertsWithBody Set up where alerts go, and when
+// PutAlertsWithBody Set where alerts go, and their rules
 //
-// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
-// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
-// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+// Alerts are tasks of the task type asyncflow-alerts, which is created if it doesn't exist.
+// They are signed, retried and shown like any task. One is sent when an episode begins, and
+// one when it ends. The rules are applied to each task type by itself, every 15 s. An episode
+// ends when the value has been below its limit for a minute.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2982,11 +3132,12 @@ func (c *Client) PutAlertsWithBody(ctx context.Context, contentType string, body
 	return c.Client.Do(req)
 }
 
-// PutAlerts Set up where alerts go, and when
+// PutAlerts Set where alerts go, and their rules
 //
-// Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
-// like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
-// type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+// Alerts are tasks of the task type asyncflow-alerts, which is created if it doesn't exist.
+// They are signed, retried and shown like any task. One is sent when an episode begins, and
+// one when it ends. The rules are applied to each task type by itself, every 15 s. An episode
+// ends when the value has been below its limit for a minute.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3005,8 +3156,9 @@ func (c *Client) PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, r
 
 // ListAudit List who did what in the tenant, newest first
 //
-// Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
-// (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+// Each call that changes or manages something has one entry, whether it succeeded or not.
+// Denied calls (401, 403) of one kind share an entry for each minute. Reading the audit has an
+// entry too.
 //
 // Corresponds with GET /v1/audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3021,10 +3173,10 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 	return c.Client.Do(req)
 }
 
-// ListOperatorAudit List what belongs to no tenant, newest first
+// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 //
-// Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
-// tenant being known.
+// Calls of operators, changes by the command line directly in the database, and denied calls
+// whose tenant is unknown.
 //
 // Corresponds with GET /v1/audit/operator (the `ListOperatorAudit` operationId).
 func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3041,9 +3193,9 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
-// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
-// tells that the attempt is over.
+// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
+// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3062,9 +3214,9 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
-// outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
-// tells that the attempt is over.
+// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
+// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3083,7 +3235,7 @@ func (c *Client) CompleteTask(ctx context.Context, id TaskID, body CompleteTaskJ
 
 // FailTaskWithBody Report that the attempt of a delivery failed
 //
-// The retry policy decides on another attempt, unless `retryable` is false.
+// The retry policy decides whether there is another attempt, unless `retryable` is false.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3102,7 +3254,7 @@ func (c *Client) FailTaskWithBody(ctx context.Context, id TaskID, contentType st
 
 // FailTask Report that the attempt of a delivery failed
 //
-// The retry policy decides on another attempt, unless `retryable` is false.
+// The retry policy decides whether there is another attempt, unless `retryable` is false.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3119,10 +3271,11 @@ func (c *Client) FailTask(ctx context.Context, id TaskID, body FailTaskJSONReque
 	return c.Client.Do(req)
 }
 
-// Heartbeat Say that the work of a delivery goes on
+// Heartbeat Extend the time of a delivery
 //
-// The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-// good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
+// The attempt ends max_processing_time from now, unless another heartbeat comes. The token
+// stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
+// that the attempt is over: stop the work.
 //
 // Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
 func (c *Client) Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3137,9 +3290,9 @@ func (c *Client) Heartbeat(ctx context.Context, id TaskID, reqEditors ...Request
 	return c.Client.Do(req)
 }
 
-// ReportProgressWithBody Tell how far the work of a delivery is
+// ReportProgressWithBody Report the progress of a delivery
 //
-// It is shown with the task while this attempt is running. It is no heartbeat.
+// The progress is shown with the task while this attempt is running. It is no heartbeat.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3156,9 +3309,9 @@ func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentT
 	return c.Client.Do(req)
 }
 
-// ReportProgress Tell how far the work of a delivery is
+// ReportProgress Report the progress of a delivery
 //
-// It is shown with the task while this attempt is running. It is no heartbeat.
+// The progress is shown with the task while this attempt is running. It is no heartbeat.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3177,7 +3330,7 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 
 // ListEndpoints List the endpoints
 //
-// Their settings and how they are doing. Secrets, credentials and keys are never shown.
+// The settings and the health of each endpoint. Secrets, credentials and keys are never shown.
 //
 // Corresponds with GET /v1/endpoints (the `ListEndpoints` operationId).
 func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3194,12 +3347,14 @@ func (c *Client) ListEndpoints(ctx context.Context, params *ListEndpointsParams,
 
 // CreateEndpointWithBody Register an endpoint for a stage
 //
-// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
-// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
+// The answer has the secret that signs the deliveries (Standard Webhooks). No other answer
+// shows it. If a stage has several endpoints, its deliveries are spread over them by their
+// weights. Each endpoint of a stage has its own URL: a URL that another endpoint of the stage
+// has is answered with 409, which names that endpoint, unless allow_duplicate is true.
 //
-// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
-// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
+// Unless the operator has turned challenges off, the endpoint is challenged: it has to echo a
+// random text within 10 s, and gets no deliveries until it has. The answer comes after the
+// challenge and has its result; see verifyEndpoint.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3218,12 +3373,14 @@ func (c *Client) CreateEndpointWithBody(ctx context.Context, contentType string,
 
 // CreateEndpoint Register an endpoint for a stage
 //
-// The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-// A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
-// another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
+// The answer has the secret that signs the deliveries (Standard Webhooks). No other answer
+// shows it. If a stage has several endpoints, its deliveries are spread over them by their
+// weights. Each endpoint of a stage has its own URL: a URL that another endpoint of the stage
+// has is answered with 409, which names that endpoint, unless allow_duplicate is true.
 //
-// Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
-// gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
+// Unless the operator has turned challenges off, the endpoint is challenged: it has to echo a
+// random text within 10 s, and gets no deliveries until it has. The answer comes after the
+// challenge and has its result; see verifyEndpoint.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3242,7 +3399,8 @@ func (c *Client) CreateEndpoint(ctx context.Context, body CreateEndpointJSONRequ
 
 // DeleteEndpoint Delete an endpoint
 //
-// Deliveries under way to it are finished; tasks of a stage without any endpoint wait.
+// Deliveries under way to the endpoint are finished. Tasks of a stage without an endpoint
+// wait.
 //
 // Corresponds with DELETE /v1/endpoints/{id} (the `DeleteEndpoint` operationId).
 func (c *Client) DeleteEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3259,7 +3417,8 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id string, reqEditors ...Re
 
 // GetEndpoint Get an endpoint
 //
-// Its settings and how it is doing. Its secret, credentials and keys are never shown.
+// The settings and the health of the endpoint. Its secret, credentials and keys are never
+// shown.
 //
 // Corresponds with GET /v1/endpoints/{id} (the `GetEndpoint` operationId).
 func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3276,12 +3435,15 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, reqEditors ...Reque
 
 // UpdateEndpointWithBody Change an endpoint
 //
-// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
-// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
-// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
-// The URL of another endpoint of the stage is answered with 409, as at its creation.
-// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
-// auth have to be given again: they are for whom they were given to.
+// Changes the URL, weight, limits, batch, headers, auth and tls of the endpoint. Fields that
+// are left out stay as they are. Batch, headers, auth and tls are each replaced as a whole. An
+// empty batch, empty headers, auth of the kind none and an empty tls remove them, as do a
+// max_in_flight of 0 and an empty rate.
+//
+// A URL that another endpoint of the stage has is answered with 409, as in createEndpoint.
+// With another URL, the endpoint is challenged again and its health is reset. If scheme, host
+// or port change, headers and auth must be given again, so that they are not sent to a place
+// that they were not meant for.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3300,12 +3462,15 @@ func (c *Client) UpdateEndpointWithBody(ctx context.Context, id string, contentT
 
 // UpdateEndpoint Change an endpoint
 //
-// Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
-// stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
-// none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
-// The URL of another endpoint of the stage is answered with 409, as at its creation.
-// An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
-// auth have to be given again: they are for whom they were given to.
+// Changes the URL, weight, limits, batch, headers, auth and tls of the endpoint. Fields that
+// are left out stay as they are. Batch, headers, auth and tls are each replaced as a whole. An
+// empty batch, empty headers, auth of the kind none and an empty tls remove them, as do a
+// max_in_flight of 0 and an empty rate.
+//
+// A URL that another endpoint of the stage has is answered with 409, as in createEndpoint.
+// With another URL, the endpoint is challenged again and its health is reset. If scheme, host
+// or port change, headers and auth must be given again, so that they are not sent to a place
+// that they were not meant for.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3322,10 +3487,10 @@ func (c *Client) UpdateEndpoint(ctx context.Context, id string, body UpdateEndpo
 	return c.Client.Do(req)
 }
 
-// EnableEndpoint Have an endpoint get deliveries again
+// EnableEndpoint Enable an endpoint
 //
-// For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
-// closed it does nothing.
+// Closes the circuit breaker of an endpoint that is open, or disabled because it answered 410,
+// and forgets its failures. An endpoint that is closed stays as it is.
 //
 // Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
 func (c *Client) EnableEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3340,10 +3505,11 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string, reqEditors ...Re
 	return c.Client.Do(req)
 }
 
-// RotateEndpointSecretWithBody Sign with another secret
+// RotateEndpointSecretWithBody Rotate the secret of an endpoint
 //
-// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
-// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+// The answer has the new secret, and no other answer shows it; of an ed25519 key it has only
+// the public key. During the overlap, deliveries are signed with the older secrets too. At
+// most 3 secrets sign at a time.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3360,10 +3526,11 @@ func (c *Client) RotateEndpointSecretWithBody(ctx context.Context, id string, co
 	return c.Client.Do(req)
 }
 
-// RotateEndpointSecret Sign with another secret
+// RotateEndpointSecret Rotate the secret of an endpoint
 //
-// The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
-// deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+// The answer has the new secret, and no other answer shows it; of an ed25519 key it has only
+// the public key. During the overlap, deliveries are signed with the older secrets too. At
+// most 3 secrets sign at a time.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3382,9 +3549,10 @@ func (c *Client) RotateEndpointSecret(ctx context.Context, id string, body Rotat
 
 // VerifyEndpoint Challenge an endpoint
 //
-// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
-// answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
-// endpoint that gets deliveries already goes on getting them if it fails.
+// POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent
+// like a delivery. The endpoint must answer 200 and {"challenge": "…"} with the same text
+// within 10 s. The answer to this call has the result. An endpoint that already gets
+// deliveries keeps getting them if it fails.
 //
 // Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
 func (c *Client) VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3399,9 +3567,9 @@ func (c *Client) VerifyEndpoint(ctx context.Context, id string, reqEditors ...Re
 	return c.Client.Do(req)
 }
 
-// GetGovernance See the nodes, and the last run of each job of governance
+// GetGovernance Get the nodes, and the last run of each background job
 //
-// What lies above the tenants, the same for all of them.
+// This belongs to no tenant and is the same for all of them.
 //
 // Corresponds with GET /v1/governance (the `GetGovernance` operationId).
 func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3418,7 +3586,7 @@ func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorF
 
 // ListOperations List the operations, newest first
 //
-// What cancels or redrives many tasks, running or ended.
+// Operations cancel or redrive many tasks. This lists running and ended ones.
 //
 // Corresponds with GET /v1/operations (the `ListOperations` operationId).
 func (c *Client) ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3435,7 +3603,7 @@ func (c *Client) ListOperations(ctx context.Context, params *ListOperationsParam
 
 // GetOperation Get an operation
 //
-// How many tasks it has looked at and changed so far, and whether it has ended.
+// How many tasks it has processed and changed so far, and whether it has ended.
 //
 // Corresponds with GET /v1/operations/{id} (the `GetOperation` operationId).
 func (c *Client) GetOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3452,7 +3620,7 @@ func (c *Client) GetOperation(ctx context.Context, id OperationID, reqEditors ..
 
 // StopOperation Stop an operation
 //
-// What it has done stays done. One that has ended is left as it is.
+// The tasks that it has changed stay changed. An operation that has ended stays as it is.
 //
 // Corresponds with POST /v1/operations/{id}/stop (the `StopOperation` operationId).
 func (c *Client) StopOperation(ctx context.Context, id OperationID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3467,9 +3635,9 @@ func (c *Client) StopOperation(ctx context.Context, id OperationID, reqEditors .
 	return c.Client.Do(req)
 }
 
-// GetQuota See the quotas of the tenant, and how much of them is in use
+// GetQuota Get the quotas of the tenant, and their usage
 //
-// What the tenant may use, and what it uses now. An operator changes quotas.
+// What the tenant may use, and what it uses now. Only an operator changes quotas.
 //
 // Corresponds with GET /v1/quota (the `GetQuota` operationId).
 func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3486,7 +3654,7 @@ func (c *Client) GetQuota(ctx context.Context, reqEditors ...RequestEditorFn) (*
 
 // ListSchedules List the schedules
 //
-// Each with its next runs and what became of the last one.
+// Each schedule with its next runs and the result of the last one.
 //
 // Corresponds with GET /v1/schedules (the `ListSchedules` operationId).
 func (c *Client) ListSchedules(ctx context.Context, params *ListSchedulesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3503,7 +3671,7 @@ func (c *Client) ListSchedules(ctx context.Context, params *ListSchedulesParams,
 
 // DeleteSchedule Delete a schedule
 //
-// No task of it is submitted after the answer. Those there are stay.
+// No task of the schedule is submitted after the answer. Its existing tasks stay.
 //
 // Corresponds with DELETE /v1/schedules/{name} (the `DeleteSchedule` operationId).
 func (c *Client) DeleteSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3520,7 +3688,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name ScheduleName, reqEdito
 
 // GetSchedule Get a schedule
 //
-// With its context, its next runs, and what became of the last one.
+// The schedule with its context, its next runs, and the result of the last one.
 //
 // Corresponds with GET /v1/schedules/{name} (the `GetSchedule` operationId).
 func (c *Client) GetSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3537,8 +3705,8 @@ func (c *Client) GetSchedule(ctx context.Context, name ScheduleName, reqEditors 
 
 // PutScheduleWithBody Create a schedule or make a new version of it
 //
-// The same document again changes nothing. With other times its ticks go on from now. Each tick has exactly one task,
-// whose key is schedule/NAME/TIME.
+// Applying the same document again changes nothing. If the times change, the runs continue
+// from now. Each run has exactly one task, whose key is schedule/NAME/TIME.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3557,8 +3725,8 @@ func (c *Client) PutScheduleWithBody(ctx context.Context, name ScheduleName, par
 
 // PutSchedule Create a schedule or make a new version of it
 //
-// The same document again changes nothing. With other times its ticks go on from now. Each tick has exactly one task,
-// whose key is schedule/NAME/TIME.
+// Applying the same document again changes nothing. If the times change, the runs continue
+// from now. Each run has exactly one task, whose key is schedule/NAME/TIME.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3577,7 +3745,7 @@ func (c *Client) PutSchedule(ctx context.Context, name ScheduleName, params *Put
 
 // PauseSchedule Pause a schedule
 //
-// Ticks pass without tasks until it is resumed. One that is paused already stays so.
+// Its runs submit no tasks until it is resumed. Pausing a paused schedule changes nothing.
 //
 // Corresponds with POST /v1/schedules/{name}/pause (the `PauseSchedule` operationId).
 func (c *Client) PauseSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3594,8 +3762,8 @@ func (c *Client) PauseSchedule(ctx context.Context, name ScheduleName, reqEditor
 
 // ResumeSchedule Resume a paused schedule
 //
-// It goes on with the next tick; those that have passed stay without tasks, whatever catch_up says. One that isn't
-// paused is left as it is.
+// It continues with the next run. The runs that passed meanwhile submit no tasks, whatever
+// catch_up says. Resuming a schedule that isn't paused changes nothing.
 //
 // Corresponds with POST /v1/schedules/{name}/resume (the `ResumeSchedule` operationId).
 func (c *Client) ResumeSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3610,9 +3778,10 @@ func (c *Client) ResumeSchedule(ctx context.Context, name ScheduleName, reqEdito
 	return c.Client.Do(req)
 }
 
-// TriggerSchedule Submit a task of a schedule now
+// TriggerSchedule Submit the task of a schedule now
 //
-// Beside its ticks, which stay as they are, and also while it is paused. For quotas it is a submit.
+// This doesn't change the runs of the schedule, and also works while it is paused. For quotas
+// it is a submit.
 //
 // Corresponds with POST /v1/schedules/{name}/trigger (the `TriggerSchedule` operationId).
 func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3627,9 +3796,10 @@ func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEdit
 	return c.Client.Do(req)
 }
 
-// GetStats Count what is waiting, running and done
+// GetStats Count the waiting, running and finished tasks
 //
-// By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+// For each task type: the number of tasks by state, since when the oldest one has been due,
+// rates, and rolls.
 //
 // Corresponds with GET /v1/stats (the `GetStats` operationId).
 func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3646,7 +3816,8 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 
 // ListTaskTypes List the task types
 //
-// Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
+// Each task type is shown as it was last applied, with its version and its defaults filled in,
+// and whether it is paused.
 //
 // Corresponds with GET /v1/task-types (the `ListTaskTypes` operationId).
 func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3663,7 +3834,8 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 
 // DeleteTaskType Delete a task type
 //
-// Drops its tables with all finished tasks, and its endpoints. Refused with 409 while live tasks exist.
+// Drops the tables of the task type with all its finished tasks, and deletes its endpoints.
+// Refused with 409 while it has live tasks.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 func (c *Client) DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3680,7 +3852,8 @@ func (c *Client) DeleteTaskType(ctx context.Context, pType Type, reqEditors ...R
 
 // GetTaskType Get a task type
 //
-// As it was last applied, with its defaults filled in, and whether it is paused.
+// The task type is shown as it was last applied, with its defaults filled in, and whether it
+// is paused.
 //
 // Corresponds with GET /v1/task-types/{type} (the `GetTaskType` operationId).
 func (c *Client) GetTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3697,8 +3870,9 @@ func (c *Client) GetTaskType(ctx context.Context, pType Type, reqEditors ...Requ
 
 // PutTaskTypeWithBody Create a task type or make a new version of it
 //
-// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
-// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
+// Applying the same document again changes nothing. A new version applies to tasks that are
+// not leased yet. A stage can't be removed while live tasks are in it, unless stage_mapping
+// names the stage in which they continue.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3717,8 +3891,9 @@ func (c *Client) PutTaskTypeWithBody(ctx context.Context, pType Type, params *Pu
 
 // PutTaskType Create a task type or make a new version of it
 //
-// The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
-// removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
+// Applying the same document again changes nothing. A new version applies to tasks that are
+// not leased yet. A stage can't be removed while live tasks are in it, unless stage_mapping
+// names the stage in which they continue.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3737,9 +3912,9 @@ func (c *Client) PutTaskType(ctx context.Context, pType Type, params *PutTaskTyp
 
 // PauseTaskTypeWithBody Pause a task type
 //
-// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
-// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
-// already stays so.
+// Stops leasing the tasks of this type: on this node from the answer on, on other nodes within
+// about a second. Tasks that were leased and not sent go back. Attempts under way are
+// finished, and submits are still accepted. Pausing a paused type changes nothing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3758,9 +3933,9 @@ func (c *Client) PauseTaskTypeWithBody(ctx context.Context, pType Type, contentT
 
 // PauseTaskType Pause a task type
 //
-// Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
-// leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
-// already stays so.
+// Stops leasing the tasks of this type: on this node from the answer on, on other nodes within
+// about a second. Tasks that were leased and not sent go back. Attempts under way are
+// finished, and submits are still accepted. Pausing a paused type changes nothing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3777,9 +3952,9 @@ func (c *Client) PauseTaskType(ctx context.Context, pType Type, body PauseTaskTy
 	return c.Client.Do(req)
 }
 
-// ReleaseFlowKeyWithBody Let the tasks of a flow key go on after one has failed
+// ReleaseFlowKeyWithBody Let the tasks of a flow key continue after one has failed
 //
-// For types whose flow has on_failure block. The task that has failed stays failed.
+// For types whose flow has on_failure block. The failed task stays failed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3796,9 +3971,9 @@ func (c *Client) ReleaseFlowKeyWithBody(ctx context.Context, pType Type, content
 	return c.Client.Do(req)
 }
 
-// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+// ReleaseFlowKey Let the tasks of a flow key continue after one has failed
 //
-// For types whose flow has on_failure block. The task that has failed stays failed.
+// For types whose flow has on_failure block. The failed task stays failed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3817,8 +3992,8 @@ func (c *Client) ReleaseFlowKey(ctx context.Context, pType Type, body ReleaseFlo
 
 // ResumeTaskTypeWithBody Resume a paused task type
 //
-// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
-// A type that isn't paused is left as it is.
+// With ramp, each node starts with one attempt at a time and reaches its full concurrency
+// after that time. Resuming a type that isn't paused changes nothing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3837,8 +4012,8 @@ func (c *Client) ResumeTaskTypeWithBody(ctx context.Context, pType Type, content
 
 // ResumeTaskType Resume a paused task type
 //
-// With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
-// A type that isn't paused is left as it is.
+// With ramp, each node starts with one attempt at a time and reaches its full concurrency
+// after that time. Resuming a type that isn't paused changes nothing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3857,7 +4032,8 @@ func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTask
 
 // ListTasks List tasks of a type, newest first
 //
-// A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
+// A page ends after 5,000 tasks were searched. It may therefore have few tasks, or none, and
+// still have a next_cursor.
 //
 // Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3874,9 +4050,10 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 
 // SubmitTaskWithBody Submit a task
 //
-// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
-// context_bytes: 403, quota_exceeded.
+// The answer is sent once the task is durable. If the tenant has a quota of
+// submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
+// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
+// with the code quota_exceeded.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3895,9 +4072,10 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 
 // SubmitTask Submit a task
 //
-// The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-// RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
-// context_bytes: 403, quota_exceeded.
+// The answer is sent once the task is durable. If the tenant has a quota of
+// submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
+// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
+// with the code quota_exceeded.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3916,9 +4094,10 @@ func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body 
 
 // SubmitTasksWithBody Submit up to 1,000 tasks
 //
-// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+// Each task has its own result, in the order of the request: the submitted task, or the
+// problem with it. The other tasks are accepted even if one is invalid, or over the quota of
+// pending_tasks or context_bytes. The quota of submits_per_second applies to all of them
+// together: over it the answer is 429, and none is accepted.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3937,9 +4116,10 @@ func (c *Client) SubmitTasksWithBody(ctx context.Context, contentType string, bo
 
 // SubmitTasks Submit up to 1,000 tasks
 //
-// Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-// A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-// for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+// Each task has its own result, in the order of the request: the submitted task, or the
+// problem with it. The other tasks are accepted even if one is invalid, or over the quota of
+// pending_tasks or context_bytes. The quota of submits_per_second applies to all of them
+// together: over it the answer is 429, and none is accepted.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3956,10 +4136,10 @@ func (c *Client) SubmitTasks(ctx context.Context, body SubmitTasksJSONRequestBod
 	return c.Client.Do(req)
 }
 
-// CancelTasksWithBody Cancel all tasks that a filter finds
+// CancelTasksWithBody Cancel all tasks that match a filter
 //
-// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-// concerns tasks that were submitted before this call.
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to tasks that were submitted before this call.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3976,10 +4156,10 @@ func (c *Client) CancelTasksWithBody(ctx context.Context, contentType string, bo
 	return c.Client.Do(req)
 }
 
-// CancelTasks Cancel all tasks that a filter finds
+// CancelTasks Cancel all tasks that match a filter
 //
-// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-// concerns tasks that were submitted before this call.
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to tasks that were submitted before this call.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3996,10 +4176,10 @@ func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBod
 	return c.Client.Do(req)
 }
 
-// RedriveTasksWithBody Redrive all tasks that a filter finds
+// RedriveTasksWithBody Redrive all tasks that match a filter
 //
-// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-// concerns tasks that ended before this call, each once.
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to tasks that ended before this call, to each once.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4016,10 +4196,10 @@ func (c *Client) RedriveTasksWithBody(ctx context.Context, contentType string, b
 	return c.Client.Do(req)
 }
 
-// RedriveTasks Redrive all tasks that a filter finds
+// RedriveTasks Redrive all tasks that match a filter
 //
-// In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-// concerns tasks that ended before this call, each once.
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to tasks that ended before this call, to each once.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4036,9 +4216,9 @@ func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestB
 	return c.Client.Do(req)
 }
 
-// GetTask Get a task, waiting for its end if asked to
+// GetTask Get a task, and wait for its end if asked to
 //
-// Where it stands, its context, and what came of it. Its attempts are a call of their own.
+// Its state, its context and its result. listAttempts has its attempts.
 //
 // Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4055,9 +4235,9 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 
 // PatchTaskWithBody Change when a pending or waiting task runs
 //
-// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
-// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
-// task is running or final.
+// priority moves the task in the order as if the task had entered its stage with it, and
+// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
+// the past means at once, even for a retry. The answer is 409 if the task is running or final.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4076,9 +4256,9 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 
 // PatchTask Change when a pending or waiting task runs
 //
-// priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
-// retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
-// task is running or final.
+// priority moves the task in the order as if the task had entered its stage with it, and
+// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
+// the past means at once, even for a retry. The answer is 409 if the task is running or final.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4097,8 +4277,9 @@ func (c *Client) PatchTask(ctx context.Context, id TaskID, body PatchTaskJSONReq
 
 // ListAttempts List the attempts of a task
 //
-// The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
-// with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
+// The task's journal, oldest first. An attempt under way is not in it yet. Outputs of more
+// than 1 KiB are left out, unless outputs is true; an excerpt and their length take their
+// place. A page ends after about 1 MiB.
 //
 // Corresponds with GET /v1/tasks/{id}/attempts (the `ListAttempts` operationId).
 func (c *Client) ListAttempts(ctx context.Context, id TaskID, params *ListAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4115,8 +4296,9 @@ func (c *Client) ListAttempts(ctx context.Context, id TaskID, params *ListAttemp
 
 // CancelTaskWithBody Cancel a task that is not final
 //
-// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
-// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+// Works in every state but a final one. An attempt under way is not interrupted: its worker
+// learns of the cancel from its next heartbeat, and its report no longer counts. Cancelling a
+// cancelled task changes nothing. The answer is 409 if the task ended otherwise.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4135,8 +4317,9 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, id TaskID, contentType 
 
 // CancelTask Cancel a task that is not final
 //
-// Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
-// what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+// Works in every state but a final one. An attempt under way is not interrupted: its worker
+// learns of the cancel from its next heartbeat, and its report no longer counts. Cancelling a
+// cancelled task changes nothing. The answer is 409 if the task ended otherwise.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4155,9 +4338,10 @@ func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONR
 
 // TaskEvents Follow a task as a stream of server-sent events
 //
-// First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
-// journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-// event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
+// Sends the journal so far, then each change: an event `attempt` (an Attempt; its id is the
+// seq) for each row of the journal, and an event `task` (a Task, without its context) whenever
+// the state of the task changes. The stream ends after the event of a final task. With
+// Last-Event-ID, the attempts up to that seq are left out. Outputs are as in listAttempts.
 //
 // Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 func (c *Client) TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4172,9 +4356,10 @@ func (c *Client) TaskEvents(ctx context.Context, id TaskID, params *TaskEventsPa
 	return c.Client.Do(req)
 }
 
-// RedriveTaskWithBody Set a failed or cancelled task going again
+// RedriveTaskWithBody Redrive a failed or cancelled task
 //
-// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+// Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
+// 409 if the task is not final, or has succeeded.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4191,9 +4376,10 @@ func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType
 	return c.Client.Do(req)
 }
 
-// RedriveTask Set a failed or cancelled task going again
+// RedriveTask Redrive a failed or cancelled task
 //
-// It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+// Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
+// 409 if the task is not final, or has succeeded.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4212,7 +4398,7 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 
 // ListTenants List the tenants
 //
-// By name, with their quotas and whether they are suspended or deleted.
+// By name, with their quotas, and whether they are suspended or deleted.
 //
 // Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 func (c *Client) ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4227,10 +4413,11 @@ func (c *Client) ListTenants(ctx context.Context, params *ListTenantsParams, req
 	return c.Client.Do(req)
 }
 
-// CreateTenantWithBody Make a tenant
+// CreateTenantWithBody Create a tenant
 //
-// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
-// first token is made elsewhere, such as by asyncflow token create.
+// Creates the tenant with a schema of its own. The answer is 409 if a tenant has that name,
+// even one that was deleted and isn't dropped yet. Its first token comes from elsewhere, such
+// as asyncflow token create.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4247,10 +4434,11 @@ func (c *Client) CreateTenantWithBody(ctx context.Context, contentType string, b
 	return c.Client.Do(req)
 }
 
-// CreateTenant Make a tenant
+// CreateTenant Create a tenant
 //
-// With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
-// first token is made elsewhere, such as by asyncflow token create.
+// Creates the tenant with a schema of its own. The answer is 409 if a tenant has that name,
+// even one that was deleted and isn't dropped yet. Its first token comes from elsewhere, such
+// as asyncflow token create.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4267,10 +4455,11 @@ func (c *Client) CreateTenant(ctx context.Context, body CreateTenantJSONRequestB
 	return c.Client.Do(req)
 }
 
-// DeleteTenant Suspend a tenant at once, and drop it after a grace
+// DeleteTenant Suspend a tenant at once, and drop it after a grace period
 //
-// Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
-// again. For one that is deleted already, grace and now set another time.
+// The tenant can be restored until the grace period is over. Then its tables are dropped in
+// the background; after that its name is free again. For a tenant that is deleted already,
+// grace and now set another time.
 //
 // Corresponds with DELETE /v1/tenants/{slug} (the `DeleteTenant` operationId).
 func (c *Client) DeleteTenant(ctx context.Context, slug Slug, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4285,7 +4474,7 @@ func (c *Client) DeleteTenant(ctx context.Context, slug Slug, params *DeleteTena
 	return c.Client.Do(req)
 }
 
-// GetTenant Get a tenant, with how much it uses of each quota
+// GetTenant Get a tenant, and its usage of each quota
 //
 // Its quotas, how much of each is in use, and whether it is suspended or deleted.
 //
@@ -4304,9 +4493,10 @@ func (c *Client) GetTenant(ctx context.Context, slug Slug, reqEditors ...Request
 
 // PatchTenantWithBody Change a tenant's quotas, suspend or resume it
 //
-// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
-// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
-// within about a second. 409 for one that is deleted.
+// Quotas that are left out stay as they are. While a tenant is suspended, its calls are
+// refused (403, tenant_suspended), its tasks are not leased and its schedules don't run;
+// attempts under way go on, and the reports of workers count. Other nodes follow within about
+// a second. The answer is 409 for a deleted tenant.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4325,9 +4515,10 @@ func (c *Client) PatchTenantWithBody(ctx context.Context, slug Slug, contentType
 
 // PatchTenant Change a tenant's quotas, suspend or resume it
 //
-// Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
-// it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
-// within about a second. 409 for one that is deleted.
+// Quotas that are left out stay as they are. While a tenant is suspended, its calls are
+// refused (403, tenant_suspended), its tasks are not leased and its schedules don't run;
+// attempts under way go on, and the reports of workers count. Other nodes follow within about
+// a second. The answer is 409 for a deleted tenant.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4344,9 +4535,10 @@ func (c *Client) PatchTenant(ctx context.Context, slug Slug, body PatchTenantJSO
 	return c.Client.Do(req)
 }
 
-// RestoreTenant Take the deletion of a tenant back
+// RestoreTenant Restore a deleted tenant
 //
-// As it was; suspended, if it was so before. 409 once it is being dropped.
+// The tenant is as it was before, suspended if it was suspended. The answer is 409 once its
+// tables are being dropped.
 //
 // Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
 func (c *Client) RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4371,6 +4563,40 @@ func NewDocsRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/docs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDocsFileRequest constructs an http.Request for the DocsFile method
+func NewDocsFileRequest(server string, file DocsFileParamsFile) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file", file, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/docs/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

@@ -14,7 +14,7 @@ import (
 
 var now = time.Now
 
-// Nothing of a delivery is looked at unless its signature verifies.
+// A delivery is ignored unless its signature verifies.
 func TestDeliveryRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -24,10 +24,15 @@ func TestDeliveryRefused(t *testing.T) {
 		change  func(*message)
 		want    int
 	}{
-		"unchanged":     {signed(t, now(), envelope), func(*message) {}, http.StatusOK},
-		"tampered body": {signed(t, now(), envelope), func(m *message) { m.body = bytes.Replace(m.body, []byte("harbour"), []byte("sunset0"), 1) }, http.StatusUnauthorized},
-		"too large":     {signed(t, now(), envelope), func(m *message) { m.body = make([]byte, 1<<20+1) }, http.StatusRequestEntityTooLarge},
-		"other stage":   {signed(t, now(), b.envelope("upload", nil)), func(*message) {}, http.StatusNotFound},
+		"unchanged": {signed(t, now(), envelope), func(*message) {}, http.StatusOK},
+		"tampered body": {signed(t, now(), envelope), func(m *message) {
+			m.body = bytes.Replace(m.body, []byte("harbour"), []byte("sunset0"), 1)
+		}, http.StatusUnauthorized},
+		"too large": {signed(t, now(), envelope), func(m *message) {
+			m.body = make([]byte, 1<<20+1)
+		}, http.StatusRequestEntityTooLarge},
+		"other stage": {signed(t, now(), b.envelope("upload", nil)), func(*message) {},
+			http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.change(&c.message)
@@ -37,7 +42,7 @@ func TestDeliveryRefused(t *testing.T) {
 	}
 }
 
-// Nothing is done after the deadline: by then the task is delivered again.
+// Nothing is done after the deadline: by then, the task is delivered again.
 func TestDeadlinePassed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -49,11 +54,12 @@ func TestDeadlinePassed(t *testing.T) {
 	require.Empty(t, files(t, b.out))
 }
 
-// A challenge is echoed if it is signed with our secret, and only then.
+// A challenge is echoed only if it is signed with our secret.
 func TestChallengeIsEchoed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	challenge := signed(t, now(), map[string]string{"type": "asyncflow.challenge", "challenge": "a text"})
+	challenge := signed(t, now(),
+		map[string]string{"type": "asyncflow.challenge", "challenge": "a text"})
 	for _, stage := range []string{"inspect", "resize"} {
 		r := b.post(t, stage, challenge)
 		require.Equal(t, http.StatusOK, r.status)
@@ -69,9 +75,10 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for path, want := range map[string]int{
-		"/healthz": http.StatusOK, "/inspect": http.StatusMethodNotAllowed, "/resize": http.StatusMethodNotAllowed, "/": http.StatusNotFound,
+		"/healthz": http.StatusOK, "/inspect": http.StatusMethodNotAllowed,
+		"/resize": http.StatusMethodNotAllowed, "/": http.StatusNotFound,
 	} {
-		res, err := http.Get(b.url + path)
+		res, err := ownClient.Get(b.url + path)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, want, res.StatusCode, path)

@@ -8,9 +8,9 @@ import (
 	"path"
 )
 
-// replaceFile writes data to name inside root, with its folders. Readers see the
-// old file or the new one, never a part, and after a power cut the file that a
-// completion spoke of is whole. Two writers of one name don't disturb each other.
+// replaceFile writes data to name inside root, and makes missing folders. Readers see the old file
+// or the new one, never a part. A file is complete on disk before its completion is reported, so a
+// power cut can't damage it. Two writers of one name don't disturb each other.
 func replaceFile(root *os.Root, name string, data []byte) error {
 	folder, base := path.Split(name)
 	if folder != "" {
@@ -24,13 +24,13 @@ func replaceFile(root *os.Root, name string, data []byte) error {
 		err = root.Rename(temporary, name)
 	}
 	if err != nil {
-		_ = root.Remove(temporary) // best effort; it may never have been made
+		_ = root.Remove(temporary) // best effort: it may not exist
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }
 
-// writeSynced makes a new file and returns once its bytes are on the disk.
+// writeSynced makes a file, and returns once its bytes are on disk.
 func writeSynced(root *os.Root, name string, data []byte) error {
 	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

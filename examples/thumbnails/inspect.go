@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	_ "image/gif" // the formats that can be read
+	_ "image/gif" // formats that can be read
 	_ "image/jpeg"
 	_ "image/png"
 	"io/fs"
@@ -19,8 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// picture is what the first bytes of an image file tell, and the output of the
-// stage "inspect".
+// picture is the header of an image file, and the output of the stage "inspect".
 type picture struct {
 	Image  string `json:"image"`  // path inside the folder of images
 	Format string `json:"format"` // jpeg, png, gif or webp
@@ -42,7 +41,7 @@ func (p photo) name() (string, error) {
 	return path.Clean(p.Image), nil
 }
 
-// inspect is the handler of the stage "inspect": what it returns is the answer.
+// inspect is the handler of the stage "inspect". Its return value is the answer.
 func (w *Worker) inspect(_ context.Context, t worker.Task[photo]) (picture, error) {
 	name, err := t.Context.name()
 	if err != nil {
@@ -55,7 +54,7 @@ func (w *Worker) inspect(_ context.Context, t worker.Task[photo]) (picture, erro
 	return p, file.Close()
 }
 
-// failure says how an error ends an attempt: for good, unless another one may not meet it.
+// failure returns the error that ends an attempt: for good, unless another attempt may avoid it.
 func failure(err error) error {
 	var passing transientError
 	if errors.As(err, &passing) {
@@ -64,8 +63,8 @@ func failure(err error) error {
 	return worker.Fail(err)
 }
 
-// openPicture opens an image of the folder and reads its header. The file's
-// offset is then after the header; the caller closes the file.
+// openPicture opens an image of the folder and reads its header. The file's offset is then after
+// the header. The caller closes the file.
 func openPicture(images *os.Root, name string) (*os.File, picture, error) {
 	file, size, err := openRegular(images, name)
 	if err != nil {
@@ -76,11 +75,17 @@ func openPicture(images *os.Root, name string) (*os.File, picture, error) {
 		_ = file.Close() // only read from
 		return nil, picture{}, fmt.Errorf("read %s: %w", name, err)
 	}
-	return file, picture{Image: name, Format: format, Width: config.Width, Height: config.Height, Bytes: size}, nil
+	return file, picture{
+		Image:  name,
+		Format: format,
+		Width:  config.Width,
+		Height: config.Height,
+		Bytes:  size,
+	}, nil
 }
 
-// openRegular opens a file and returns its size in bytes. It looks before it
-// opens, since opening a named pipe would block for ever.
+// openRegular opens a file and returns its size in bytes. It checks the file before, because
+// opening a named pipe would block for ever.
 func openRegular(root *os.Root, name string) (*os.File, int64, error) {
 	info, err := root.Stat(name)
 	if err != nil {
@@ -96,13 +101,13 @@ func openRegular(root *os.Root, name string) (*os.File, int64, error) {
 	return file, info.Size(), nil
 }
 
-// transientError is a failure that another attempt may not meet.
+// transientError is a failure that another attempt may avoid.
 type transientError struct{ error }
 
 func (e transientError) Unwrap() error { return e.error }
 
-// passing marks err as transient when it tells of this process or machine
-// instead of the file: no descriptors left, or a worker that is closing.
+// passing marks err as transient if it is about this process or machine and not about the file: no
+// descriptors left, or a worker that is closing.
 func passing(err error) error {
 	for _, t := range []error{fs.ErrClosed, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, t) {

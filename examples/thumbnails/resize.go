@@ -6,7 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// boxes are the edges, in pixels, of the squares that thumbnails fit in.
+// boxes are the edges, in pixels, of the squares into which thumbnails fit.
 var boxes = []int{256, 64}
 
 // thumbnail is a file written for an image.
@@ -23,17 +23,17 @@ type resized struct {
 	Thumbnails []thumbnail `json:"thumbnails"`
 }
 
-// resize is the handler of the stage "resize". Its deliveries are accepted at once (202); it
-// waits for its turn, and what it returns is reported. A task that is delivered twice is
-// resized twice: the same files are replaced by the same bytes.
+// resize is the handler of the stage "resize". Its deliveries are accepted at once (202). It waits
+// for a free slot, and its return value is reported. A task that is delivered twice is resized
+// twice: the same bytes replace the same files.
 func (w *Worker) resize(ctx context.Context, t worker.Task[photo]) (resized, error) {
 	name, err := t.Context.name()
 	if err != nil {
 		return resized{}, worker.Fail(err)
 	}
 	select {
-	case w.turns <- struct{}{}:
-		defer func() { <-w.turns }()
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
 	case <-ctx.Done(): // cancelled, or too late
 		return resized{}, ctx.Err()
 	}

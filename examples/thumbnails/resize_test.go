@@ -51,7 +51,7 @@ func TestResize(t *testing.T) {
 	require.Len(t, files(t, b.out), 6)
 }
 
-// requirePNG checks the file on disk against what was reported about it.
+// requirePNG compares the file on disk with the report about it.
 func requirePNG(t *testing.T, name string, width, height int, size int64) {
 	t.Helper()
 	file, err := os.Open(name)
@@ -74,14 +74,16 @@ func TestResizeKeepsFolders(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(b.images, "a", "b"), 0o755))
-	require.NoError(t, os.Rename(filepath.Join(b.images, "tiles.png"), filepath.Join(b.images, "a", "b", "tiles.png")))
+	require.NoError(t,
+		os.Rename(filepath.Join(b.images, "tiles.png"), filepath.Join(b.images, "a", "b", "tiles.png")))
 	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "a/b/tiles.png").status)
 	require.Contains(t, b.asyncflow.next(t, "complete").body, `"a/b/tiles.png.64.png"`)
-	require.Equal(t, []string{"tiles.png.256.png", "tiles.png.64.png"}, files(t, filepath.Join(b.out, "a", "b")))
+	require.Equal(t, []string{"tiles.png.256.png", "tiles.png.64.png"},
+		files(t, filepath.Join(b.out, "a", "b")))
 }
 
-// The same task, delivered several times and at the same time: the same files, and
-// every report says the same.
+// The same task is delivered several times, also concurrently: the files are the same, and all
+// reports are equal.
 func TestResizeDelivered(t *testing.T) {
 	t.Parallel()
 	const times = 6
@@ -95,7 +97,8 @@ func TestResizeDelivered(t *testing.T) {
 	for range times - 1 {
 		require.Equal(t, first, b.asyncflow.next(t, "complete"))
 	}
-	require.Equal(t, []string{"small.png.256.png", "small.png.64.png"}, files(t, b.out), "no temporary file is left")
+	require.Equal(t, []string{"small.png.256.png", "small.png.64.png"}, files(t, b.out),
+		"no temporary file is left")
 	var got completion
 	require.NoError(t, json.Unmarshal([]byte(first.body), &got))
 	for _, th := range got.Output.Thumbnails {
@@ -103,15 +106,17 @@ func TestResizeDelivered(t *testing.T) {
 	}
 }
 
-// What no retry can mend is accepted, and failed for good by a report.
+// A task that no retry can help is accepted, and failed for good by a report.
 func TestResizeFailsForGood(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	whole, err := os.ReadFile(filepath.Join(b.images, "tiles.png"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(b.images, "cut.png"), whole[:len(whole)/2], 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(b.images, "bomb.png"), claiming(whole, 60_000, 60_000), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(b.images, "wide.png"), claiming(whole, 50_000_001, 1), 0o644))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(b.images, "bomb.png"), claiming(whole, 60_000, 60_000), 0o644))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(b.images, "wide.png"), claiming(whole, 50_000_001, 1), 0o644))
 	for image, want := range map[string]string{
 		"none.jpg":         "no such file",
 		"../../etc/passwd": "path escapes",
@@ -127,7 +132,7 @@ func TestResizeFailsForGood(t *testing.T) {
 	require.Empty(t, files(t, b.out))
 }
 
-// claiming returns a PNG whose header claims another size than it has.
+// claiming returns a PNG whose header claims another size than the image has.
 func claiming(whole []byte, width, height uint32) []byte {
 	forged := append([]byte(nil), whole...)
 	header := forged[12:29] // after signature and length: the chunk's name and its 13 bytes
@@ -146,7 +151,7 @@ func TestResizeMaxPixels(t *testing.T) {
 	require.Contains(t, b.asyncflow.next(t, "fail").body, "1600 × 900 pixels")
 }
 
-// A folder that can't be written to may be mended, so the failure is retryable.
+// A folder that can't be written to may be repaired, so the failure is retryable.
 func TestResizeFailsForNow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -171,11 +176,15 @@ func TestResizeQueueFull(t *testing.T) {
 	require.Equal(t, "1", full.header.Get("Retry-After"))
 	release()
 	require.Contains(t, b.asyncflow.next(t, "complete").body, "small.png")
-	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "small.png").status)
+	again := full
+	for again.status == full.status { // a delivery ends only after the answer to its report
+		again = b.deliver(t, "resize", "small.png")
+	}
+	require.Equal(t, http.StatusAccepted, again.status)
 	require.Contains(t, b.asyncflow.next(t, "complete").body, "small.png")
 }
 
-// Close completes what was accepted and refuses what comes after.
+// Close completes the accepted deliveries and refuses later ones.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *thumbnails.Config) { c.Parallel = 1 })
@@ -190,7 +199,7 @@ func TestClose(t *testing.T) {
 	b.close(t) // again does nothing
 }
 
-// A Close that runs out of patience cuts the work short, and says so.
+// A Close whose context ends interrupts the work, and says so.
 func TestCloseCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

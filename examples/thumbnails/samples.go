@@ -8,9 +8,8 @@ import (
 	"os"
 )
 
-// Document is the YAML document with the task type and the endpoints of this
-// worker. It names the environment variables THUMBNAILS_URL, the URL that
-// asyncflow reaches the worker at, and THUMBNAILS_SECRET.
+// Document is the YAML document with the task type and the endpoints of this worker. It uses the
+// environment variables THUMBNAILS_URL, where asyncflow reaches the worker, and THUMBNAILS_SECRET.
 //
 //go:embed asyncflow.yaml
 var Document []byte
@@ -18,8 +17,8 @@ var Document []byte
 //go:embed samples
 var samples embed.FS
 
-// WriteSamples writes the sample images into dir, which it makes if need be, and
-// returns their names in order. A file that is there already is kept as it is.
+// WriteSamples writes the sample images into dir, and returns their names in order. It makes dir if
+// it doesn't exist, and keeps existing files.
 func WriteSamples(dir string) (names []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("write samples: %w", err)

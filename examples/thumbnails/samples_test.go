@@ -34,7 +34,8 @@ func TestWriteSamples(t *testing.T) {
 
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	for _, part := range []string{"name: thumbnails", "${THUMBNAILS_URL}/inspect", "${THUMBNAILS_URL}/resize", "${THUMBNAILS_SECRET}"} {
+	for _, part := range []string{"name: thumbnails", "${THUMBNAILS_URL}/inspect",
+		"${THUMBNAILS_URL}/resize", "${THUMBNAILS_SECRET}"} {
 		require.Contains(t, string(thumbnails.Document), part)
 	}
 }

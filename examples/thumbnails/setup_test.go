@@ -30,8 +30,11 @@ const (
 	soon   = time.Minute // a test that waits longer has failed
 )
 
-// bench is a worker on its own server, its folders, and asyncflow's side of the
-// wire.
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
+// bench is a worker on a server of its own, its folders, and the asyncflow that sends to it.
 type bench struct {
 	images, out string
 	worker      *thumbnails.Worker
@@ -39,7 +42,7 @@ type bench struct {
 	asyncflow   *receiver
 }
 
-// setup starts a worker with the sample images; with changes its configuration.
+// setup starts a worker with the sample images; changes may alter its Config.
 func setup(t *testing.T, with ...func(*thumbnails.Config)) *bench {
 	t.Helper()
 	b := &bench{images: t.TempDir(), out: t.TempDir(), asyncflow: newReceiver(t)}
@@ -64,7 +67,7 @@ func setup(t *testing.T, with ...func(*thumbnails.Config)) *bench {
 	return b
 }
 
-// writeSmall writes an image that is quick to scale, for tests about other things.
+// writeSmall writes an image that is quick to scale.
 func writeSmall(t *testing.T, name string) {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, 80, 60))
@@ -84,14 +87,14 @@ func (b *bench) close(t *testing.T) {
 	require.NoError(t, b.worker.Close(ctx))
 }
 
-// envelope is the body of a delivery of stage with context, which may hold
-// anything.
+// envelope returns the body of a delivery of a stage, with any context.
 func (b *bench) envelope(stage string, context any) map[string]any {
 	return map[string]any{
 		"task_id": "thumbnails.1.42", "type": "thumbnails", "stage": stage,
 		"attempt": 1, "max_attempts": 20, "seq": 1, "shard": 3, "trace": map[string]any{"id": "x"},
 		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339), "context": context,
-		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/thumbnails.1.42", "token": token},
+		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/thumbnails.1.42",
+			"token": token},
 	}
 }
 
@@ -106,7 +109,7 @@ func (b *bench) post(t *testing.T, path string, d message) response {
 	req, err := http.NewRequest(http.MethodPost, b.url+"/"+path, bytes.NewReader(d.body))
 	require.NoError(t, err)
 	req.Header = d.header.Clone()
-	res, err := http.DefaultClient.Do(req)
+	res, err := ownClient.Do(req)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, res.Body.Close()) }()
 	body, err := io.ReadAll(res.Body)
@@ -120,7 +123,7 @@ type response struct {
 	body   string
 }
 
-// message is a delivery ready to be posted.
+// message is a delivery that can be posted.
 type message struct {
 	header http.Header
 	body   []byte
@@ -128,8 +131,8 @@ type message struct {
 
 var ids atomic.Int64
 
-// signed signs an envelope, as of a time, with the official library. Each is a delivery of
-// its own.
+// signed signs an envelope with a time, by the official library. Each result is a delivery of its
+// own.
 func signed(t *testing.T, at time.Time, envelope any) message {
 	t.Helper()
 	body, err := json.Marshal(envelope)
@@ -161,7 +164,9 @@ type report struct {
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{reports: make(chan report, 100)}
-	r.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"status":"ok"}`) })
+	r.answers(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, `{"status":"ok"}`)
+	})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		r.reports <- report{req.Method, req.URL.Path, req.Header.Get("Authorization"), string(body)}
@@ -174,7 +179,7 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) answers(h http.HandlerFunc) { r.answer.Store(&h) }
 
-// next waits for a report and checks that it is addressed and authorized right.
+// next waits for a report, and checks its address and its authorization.
 func (r *receiver) next(t *testing.T, verb string) report {
 	t.Helper()
 	select {

@@ -13,14 +13,14 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// Config says where a Worker reads and writes, and how much it takes on.
+// Config says where a Worker reads and writes, and how much work it accepts.
 type Config struct {
-	Images     string       // folder that images are read from; must exist
-	Thumbnails string       // folder that thumbnails are written to; made if it doesn't exist
+	Images     string       // folder of the images; must exist
+	Thumbnails string       // folder of the thumbnails; made if it doesn't exist
 	Secret     string       // signing secret of the endpoints, whsec_ and the base64 of 24 to 64 bytes
 	Log        *slog.Logger // default slog.Default()
-	Parallel   int          // resizes at a time; default the number of CPUs
-	Queue      int          // deliveries accepted and not yet begun; default 64
+	Parallel   int          // concurrent resizes; default: the number of CPUs
+	Queue      int          // accepted deliveries that wait; default 64
 	MaxPixels  int          // width × height above which an image isn't decoded; default 50,000,000
 }
 
@@ -39,24 +39,28 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Worker answers the deliveries of both stages. It is an http.Handler with
-// POST /inspect, POST /resize and GET /healthz. Close it after the server that
-// serves it has been shut down.
+// Worker answers the deliveries of both stages. It is an http.Handler with POST /inspect, POST
+// /resize and GET /healthz. Close it after its server has been shut down.
 type Worker struct {
 	sdk       *worker.Worker
 	images    *os.Root
 	out       *os.Root
 	maxPixels int
-	turns     chan struct{} // holds one for each resize that goes on
+	slots     chan struct{} // one in it for each resize that runs
 	mux       *http.ServeMux
 	release   func()
 }
 
-// New returns a Worker. It fails when the secret isn't one, when Images can't be
-// opened, or when Thumbnails can't be made.
+// New returns a Worker. It fails if the secret is invalid, if Images can't be opened, or if
+// Thumbnails can't be made.
 func New(cfg Config) (*Worker, error) {
 	cfg.setDefaults()
-	sdk, err := worker.New(worker.Config{Keys: []string{cfg.Secret}, Log: cfg.Log, MaxInFlight: cfg.Parallel + cfg.Queue, MaxBody: 1 << 20})
+	sdk, err := worker.New(worker.Config{
+		Keys:        []string{cfg.Secret},
+		Log:         cfg.Log,
+		MaxInFlight: cfg.Parallel + cfg.Queue,
+		MaxBody:     1 << 20,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("thumbnails: %w", err)
 	}
@@ -64,7 +68,14 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("thumbnails: %w", err)
 	}
-	w := &Worker{sdk: sdk, images: images, out: out, maxPixels: cfg.MaxPixels, turns: make(chan struct{}, cfg.Parallel), mux: http.NewServeMux()}
+	w := &Worker{
+		sdk:       sdk,
+		images:    images,
+		out:       out,
+		maxPixels: cfg.MaxPixels,
+		slots:     make(chan struct{}, cfg.Parallel),
+		mux:       http.NewServeMux(),
+	}
 	w.release = sync.OnceFunc(func() {
 		_ = w.images.Close() // only read from
 		_ = w.out.Close()    // its files are synced one by one
@@ -75,13 +86,13 @@ func New(cfg Config) (*Worker, error) {
 	w.mux.Handle("POST /resize", sdk)
 	w.mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
-		_, _ = rw.Write([]byte(`{"status":"ok"}`)) // whoever asks may be gone
+		_, _ = rw.Write([]byte(`{"status":"ok"}`)) // the client may be gone
 	})
 	return w, nil
 }
 
-// openFolders opens both folders as roots, so that no name in a delivery can
-// reach outside of them, by ".." or by a symbolic link.
+// openFolders opens both folders as roots, so that no name in a delivery can lead outside, by ".."
+// or by a symbolic link.
 func openFolders(images, thumbnails string) (in, out *os.Root, err error) {
 	if images == "" || thumbnails == "" {
 		return nil, nil, errors.New("the folders of images and of thumbnails must be given")
@@ -101,9 +112,8 @@ func openFolders(images, thumbnails string) (in, out *os.Root, err error) {
 // ServeHTTP routes a request to its stage.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) { w.mux.ServeHTTP(rw, r) }
 
-// Close accepts no more deliveries (503) and waits until the accepted ones are
-// reported. When ctx ends first, the rest is cut short and an error returned:
-// asyncflow delivers those tasks again.
+// Close refuses new deliveries (503) and waits until the accepted ones are reported. If ctx ends
+// first, it interrupts the rest and returns an error: asyncflow delivers those tasks again.
 func (w *Worker) Close(ctx context.Context) error {
 	defer w.release()
 	if err := w.sdk.Close(ctx); err != nil {

@@ -1,5 +1,5 @@
-// Package contracttest holds what servers and dispatchers send in tests against
-// openapi.yaml. A test program calls Watch before it makes its first server.
+// Package contracttest checks in tests that servers and dispatchers keep to openapi.yaml. A test
+// program calls Watch before it makes its first server.
 package contracttest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// Document is the contract.
+// Document returns the contract.
 var Document = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	if err != nil {
@@ -32,14 +32,14 @@ var Document = sync.OnceValue(func() *openapi3.T {
 	return doc
 })
 
-// Status is an answer that a call may have.
+// Status is a status that the contract lists for a call.
 type Status struct {
 	Operation string
 	Status    int
 }
 
-// Watch ends the process when one of its servers gives an answer, or sends an event, that
-// the contract doesn't have: nothing in a test can overlook that.
+// Watch ends the process when one of its servers gives an answer, or sends an event, that the
+// contract doesn't allow: no test can overlook that.
 func Watch() {
 	httpapi.InspectEvent = func(event []byte) {
 		if err := CheckEvent(event); err != nil {
@@ -49,7 +49,8 @@ func Watch() {
 	}
 	httpapi.Inspect = func(a httpapi.Answer) {
 		if err := Check(a); err != nil {
-			fmt.Fprintf(os.Stderr, "%s %s is answered with %d, against openapi.yaml: %v\n%.2000s\n", a.Method, a.Path, a.Status, err, a.Body)
+			fmt.Fprintf(os.Stderr, "%s %s is answered with %d, against openapi.yaml: %v\n%.2000s\n",
+				a.Method, a.Path, a.Status, err, a.Body)
 			os.Exit(1)
 		}
 		if a.Route != nil {
@@ -60,14 +61,14 @@ func Watch() {
 
 var seen sync.Map // of Status
 
-// Unseen returns which of the answers that the contract has were not given since Watch;
-// but for 500, which every call has, as it may have a fault.
+// Unseen returns the statuses of the contract that no server has answered since Watch. It leaves
+// out 500, which every call lists in case of a bug.
 func Unseen() (all []Status) {
 	for _, item := range Document().Paths.Map() {
 		for _, op := range item.Operations() {
 			for name := range op.Responses.Map() {
 				status, err := strconv.Atoi(name)
-				if err != nil || status == http.StatusInternalServerError { // or the default
+				if err != nil || status == http.StatusInternalServerError { // not a number: the default
 					continue
 				}
 				if _, ok := seen.Load(Status{op.OperationID, status}); !ok {
@@ -76,12 +77,14 @@ func Unseen() (all []Status) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Status) int { return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b)) })
+	slices.SortFunc(all, func(a, b Status) int {
+		return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b))
+	})
 	return all
 }
 
-// Check holds an answer against the contract: that its call may have this status, and
-// its headers and its body. What is no call has a problem document.
+// Check checks an answer against the contract: its call must list this status, with these headers
+// and this body. An answer without a call must be a problem document.
 func Check(a httpapi.Answer) error {
 	if a.Route == nil {
 		if a.Status < 400 {
@@ -91,7 +94,8 @@ func Check(a httpapi.Answer) error {
 	}
 	r := a.Route.Operation.Responses.Value(strconv.Itoa(a.Status))
 	if r == nil && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooManyRequests) {
-		r = a.Route.Operation.Responses.Default() // any call whose body is slow, or over the memory for bodies
+		// any call may answer so: its body is slow, or exceeds the memory for bodies
+		r = a.Route.Operation.Responses.Default()
 	}
 	if r == nil {
 		return fmt.Errorf("%s doesn't have this status", a.Route.Operation.OperationID)
@@ -103,16 +107,23 @@ func Check(a httpapi.Answer) error {
 	case len(r.Value.Content) > 0 && r.Value.Content[media] == nil:
 		return fmt.Errorf("its Content-Type is %q", media)
 	}
-	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: &http.Request{Method: a.Method, URL: &url.URL{Path: a.Path}}, Route: a.Route},
-		Status:                 a.Status,
-		Header:                 a.Header,
-		Body:                   io.NopCloser(bytes.NewReader(a.Body)),
-		Options:                &openapi3filter.Options{ExcludeResponseBody: !strings.HasSuffix(media, "json"), IncludeResponseStatus: true},
-	})
+	return openapi3filter.ValidateResponse(context.Background(),
+		&openapi3filter.ResponseValidationInput{
+			RequestValidationInput: &openapi3filter.RequestValidationInput{
+				Request: &http.Request{Method: a.Method, URL: &url.URL{Path: a.Path}},
+				Route:   a.Route,
+			},
+			Status: a.Status,
+			Header: a.Header,
+			Body:   io.NopCloser(bytes.NewReader(a.Body)),
+			Options: &openapi3filter.Options{
+				ExcludeResponseBody:   !strings.HasSuffix(media, "json"),
+				IncludeResponseStatus: true,
+			},
+		})
 }
 
-// CheckJSON holds a document against a schema of the contract, such as Delivery.
+// CheckJSON checks a document against a schema of the contract, such as Delivery.
 func CheckJSON(schema string, raw []byte) error {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {

@@ -6,15 +6,16 @@ import (
 	"sync"
 )
 
-// eventSchemas are the schemas of what events hold, by their kind. The contract can't say it
-// but in a field of our own: to it a stream is a text.
+// eventSchemas are the schemas of the data of events, by kind. OpenAPI can't express them, because
+// to it a stream is a text: so the contract lists them in a field of our own.
 var eventSchemas = sync.OnceValue(func() map[string]any {
-	stream := Document().Paths.Value("/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content["text/event-stream"]
+	ok := Document().Paths.Value("/v1/tasks/{id}/events").Get.Responses.Status(200).Value
+	stream := ok.Content["text/event-stream"]
 	return stream.Extensions["x-events"].(map[string]any)
 })
 
-// CheckEvent holds an event of the stream of a task against the contract: its lines and its
-// end, its kind, and its data.
+// CheckEvent checks an event of a task's stream against the contract: its lines and its end, its
+// kind, and its data.
 func CheckEvent(event []byte) error {
 	lines, ended := strings.CutSuffix(string(event), "\n\n")
 	if !ended {

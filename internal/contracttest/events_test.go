@@ -9,10 +9,11 @@ import (
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
-// The contract's own example is as streams are.
+// The example in the contract is a valid stream.
 func TestExampleOfEvents(t *testing.T) {
 	t.Parallel()
-	content := contracttest.Document().Paths.Value("/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content
+	content := contracttest.Document().Paths.Value(
+		"/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content
 	events := strings.SplitAfter(content["text/event-stream"].Example.(string), "\n\n")
 	require.Len(t, events, 3)
 	require.Empty(t, events[2])
@@ -23,8 +24,10 @@ func TestExampleOfEvents(t *testing.T) {
 
 func TestCheckEvent(t *testing.T) {
 	t.Parallel()
-	const task = `data: {"id":"t.1.1","type":"t","status":"running","created_at":"2026-11-21T10:00:00Z"}`
-	const attempt = "event: attempt\nid: 1\ndata: " + `{"seq":1,"at":"2026-11-21T10:00:00Z","stage":"s","attempt":1,"outcome":"done"}`
+	const task = `data: {"id":"t.1.1","type":"t","status":"running",` +
+		`"created_at":"2026-11-21T10:00:00Z"}`
+	const attempt = "event: attempt\nid: 1\ndata: " +
+		`{"seq":1,"at":"2026-11-21T10:00:00Z","stage":"s","attempt":1,"outcome":"done"}`
 	for event, want := range map[string]string{
 		"event: task\n" + task + "\n\n":               "",
 		attempt + "\n\n":                              "",
@@ -33,9 +36,10 @@ func TestCheckEvent(t *testing.T) {
 		"event: task\n" + task + "\n" + task + "\n\n": `it has the line "data: `,
 		"event: later\n" + task + "\n\n":              `no events of the kind "later"`,
 		task + "\n\n":                                 `no events of the kind ""`,
-		"event: attempt\n" + task + "\n\n":            `property "created_at" is unsupported`, // in the schema of that kind
-		"event: task\ndata: {\"id\":\"t.1.1\"}\n\n":   "is missing",
-		"event: task\ndata: {\n\n":                    "unexpected end",
+		// in the schema of that kind
+		"event: attempt\n" + task + "\n\n":          `property "created_at" is unsupported`,
+		"event: task\ndata: {\"id\":\"t.1.1\"}\n\n": "is missing",
+		"event: task\ndata: {\n\n":                  "unexpected end",
 	} {
 		err := contracttest.CheckEvent([]byte(event))
 		if want == "" {

@@ -1,9 +1,12 @@
-// Package httpapi serves the HTTP API. openapi.yaml is its contract: the routes
-// and their types are generated from it, but for the handlers of submits and of
-// reports; requests are checked against it before a handler sees them, and the scope
-// that a call needs is read from it (x-scope).
+// Package httpapi serves the HTTP API. openapi.yaml is its contract. The routes and their types
+// are generated from it, except the handlers of submits and reports. Each request is checked
+// against it before a handler runs, and it names the scope that each call needs (x-scope).
 //
-// fiber is used in this package only.
+// Files that begin with request_ handle what all calls have in common, in the order of
+// request.go; those that begin with answer_ and problem_ write answers. The other files have the
+// handlers, by the noun in the path: task_, endpoint_, tenant_ and so on.
+//
+// Only this package uses fiber.
 package httpapi
 
 //go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config gen.yaml ../../openapi.yaml

@@ -13,36 +13,65 @@ import (
 
 // Openapi returns the contract.
 func (s *Server) Openapi(context.Context, OpenapiRequestObject) (OpenapiResponseObject, error) {
-	return Openapi200ApplicationYamlResponse{Body: bytes.NewReader(asyncflow.OpenAPI), ContentLength: int64(len(asyncflow.OpenAPI))}, nil
+	return Openapi200ApplicationYamlResponse{
+		Body:          bytes.NewReader(asyncflow.OpenAPI),
+		ContentLength: int64(len(asyncflow.OpenAPI)),
+	}, nil
 }
 
 // OpenapiJSON returns the contract as JSON.
-func (s *Server) OpenapiJSON(context.Context, OpenapiJSONRequestObject) (OpenapiJSONResponseObject, error) {
+func (s *Server) OpenapiJSON(
+	context.Context, OpenapiJSONRequestObject,
+) (OpenapiJSONResponseObject, error) {
 	doc, err := yaml.YAMLToJSON(asyncflow.OpenAPI)
 	return rawAnswer{contentType: fiber.MIMEApplicationJSON, body: doc}, err
 }
 
-// Docs returns the contract as a page.
+// Docs returns the page of the contract.
 func (s *Server) Docs(context.Context, DocsRequestObject) (DocsResponseObject, error) {
-	page, err := s.docs()
-	return rawAnswer{contentType: fiber.MIMETextHTMLCharsetUTF8, body: page}, err
+	return rawAnswer{contentType: fiber.MIMETextHTMLCharsetUTF8, body: docspage.Page}, nil
 }
 
-// rawAnswer is an answer that is no JSON of a type of ours.
+// rawAnswer is an answer that has no type in the contract.
 type rawAnswer struct {
 	contentType string
 	body        []byte
 }
 
-// VisitOpenapiJSONResponse writes it.
-func (d rawAnswer) VisitOpenapiJSONResponse(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderContentType, d.contentType)
-	return c.Send(d.body)
+// VisitOpenapiJSONResponse writes the answer.
+func (a rawAnswer) VisitOpenapiJSONResponse(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderContentType, a.contentType)
+	return c.Send(a.body)
 }
 
-// VisitDocsResponse writes it.
-func (d rawAnswer) VisitDocsResponse(c *fiber.Ctx) error {
+// VisitDocsResponse writes the page.
+func (a rawAnswer) VisitDocsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentSecurityPolicy, docspage.Policy)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	return d.VisitOpenapiJSONResponse(c)
+	return a.VisitOpenapiJSONResponse(c)
+}
+
+// DocsFile returns a file that the page loads.
+func (s *Server) DocsFile(
+	_ context.Context, r DocsFileRequestObject,
+) (DocsFileResponseObject, error) {
+	return docsFile(docspage.Files[string(r.File)]), nil
+}
+
+// docsFile is a file of the page as an answer.
+type docsFile docspage.File
+
+// VisitDocsFileResponse writes the file, compressed if the caller accepts that.
+func (f docsFile) VisitDocsFileResponse(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderContentType, f.ContentType)
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set(fiber.HeaderCacheControl, "max-age=3600")
+	c.Vary(fiber.HeaderAcceptEncoding)
+	if f.Gzip != nil && c.Request().Header.HasAcceptEncoding("gzip") {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+		c.Response().SetBodyRaw(f.Gzip)
+		return nil
+	}
+	c.Response().SetBodyRaw(docspage.File(f).Plain())
+	return nil
 }

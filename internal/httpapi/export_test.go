@@ -6,27 +6,21 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Routes returns what the framework has registered.
+// Routes returns the routes of the fiber app.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
 
-// SubmittedDocument returns what the API answers of a task that was accepted, as it is written
-// and as package json would write it.
+// SubmittedDocument returns the document of an accepted task as the API writes it, and as package
+// json writes it.
 func SubmittedDocument(r store.Submitted) (written, encoded []byte) {
 	encoded, _ = encode(submittedOut(r))
 	return submittedLine(&r), encoded
 }
 
 // BodyMemory returns how much memory is lent for the bodies of requests, in bytes.
-func (s *Server) BodyMemory() int { return s.bodies.inUse() }
+func (s *Server) BodyMemory() int { return s.bodies.InUse() }
 
 // AnswerMemory returns how much memory is lent for answers that are not sent yet, in bytes.
-func (s *Server) AnswerMemory() int { return s.answers.inUse() }
+func (s *Server) AnswerMemory() int { return s.answers.InUse() }
 
 // Streams returns how many event streams and waiting calls there are.
-func (s *Server) Streams() int { return s.streams.inUse() }
-
-func (s *shares) inUse() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
-}
+func (s *Server) Streams() int { return s.streams.InUse() }

@@ -9,13 +9,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// GetGovernance tells of the nodes and the jobs, which are no tenant's.
-func (s *Server) GetGovernance(ctx context.Context, _ GetGovernanceRequestObject) (GetGovernanceResponseObject, error) {
+// GetGovernance returns the nodes and the background jobs, which belong to no tenant.
+func (s *Server) GetGovernance(
+	ctx context.Context, _ GetGovernanceRequestObject,
+) (GetGovernanceResponseObject, error) {
 	status, err := governance.ReadStatus(ctx, s.cfg.Store)
 	return GetGovernance200JSONResponse(GovernanceOut(status)), err
 }
 
-// GovernanceOut returns the document of how governance stands.
+// GovernanceOut returns the document of the nodes and the background jobs.
 func GovernanceOut(status governance.Status) Governance {
 	out := Governance{Jobs: make([]Job, len(status.Jobs)), Nodes: make([]Node, len(status.Nodes))}
 	for i, j := range status.Jobs {
@@ -28,8 +30,19 @@ func GovernanceOut(status governance.Status) Governance {
 }
 
 func jobOut(j governance.JobStatus) Job {
-	out := Job{Name: j.Name, Schedule: j.Spec, Outcome: JobOutcomeOk, Node: j.Node, StartedAt: j.Started, DurationMs: float32(j.Duration.Microseconds()) / 1000,
-		Rows: int64(j.Rows), Error: j.Error, Failures: j.Failures, SucceededAt: j.Succeeded, NextAt: j.Next}
+	out := Job{
+		Name:        j.Name,
+		Schedule:    j.Spec,
+		Outcome:     JobOutcomeOk,
+		Node:        j.Node,
+		StartedAt:   j.Started,
+		DurationMs:  float32(j.Duration.Microseconds()) / 1000,
+		Rows:        int64(j.Rows),
+		Error:       j.Error,
+		Failures:    j.Failures,
+		SucceededAt: j.Succeeded,
+		NextAt:      j.Next,
+	}
 	switch {
 	case j.Started.IsZero():
 		out.Outcome = JobOutcomeNever
@@ -40,7 +53,14 @@ func jobOut(j governance.JobStatus) Job {
 }
 
 func nodeOut(n store.Node) Node {
-	out := Node{ID: n.ID, Roles: strings.Split(n.Roles, ","), Version: n.Version, StartedAt: n.Started, SeenAt: n.Seen, State: StateAlive}
+	out := Node{
+		ID:        n.ID,
+		Roles:     strings.Split(n.Roles, ","),
+		Version:   n.Version,
+		StartedAt: n.Started,
+		SeenAt:    n.Seen,
+		State:     StateAlive,
+	}
 	if n.Gone {
 		out.State = StateGone
 	}

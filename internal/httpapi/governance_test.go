@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -21,10 +19,14 @@ func TestGovernance(t *testing.T) {
 	g := read[api.Governance](b, 200, b.callAs(admin, "GET", "/v1/governance", ""))
 	assert.Empty(t, g.Nodes)
 	require.Greater(t, len(g.Jobs), 6)
-	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeNever}, g.Jobs[0])
+	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeNever},
+		g.Jobs[0])
 	now := b.store.Clock.Now()
-	require.NoError(t, b.store.RecordJob(t.Context(), store.JobRun{Name: "rescue", Spec: "@every 1s", Started: now, Duration: 20 * time.Millisecond, Rows: 7, Error: "no"}, 2))
-	_, err := b.db.Exec(t.Context(), `INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now(), now())`)
+	require.NoError(t, b.store.RecordJob(t.Context(),
+		store.JobRun{Name: "rescue", Spec: "@every 1s", Started: now, Duration: 20 * time.Millisecond,
+			Rows: 7, Error: "no"}, 2))
+	_, err := b.db.Exec(t.Context(),
+		`INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now(), now())`)
 	require.NoError(t, err)
 	c, err := client.New(b.url, admin)
 	require.NoError(t, err)
@@ -33,27 +35,9 @@ func TestGovernance(t *testing.T) {
 	job := g.Jobs[0]
 	assert.WithinDuration(t, time.Now(), job.NextAt, 4*time.Second)
 	job.NextAt, job.StartedAt = time.Time{}, job.StartedAt.UTC()
-	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeFailed, Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
+	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeFailed,
+		Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
 	require.Len(t, g.Nodes, 1)
 	assert.Equal(t, []string{"api", "governance"}, g.Nodes[0].Roles)
 	assert.Equal(t, api.StateAlive, g.Nodes[0].State)
-}
-
-func TestMetrics(t *testing.T) {
-	b := setupWith(t, func(c *httpapi.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-			_, _ = w.Write([]byte("up 1\n"))
-		})
-	})
-	a := b.callAs("", "GET", "/metrics", "")
-	assert.Equal(t, []any{200, "text/plain; version=0.0.4", "up 1\n"}, []any{a.status, a.header.Get("Content-Type"), string(a.body)})
-	assert.Equal(t, 400, b.callAs("", "GET", "/metrics?x=1", "").status)
-}
-
-func TestMetricsAreOff(t *testing.T) {
-	b := setup(t)
-	a := b.callAs("", "GET", "/metrics", "")
-	assert.Equal(t, 404, a.status)
-	assert.Contains(t, a.problem.Detail, "off, or at an address of their own")
 }

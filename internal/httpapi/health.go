@@ -7,7 +7,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Health tells that the process is alive.
+// Health reports that the process is alive.
 func (s *Server) Health(context.Context, HealthRequestObject) (HealthResponseObject, error) {
 	return Health200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
 }
@@ -15,15 +15,16 @@ func (s *Server) Health(context.Context, HealthRequestObject) (HealthResponseObj
 // readyTimeout bounds the check of the database.
 const readyTimeout = 2 * time.Second
 
-// Ready tells whether the node can take requests now.
+// Ready reports whether the node can take requests now.
 func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponseObject, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := s.cfg.Store.Ping(ctx); err != nil { // where the database is, is not for everybody
+	if err := s.cfg.Store.Ping(ctx); err != nil {
+		// The error itself has the address of the database, which not everybody may see.
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: "the database can't be reached, takes no writes, or its schema is not current"}
 	}
-	if err := s.cfg.Verifier.Ready(); err != nil { // its callers would be turned away
+	if err := s.cfg.Verifier.Ready(); err != nil { // callers with those tokens would be refused
 		return nil, err
 	}
 	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
-// Every answer that a test gets is held against the contract (not those of benchmarks). And
-// when all tests have run, each answer that the contract has was given to one of them.
+// Every answer in a test is checked against the contract (not those in benchmarks). When all tests
+// have run, each answer of the contract must have been given in one of them.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" { // it would be what is measured
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// ranAll tells whether no test was left out.
+// ranAll reports whether all tests ran.
 func ranAll() bool {
 	for _, name := range []string{"run", "skip", "list", "fuzz", "bench"} {
 		if flag.Lookup("test."+name).Value.String() != "" {

@@ -10,10 +10,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Metrics answers with what the node counts.
+// Metrics returns the metrics of the node.
 func (s *Server) Metrics(context.Context, MetricsRequestObject) (MetricsResponseObject, error) {
 	if s.cfg.Metrics == nil {
-		return nil, asyncflow.Errorf(asyncflow.CodeNotFound, "this node has no metrics here: they are off, or at an address of their own")
+		return nil, asyncflow.Errorf(asyncflow.CodeNotFound,
+			"this node has no metrics here: they are off, or at an address of their own")
 	}
 	return metricsResponse{s.cfg.Metrics}, nil
 }
@@ -21,7 +22,7 @@ func (s *Server) Metrics(context.Context, MetricsRequestObject) (MetricsResponse
 // metricsResponse is an answer that another handler writes.
 type metricsResponse struct{ http.Handler }
 
-// VisitMetricsResponse writes it.
+// VisitMetricsResponse writes the answer.
 func (r metricsResponse) VisitMetricsResponse(c *fiber.Ctx) error {
 	return adaptor.HTTPHandler(r.Handler)(c)
 }

@@ -19,13 +19,16 @@ import (
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// Docs This document to read and search
+	// Docs This document as a page to read and search
 	// (GET /docs)
 	Docs(c *fiber.Ctx) error
+	// DocsFile A file that the page of this document loads
+	// (GET /docs/{file})
+	DocsFile(c *fiber.Ctx, file DocsFileParamsFile) error
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(c *fiber.Ctx) error
-	// Metrics What this node counts, for Prometheus
+	// Metrics The metrics of this node, for Prometheus
 	// (GET /metrics)
 	Metrics(c *fiber.Ctx) error
 	// OpenapiJSON This document as JSON
@@ -37,25 +40,25 @@ type ServerInterface interface {
 	// Ready Whether the node can take requests now
 	// (GET /readyz)
 	Ready(c *fiber.Ctx) error
-	// DeleteAlerts Send no more alerts
+	// DeleteAlerts Turn alerts off
 	// (DELETE /v1/alerts)
 	DeleteAlerts(c *fiber.Ctx) error
-	// GetAlerts Get where alerts go, and what has fired
+	// GetAlerts Get where alerts go, and their episodes
 	// (GET /v1/alerts)
 	GetAlerts(c *fiber.Ctx) error
-	// PutAlerts Set up where alerts go, and when
+	// PutAlerts Set where alerts go, and their rules
 	// (PUT /v1/alerts)
 	PutAlerts(c *fiber.Ctx) error
 	// ListAudit List who did what in the tenant, newest first
 	// (GET /v1/audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
-	// ListOperatorAudit List what belongs to no tenant, newest first
+	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(c *fiber.Ctx, params ListOperatorAuditParams) error
-	// Heartbeat Say that the work of a delivery goes on
+	// Heartbeat Extend the time of a delivery
 	// (POST /v1/callbacks/{id}/heartbeat)
 	Heartbeat(c *fiber.Ctx, id TaskID) error
-	// ReportProgress Tell how far the work of a delivery is
+	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(c *fiber.Ctx, id TaskID) error
 	// ListEndpoints List the endpoints
@@ -73,16 +76,16 @@ type ServerInterface interface {
 	// UpdateEndpoint Change an endpoint
 	// (PATCH /v1/endpoints/{id})
 	UpdateEndpoint(c *fiber.Ctx, id string) error
-	// EnableEndpoint Have an endpoint get deliveries again
+	// EnableEndpoint Enable an endpoint
 	// (POST /v1/endpoints/{id}/enable)
 	EnableEndpoint(c *fiber.Ctx, id string) error
-	// RotateEndpointSecret Sign with another secret
+	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(c *fiber.Ctx, id string) error
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(c *fiber.Ctx, id string) error
-	// GetGovernance See the nodes, and the last run of each job of governance
+	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(c *fiber.Ctx) error
 	// ListOperations List the operations, newest first
@@ -94,7 +97,7 @@ type ServerInterface interface {
 	// StopOperation Stop an operation
 	// (POST /v1/operations/{id}/stop)
 	StopOperation(c *fiber.Ctx, id OperationID) error
-	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// GetQuota Get the quotas of the tenant, and their usage
 	// (GET /v1/quota)
 	GetQuota(c *fiber.Ctx) error
 	// ListSchedules List the schedules
@@ -115,10 +118,10 @@ type ServerInterface interface {
 	// ResumeSchedule Resume a paused schedule
 	// (POST /v1/schedules/{name}/resume)
 	ResumeSchedule(c *fiber.Ctx, name ScheduleName) error
-	// TriggerSchedule Submit a task of a schedule now
+	// TriggerSchedule Submit the task of a schedule now
 	// (POST /v1/schedules/{name}/trigger)
 	TriggerSchedule(c *fiber.Ctx, name ScheduleName) error
-	// GetStats Count what is waiting, running and done
+	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(c *fiber.Ctx, params GetStatsParams) error
 	// ListTaskTypes List the task types
@@ -136,7 +139,7 @@ type ServerInterface interface {
 	// PauseTaskType Pause a task type
 	// (POST /v1/task-types/{type}/pause)
 	PauseTaskType(c *fiber.Ctx, pType Type) error
-	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// ReleaseFlowKey Let the tasks of a flow key continue after one has failed
 	// (POST /v1/task-types/{type}/release)
 	ReleaseFlowKey(c *fiber.Ctx, pType Type) error
 	// ResumeTaskType Resume a paused task type
@@ -145,13 +148,13 @@ type ServerInterface interface {
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
-	// CancelTasks Cancel all tasks that a filter finds
+	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(c *fiber.Ctx) error
-	// RedriveTasks Redrive all tasks that a filter finds
+	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(c *fiber.Ctx) error
-	// GetTask Get a task, waiting for its end if asked to
+	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(c *fiber.Ctx, id TaskID, params GetTaskParams) error
 	// PatchTask Change when a pending or waiting task runs
@@ -166,25 +169,25 @@ type ServerInterface interface {
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(c *fiber.Ctx, id TaskID, params TaskEventsParams) error
-	// RedriveTask Set a failed or cancelled task going again
+	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(c *fiber.Ctx, params ListTenantsParams) error
-	// CreateTenant Make a tenant
+	// CreateTenant Create a tenant
 	// (POST /v1/tenants)
 	CreateTenant(c *fiber.Ctx) error
-	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace period
 	// (DELETE /v1/tenants/{slug})
 	DeleteTenant(c *fiber.Ctx, slug Slug, params DeleteTenantParams) error
-	// GetTenant Get a tenant, with how much it uses of each quota
+	// GetTenant Get a tenant, and its usage of each quota
 	// (GET /v1/tenants/{slug})
 	GetTenant(c *fiber.Ctx, slug Slug) error
 	// PatchTenant Change a tenant's quotas, suspend or resume it
 	// (PATCH /v1/tenants/{slug})
 	PatchTenant(c *fiber.Ctx, slug Slug) error
-	// RestoreTenant Take the deletion of a tenant back
+	// RestoreTenant Restore a deleted tenant
 	// (POST /v1/tenants/{slug}/restore)
 	RestoreTenant(c *fiber.Ctx, slug Slug) error
 }
@@ -203,6 +206,35 @@ func (siw *ServerInterfaceWrapper) Docs(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.Docs(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DocsFile operation middleware
+func (siw *ServerInterfaceWrapper) DocsFile(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "file" -------------
+	var file DocsFileParamsFile
+
+	err = runtime.BindStyledParameterWithOptions("simple", "file", c.Params("file"), &file, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter file: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DocsFile(c, file)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2065,6 +2097,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/docs", wrapper.Docs)
 
+	router.Get(options.BaseURL+"/docs/:file", wrapper.DocsFile)
+
 	router.Get(options.BaseURL+"/healthz", wrapper.Health)
 
 	router.Get(options.BaseURL+"/metrics", wrapper.Metrics)
@@ -2211,6 +2245,74 @@ type DocsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response DocsdefaultApplicationProblemPlusJSONResponse) VisitDocsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DocsFileRequestObject struct {
+	File DocsFileParamsFile `json:"file"`
+}
+
+type DocsFileResponseObject interface {
+	VisitDocsFileResponse(ctx *fiber.Ctx) error
+}
+
+type DocsFile200TextCSSResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response DocsFile200TextCSSResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/css")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
+	return err
+}
+
+type DocsFile200TextJavascriptResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response DocsFile200TextJavascriptResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/javascript")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
+	return err
+}
+
+type DocsFile200TextResponse string
+
+func (response DocsFile200TextResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/plain")
+	ctx.Status(200)
+
+	_, err := ctx.WriteString(fmt.Sprint(response))
+	return err
+}
+
+type DocsFiledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DocsFiledefaultApplicationProblemPlusJSONResponse) VisitDocsFileResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3895,13 +3997,16 @@ func (response RestoreTenantdefaultApplicationProblemPlusJSONResponse) VisitRest
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
-	// Docs This document to read and search
+	// Docs This document as a page to read and search
 	// (GET /docs)
 	Docs(ctx context.Context, request DocsRequestObject) (DocsResponseObject, error)
+	// DocsFile A file that the page of this document loads
+	// (GET /docs/{file})
+	DocsFile(ctx context.Context, request DocsFileRequestObject) (DocsFileResponseObject, error)
 	// Health Whether the process is alive
 	// (GET /healthz)
 	Health(ctx context.Context, request HealthRequestObject) (HealthResponseObject, error)
-	// Metrics What this node counts, for Prometheus
+	// Metrics The metrics of this node, for Prometheus
 	// (GET /metrics)
 	Metrics(ctx context.Context, request MetricsRequestObject) (MetricsResponseObject, error)
 	// OpenapiJSON This document as JSON
@@ -3913,25 +4018,25 @@ type StrictServerInterface interface {
 	// Ready Whether the node can take requests now
 	// (GET /readyz)
 	Ready(ctx context.Context, request ReadyRequestObject) (ReadyResponseObject, error)
-	// DeleteAlerts Send no more alerts
+	// DeleteAlerts Turn alerts off
 	// (DELETE /v1/alerts)
 	DeleteAlerts(ctx context.Context, request DeleteAlertsRequestObject) (DeleteAlertsResponseObject, error)
-	// GetAlerts Get where alerts go, and what has fired
+	// GetAlerts Get where alerts go, and their episodes
 	// (GET /v1/alerts)
 	GetAlerts(ctx context.Context, request GetAlertsRequestObject) (GetAlertsResponseObject, error)
-	// PutAlerts Set up where alerts go, and when
+	// PutAlerts Set where alerts go, and their rules
 	// (PUT /v1/alerts)
 	PutAlerts(ctx context.Context, request PutAlertsRequestObject) (PutAlertsResponseObject, error)
 	// ListAudit List who did what in the tenant, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
-	// ListOperatorAudit List what belongs to no tenant, newest first
+	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(ctx context.Context, request ListOperatorAuditRequestObject) (ListOperatorAuditResponseObject, error)
-	// Heartbeat Say that the work of a delivery goes on
+	// Heartbeat Extend the time of a delivery
 	// (POST /v1/callbacks/{id}/heartbeat)
 	Heartbeat(ctx context.Context, request HeartbeatRequestObject) (HeartbeatResponseObject, error)
-	// ReportProgress Tell how far the work of a delivery is
+	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(ctx context.Context, request ReportProgressRequestObject) (ReportProgressResponseObject, error)
 	// ListEndpoints List the endpoints
@@ -3949,16 +4054,16 @@ type StrictServerInterface interface {
 	// UpdateEndpoint Change an endpoint
 	// (PATCH /v1/endpoints/{id})
 	UpdateEndpoint(ctx context.Context, request UpdateEndpointRequestObject) (UpdateEndpointResponseObject, error)
-	// EnableEndpoint Have an endpoint get deliveries again
+	// EnableEndpoint Enable an endpoint
 	// (POST /v1/endpoints/{id}/enable)
 	EnableEndpoint(ctx context.Context, request EnableEndpointRequestObject) (EnableEndpointResponseObject, error)
-	// RotateEndpointSecret Sign with another secret
+	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(ctx context.Context, request RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error)
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(ctx context.Context, request VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error)
-	// GetGovernance See the nodes, and the last run of each job of governance
+	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(ctx context.Context, request GetGovernanceRequestObject) (GetGovernanceResponseObject, error)
 	// ListOperations List the operations, newest first
@@ -3970,7 +4075,7 @@ type StrictServerInterface interface {
 	// StopOperation Stop an operation
 	// (POST /v1/operations/{id}/stop)
 	StopOperation(ctx context.Context, request StopOperationRequestObject) (StopOperationResponseObject, error)
-	// GetQuota See the quotas of the tenant, and how much of them is in use
+	// GetQuota Get the quotas of the tenant, and their usage
 	// (GET /v1/quota)
 	GetQuota(ctx context.Context, request GetQuotaRequestObject) (GetQuotaResponseObject, error)
 	// ListSchedules List the schedules
@@ -3991,10 +4096,10 @@ type StrictServerInterface interface {
 	// ResumeSchedule Resume a paused schedule
 	// (POST /v1/schedules/{name}/resume)
 	ResumeSchedule(ctx context.Context, request ResumeScheduleRequestObject) (ResumeScheduleResponseObject, error)
-	// TriggerSchedule Submit a task of a schedule now
+	// TriggerSchedule Submit the task of a schedule now
 	// (POST /v1/schedules/{name}/trigger)
 	TriggerSchedule(ctx context.Context, request TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error)
-	// GetStats Count what is waiting, running and done
+	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(ctx context.Context, request GetStatsRequestObject) (GetStatsResponseObject, error)
 	// ListTaskTypes List the task types
@@ -4012,7 +4117,7 @@ type StrictServerInterface interface {
 	// PauseTaskType Pause a task type
 	// (POST /v1/task-types/{type}/pause)
 	PauseTaskType(ctx context.Context, request PauseTaskTypeRequestObject) (PauseTaskTypeResponseObject, error)
-	// ReleaseFlowKey Let the tasks of a flow key go on after one has failed
+	// ReleaseFlowKey Let the tasks of a flow key continue after one has failed
 	// (POST /v1/task-types/{type}/release)
 	ReleaseFlowKey(ctx context.Context, request ReleaseFlowKeyRequestObject) (ReleaseFlowKeyResponseObject, error)
 	// ResumeTaskType Resume a paused task type
@@ -4021,13 +4126,13 @@ type StrictServerInterface interface {
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
-	// CancelTasks Cancel all tasks that a filter finds
+	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(ctx context.Context, request CancelTasksRequestObject) (CancelTasksResponseObject, error)
-	// RedriveTasks Redrive all tasks that a filter finds
+	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(ctx context.Context, request RedriveTasksRequestObject) (RedriveTasksResponseObject, error)
-	// GetTask Get a task, waiting for its end if asked to
+	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
 	// PatchTask Change when a pending or waiting task runs
@@ -4042,25 +4147,25 @@ type StrictServerInterface interface {
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(ctx context.Context, request TaskEventsRequestObject) (TaskEventsResponseObject, error)
-	// RedriveTask Set a failed or cancelled task going again
+	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
-	// CreateTenant Make a tenant
+	// CreateTenant Create a tenant
 	// (POST /v1/tenants)
 	CreateTenant(ctx context.Context, request CreateTenantRequestObject) (CreateTenantResponseObject, error)
-	// DeleteTenant Suspend a tenant at once, and drop it after a grace
+	// DeleteTenant Suspend a tenant at once, and drop it after a grace period
 	// (DELETE /v1/tenants/{slug})
 	DeleteTenant(ctx context.Context, request DeleteTenantRequestObject) (DeleteTenantResponseObject, error)
-	// GetTenant Get a tenant, with how much it uses of each quota
+	// GetTenant Get a tenant, and its usage of each quota
 	// (GET /v1/tenants/{slug})
 	GetTenant(ctx context.Context, request GetTenantRequestObject) (GetTenantResponseObject, error)
 	// PatchTenant Change a tenant's quotas, suspend or resume it
 	// (PATCH /v1/tenants/{slug})
 	PatchTenant(ctx context.Context, request PatchTenantRequestObject) (PatchTenantResponseObject, error)
-	// RestoreTenant Take the deletion of a tenant back
+	// RestoreTenant Restore a deleted tenant
 	// (POST /v1/tenants/{slug}/restore)
 	RestoreTenant(ctx context.Context, request RestoreTenantRequestObject) (RestoreTenantResponseObject, error)
 }
@@ -4100,6 +4205,33 @@ func (sh *strictHandler) Docs(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(DocsResponseObject); ok {
 		if err := validResponse.VisitDocsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DocsFile operation middleware
+func (sh *strictHandler) DocsFile(ctx *fiber.Ctx, file DocsFileParamsFile) error {
+	var request DocsFileRequestObject
+
+	request.File = file
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DocsFile(ctx.UserContext(), request.(DocsFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DocsFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DocsFileResponseObject); ok {
+		if err := validResponse.VisitDocsFileResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

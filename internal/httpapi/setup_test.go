@@ -24,8 +24,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds the wait for an event. It is long because a slow machine is no fault, and costs
+// nothing because the wait ends with the event.
 const patience = 2 * time.Minute
 
 // bundle is an API server on a port of its own, over a database of its own.
@@ -78,8 +78,10 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 	return setupOn(t, func(*store.Config) {}, configure)
 }
 
-// setupOn is setupWith another configuration of the store too.
-func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config)) *bundle {
+// setupOn is setupWith, with another configuration of the store too.
+func setupOn(
+	t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config),
+) *bundle {
 	t.Helper()
 	url := pgtest.Database(t, prepare)
 	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}
@@ -95,7 +97,8 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 	require.NoError(t, err)
 	issuer, err := auth.NewIssuer(authConfig())
 	require.NoError(t, err)
-	cfg := httpapi.Config{Store: s, Committer: committer, Verifier: verifier, Keys: keys, Version: "test", MaxContext: maxContext, MaxBody: 1 << 20}
+	cfg := httpapi.Config{Store: s, Committer: committer, Verifier: verifier, Keys: keys,
+		Version: "test", MaxContext: maxContext, MaxBody: 1 << 20}
 	configure(&cfg)
 	server, err := httpapi.New(cfg)
 	require.NoError(t, err)
@@ -113,7 +116,8 @@ func setupOn(t testing.TB, configureStore func(*store.Config), configure func(*h
 		s.Close()
 		require.NoError(t, db.Close(context.Background()))
 	})
-	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, committer: committer, db: db, keys: keys, issuer: issuer, verifier: verifier, server: server, stop: stop}
+	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys,
+		committer: committer, issuer: issuer, verifier: verifier, server: server, stop: stop}
 	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
 	return b
 }
@@ -131,7 +135,7 @@ func (b *bundle) adminToken() string {
 	return token
 }
 
-// answer is what came back.
+// answer is the answer to a call.
 type answer struct {
 	status  int
 	header  http.Header
@@ -140,7 +144,10 @@ type answer struct {
 }
 
 // call makes a call with the bundle's token.
-func (b *bundle) call(method, path, body string) answer { return b.callAs(b.token, method, path, body) }
+func (b *bundle) call(method, path,
+	body string) answer {
+	return b.callAs(b.token, method, path, body)
+}
 
 func (b *bundle) callAs(token, method, path, body string) answer {
 	b.t.Helper()
@@ -170,7 +177,7 @@ func (b *bundle) do(req *http.Request) answer {
 	return a
 }
 
-// read reads the body of an answer of a status.
+// read decodes the body of an answer, which must have a status.
 func read[T any](b *bundle, status int, a answer) T {
 	b.t.Helper()
 	var v T
@@ -179,9 +186,10 @@ func read[T any](b *bundle, status int, a answer) T {
 	return v
 }
 
-// pipe makes the task type of the tests: two stages, quick retries.
+// pipe creates the task type of the tests: two stages, quick retries.
 func (b *bundle) pipe() {
 	b.t.Helper()
-	a := b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first","retry":{"max_attempts":2,"interval":-1}},{"name":"second"}]}`)
+	a := b.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"first","retry":{"max_attempts":2,"interval":-1}},{"name":"second"}]}`)
 	require.Equal(b.t, http.StatusCreated, a.status, "%s", a.body)
 }

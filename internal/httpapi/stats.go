@@ -7,8 +7,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// GetStats counts the tasks of the tenant's types, or of one.
-func (s *Server) GetStats(ctx context.Context, r GetStatsRequestObject) (GetStatsResponseObject, error) {
+// GetStats counts the tasks of all of the tenant's types, or of one type.
+func (s *Server) GetStats(
+	ctx context.Context, r GetStatsRequestObject,
+) (GetStatsResponseObject, error) {
 	stats, err := s.cfg.Store.Stats(ctx, principalOf(ctx).Tenant, r.Params.Type)
 	if err != nil {
 		return nil, err
@@ -23,10 +25,30 @@ func (s *Server) GetStats(ctx context.Context, r GetStatsRequestObject) (GetStat
 func statsOut(t store.Stats) Stats {
 	var backlog []Backlog
 	for _, b := range t.Backlog {
-		backlog = append(backlog, Backlog{WaitsFor: b.WaitsFor, Stage: b.Stage, Tasks: b.Tasks, OldestDue: b.Oldest})
+		backlog = append(backlog, Backlog{
+			WaitsFor:  b.WaitsFor,
+			Stage:     b.Stage,
+			Tasks:     b.Tasks,
+			OldestDue: b.Oldest,
+		})
 	}
-	return Stats{Type: t.Type, Paused: t.Paused, Waiting: t.Waiting, Pending: t.Pending, Running: t.Running,
-		Succeeded: t.Succeeded, Failed: t.Failed, Cancelled: t.Cancelled, OldestDue: t.OldestDue, Backlog: backlog, Rolls: t.Rolls,
-		Rates: Rates{Submitted: float32(t.Rates.Submitted), Attempts: float32(t.Rates.Attempts),
-			Failures: float32(t.Rates.Failures), Finished: float32(t.Rates.Finished)}}
+	return Stats{
+		Type:      t.Type,
+		Paused:    t.Paused,
+		Waiting:   t.Waiting,
+		Pending:   t.Pending,
+		Running:   t.Running,
+		Succeeded: t.Succeeded,
+		Failed:    t.Failed,
+		Cancelled: t.Cancelled,
+		OldestDue: t.OldestDue,
+		Backlog:   backlog,
+		Rolls:     t.Rolls,
+		Rates: Rates{
+			Submitted: float32(t.Rates.Submitted),
+			Attempts:  float32(t.Rates.Attempts),
+			Failures:  float32(t.Rates.Failures),
+			Finished:  float32(t.Rates.Finished),
+		},
+	}
 }

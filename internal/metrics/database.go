@@ -14,16 +14,13 @@ import (
 )
 
 const (
-	// keep is for how long what was read from the database is shown again; readTime
-	// bounds the reading.
-	keep     = 10 * time.Second
-	readTime = 5 * time.Second
-	// maxFiring is the most episodes of alerts with series of their own.
-	maxFiring = 500
+	keep      = 10 * time.Second // how long figures from the database are cached
+	readTime  = 5 * time.Second  // bounds one reading of all figures
+	maxFiring = 500              // the most episodes of alerts with series of their own
 )
 
-// database tells how the tasks, jobs, nodes and alerts of the database stand. All nodes
-// tell the same.
+// database collects the figures of the tasks, jobs, nodes and alerts in the database. They are the
+// same on all nodes.
 type database struct {
 	store *store.Store
 	types *types
@@ -36,26 +33,36 @@ type database struct {
 func newDatabase(s *store.Store, t *types) *database { return &database{store: s, types: t} }
 
 var (
-	databaseUp = desc("database_up", "1 if what follows could be read from the database, else 0.")
-	tasksNow   = desc("tasks", "Live tasks by status: waiting, pending, running.", "tenant", "type", "status")
-	oldestDue  = desc("oldest_due_seconds", "For how long a task has been due that is not under way, at most; 0 if none is.", "tenant", "type")
-	backlogNow = desc("backlog_tasks", "Tasks that are due and not under way, by what they wait for.", "tenant", "type", "waits_for")
-	backlogAge = desc("backlog_oldest_due_seconds", "For how long the first of them has been due.", "tenant", "type", "waits_for")
-	jobSuccess = desc("job_last_success_timestamp_seconds", "When the last run of a job that ended well began; 0 if none did.", "job")
-	jobTook    = desc("job_duration_seconds", "How long the last run of a job took.", "job")
-	jobFails   = desc("job_consecutive_failures", "How many runs of a job have failed since one ended well.", "job")
-	nodesNow   = desc("nodes", "Nodes by state: alive, gone.", "state")
-	firing     = desc("alert_firing", "1 for each episode of an alert that goes on.", "tenant", "alert", "subject")
+	databaseUp = desc("database_up", "1 if the database could be read, else 0.")
+	tasksNow   = desc("tasks", "Live tasks by status: waiting, pending, running.", "tenant", "type",
+		"status")
+	oldestDue = desc("oldest_due_seconds",
+		"How long the oldest due task that is not under way has been due; 0 if none is.", "tenant",
+		"type")
+	backlogNow = desc("backlog_tasks", "Tasks that are due and not under way, by what they wait for.",
+		"tenant", "type", "waits_for")
+	backlogAge = desc("backlog_oldest_due_seconds",
+		"How long the oldest of the tasks in asyncflow_backlog_tasks has been due.", "tenant", "type",
+		"waits_for")
+	jobSuccess = desc("job_last_success_timestamp_seconds",
+		"When the last successful run of a job began; 0 if there was none.", "job")
+	jobTook  = desc("job_duration_seconds", "How long the last run of a job took.", "job")
+	jobFails = desc("job_consecutive_failures",
+		"How many runs of a job have failed since the last successful one.", "job")
+	nodesNow = desc("nodes", "Nodes by state: alive, gone.", "state")
+	firing   = desc("alert_firing", "1 for each ongoing episode of an alert.", "tenant", "alert",
+		"subject")
 )
 
-// Describe tells which metrics there are.
+// Describe lists the metrics.
 func (d *database) Describe(out chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{databaseUp, tasksNow, oldestDue, backlogNow, backlogAge, jobSuccess, jobTook, jobFails, nodesNow, firing} {
+	for _, one := range []*prometheus.Desc{databaseUp, tasksNow, oldestDue, backlogNow, backlogAge,
+		jobSuccess, jobTook, jobFails, nodesNow, firing} {
 		out <- one
 	}
 }
 
-// Collect reads them, unless they were read a moment ago. Those who ask meanwhile wait.
+// Collect reads the figures, unless they are cached. Concurrent callers wait for one reading.
 func (d *database) Collect(out chan<- prometheus.Metric) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,7 +87,7 @@ func (d *database) readAll() []prometheus.Metric {
 	return append(append(append(tasks, above...), alerts...), gauge(databaseUp, up))
 }
 
-// sums are the figures of one type, or of all those that share labels.
+// sums are the figures of one type, or of all types that share labels.
 type sums struct {
 	waiting, pending, running int64
 	oldest                    time.Duration
@@ -109,17 +116,21 @@ func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err 
 		}
 	}
 	for m, s := range byLabel {
-		all = append(all, gauge(tasksNow, float64(s.waiting), m.tenant, m.name, "waiting"), gauge(tasksNow, float64(s.pending), m.tenant, m.name, "pending"),
-			gauge(tasksNow, float64(s.running), m.tenant, m.name, "running"), gauge(oldestDue, s.oldest.Seconds(), m.tenant, m.name))
+		all = append(all, gauge(tasksNow, float64(s.waiting), m.tenant, m.name, "waiting"),
+			gauge(tasksNow, float64(s.pending), m.tenant, m.name, "pending"),
+			gauge(tasksNow, float64(s.running), m.tenant, m.name, "running"),
+			gauge(oldestDue, s.oldest.Seconds(), m.tenant, m.name))
 		for why, b := range s.backlog {
-			all = append(all, gauge(backlogNow, float64(b.tasks), m.tenant, m.name, string(why)), gauge(backlogAge, b.oldest.Seconds(), m.tenant, m.name, string(why)))
+			all = append(all, gauge(backlogNow, float64(b.tasks), m.tenant, m.name, string(why)),
+				gauge(backlogAge, b.oldest.Seconds(), m.tenant, m.name, string(why)))
 		}
 	}
 	return all, nil
 }
 
 func (s *sums) add(more store.Stats, now time.Time) {
-	s.waiting, s.pending, s.running = s.waiting+more.Waiting, s.pending+more.Pending, s.running+more.Running
+	s.waiting, s.pending, s.running = s.waiting+more.Waiting, s.pending+more.Pending,
+		s.running+more.Running
 	if !more.OldestDue.IsZero() {
 		s.oldest = max(s.oldest, now.Sub(more.OldestDue))
 	}
@@ -142,7 +153,9 @@ func (d *database) readGovernance(ctx context.Context) (all []prometheus.Metric,
 		if !job.Succeeded.IsZero() {
 			succeeded = float64(job.Succeeded.UnixMilli()) / 1000
 		}
-		all = append(all, gauge(jobSuccess, succeeded, job.Name), gauge(jobTook, job.Duration.Seconds(), job.Name), gauge(jobFails, float64(job.Failures), job.Name))
+		all = append(all, gauge(jobSuccess, succeeded, job.Name),
+			gauge(jobTook, job.Duration.Seconds(), job.Name),
+			gauge(jobFails, float64(job.Failures), job.Name))
 	}
 	alive, gone := 0, 0
 	for _, n := range status.Nodes {
@@ -152,7 +165,8 @@ func (d *database) readGovernance(ctx context.Context) (all []prometheus.Metric,
 			alive++
 		}
 	}
-	return append(all, gauge(nodesNow, float64(alive), "alive"), gauge(nodesNow, float64(gone), "gone")), nil
+	return append(all, gauge(nodesNow, float64(alive), "alive"),
+		gauge(nodesNow, float64(gone), "gone")), nil
 }
 
 func (d *database) readAlerts(ctx context.Context) (all []prometheus.Metric, err error) {

@@ -1,5 +1,4 @@
-// Package metrics shows what a node does, and how the tasks of its database stand, in
-// Prometheus' text format. What happens to each task is counted by atomic adds; labels
-// are looked up once a batch. What is read from the database is read when somebody asks,
-// and kept for a while.
+// Package metrics has the metrics of a node and of the tasks in its database, in Prometheus' text
+// format. Events of tasks are counted by atomic adds; labels are looked up once per batch. Figures
+// from the database are read when somebody asks for them, and cached for a while.
 package metrics

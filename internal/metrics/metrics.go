@@ -10,40 +10,45 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Metrics are those of one node. It is the Meter of the node's store.
+// Metrics are the metrics of one node. It is the Meter of the node's store.
 type Metrics struct {
 	*types
 	registry *prometheus.Registry
 }
 
-// New returns the metrics of a node of a version. Nothing is read from a database until
-// Watch.
+// New returns the metrics of a node of a version. It reads no database until Watch is called.
 func New(version string) *Metrics {
 	m := &Metrics{types: newTypes(), registry: prometheus.NewRegistry()}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "asyncflow_build_info", Help: "1, with the version of the program."}, []string{"version"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "asyncflow_build_info",
+		Help: "1, with the version of the program.",
+	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.submitted, m.attempts, m.finished, m.durations,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Watch adds what is known of a store: its pools, and how the database stands.
+// Watch adds the metrics of a store: its pools, and the figures from its database.
 func (m *Metrics) Watch(s *store.Store) {
 	m.registry.MustRegister(&poolCollector{s}, newDatabase(s, m.types))
 	stale := prometheus.GaugeOpts{Name: "asyncflow_stale_tenants",
-		Help: "Tenants whose configuration this node can't read; their last one stands."}
+		Help: "Tenants whose configuration this node can't read; their last one stays in use."}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(stale, func() float64 {
 		return float64(s.Catalog.Stale())
 	}))
 }
 
-// InFlight adds how many tasks the node holds.
+// InFlight adds the number of tasks in flight on the node.
 func (m *Metrics) InFlight(n func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "asyncflow_in_flight_tasks",
-		Help: "Tasks that this node has leased and not settled."}, func() float64 { return float64(n()) }))
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "asyncflow_in_flight_tasks",
+		Help: "Tasks that this node has leased and not settled.",
+	}, func() float64 { return float64(n()) }))
 }
 
-// Handler answers with the metrics. What can't be read is left out.
+// Handler answers with the metrics. Metrics that can't be read are left out.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return promhttp.HandlerFor(m.registry,
+		promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }

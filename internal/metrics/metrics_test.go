@@ -50,8 +50,11 @@ func scrape(t *testing.T, h http.Handler) map[string]string {
 	return all
 }
 
-func settlement(kind asyncflow.OutcomeKind, verdict asyncflow.VerdictKind, took time.Duration) *asyncflow.Settlement {
-	return &asyncflow.Settlement{Outcome: asyncflow.Outcome{Kind: kind, Duration: took}, Verdict: asyncflow.Verdict{Kind: verdict}}
+func settlement(
+	kind asyncflow.OutcomeKind, verdict asyncflow.VerdictKind, took time.Duration,
+) *asyncflow.Settlement {
+	return &asyncflow.Settlement{Outcome: asyncflow.Outcome{Kind: kind, Duration: took},
+		Verdict: asyncflow.Verdict{Kind: verdict}}
 }
 
 // The number of series is bounded: types beyond some are counted together.
@@ -70,7 +73,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	series := scrape(t, m.Handler())
 	types, sum := 0, 0
 	for name, value := range series {
-		if strings.HasPrefix(name, "asyncflow_submitted_tasks_total") && !strings.Contains(name, `type=""`) {
+		if strings.HasPrefix(name, "asyncflow_submitted_tasks_total") &&
+			!strings.Contains(name, `type=""`) {
 			types++
 			assert.Equal(t, "2", value)
 			sum += 2
@@ -98,8 +102,10 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	m.InFlight(func() int { return 7 })
 	series := scrape(t, m.Handler()) // before there is anything
 	assert.Equal(t, "1", series["asyncflow_database_up"])
-	_, _, err = s.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
-		{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(-3600)}}}}.WithDefaults())
+	_, _, err = s.PutTaskType(t.Context(), tenant,
+		asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
+			{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2,
+				Interval: asyncflow.Seconds(-3600)}}}}.WithDefaults())
 	require.NoError(t, err)
 	pipe, err := s.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
@@ -113,7 +119,9 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	require.Len(t, leases, 4)
 	settle := func(l asyncflow.Lease, o asyncflow.Outcome) {
 		done := make(chan store.Settled, 1)
-		c.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, s.Clock.Now())}, func(r store.Settled) { done <- r })
+		c.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o, s.Clock.Now())},
+			func(r store.Settled) { done <- r })
 		<-done
 	}
 	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Duration: 20 * time.Millisecond})
@@ -134,22 +142,31 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	require.Equal(t, 1, n)
 	report := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 	for range 2 { // the worker of the lost one reports after all, twice
-		_, taken, err := s.SettleLate(t.Context(), pipe, leases[3].ID, leases[3].Seq, report, func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
-			return asyncflow.Decide(pipe.TaskType, l, report, now)
-		})
+		_, taken, err := s.SettleLate(t.Context(), pipe, leases[3].ID, leases[3].Seq, report,
+			func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
+				return asyncflow.Decide(pipe.TaskType, l, report, now)
+			})
 		require.NoError(t, err)
 		require.True(t, taken)
 	}
 	exec(`UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '50 s'`)
 	exec(`UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '50 s'`)
-	require.NoError(t, s.RecordJob(t.Context(), store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(), Duration: time.Second, Error: "no"}, 3))
-	exec(`INSERT INTO asyncflow.nodes VALUES ('a', 'api', 'v1', now(), now()), ('b', 'api', 'v1', now(), now() - interval '1 h')`)
-	_, err = s.PutAlerts(t.Context(), tenant, store.Alerts{Endpoint: asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", URL: "https://x.example.com"}})
+	require.NoError(t, s.RecordJob(t.Context(),
+		store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(), Duration: time.Second,
+			Error: "no"}, 3))
+	exec(`INSERT INTO asyncflow.nodes VALUES ('a', 'api', 'v1', now(), now()), ('b', 'api', 'v1', ` +
+		`now(), now() - interval '1 h')`)
+	_, err = s.PutAlerts(t.Context(), tenant,
+		store.Alerts{Endpoint: asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001",
+			URL: "https://x.example.com"}})
 	require.NoError(t, err)
-	require.NoError(t, s.ObserveAlerts(t.Context(), tenant, []asyncflow.AlertReading{{Alert: asyncflow.AlertBacklogAge, Subject: "pipe", Value: 2, Limit: 1}}, s.Clock.Now()))
+	require.NoError(t, s.ObserveAlerts(t.Context(), tenant,
+		[]asyncflow.AlertReading{{Alert: asyncflow.AlertBacklogAge, Subject: "pipe", Value: 2, Limit: 1}},
+		s.Clock.Now()))
 
 	again := scrape(t, m.Handler())
-	assert.Empty(t, again[`asyncflow_tasks{status="pending",tenant="acme",type="pipe"}`], "what was read is shown again for a while")
+	assert.Empty(t, again[`asyncflow_tasks{status="pending",tenant="acme",type="pipe"}`],
+		"what was read is shown again for a while")
 	fresh := metrics.New("v1")
 	fresh.Watch(s)
 	stored := scrape(t, fresh.Handler())
@@ -185,8 +202,10 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	} {
 		assert.Equal(t, want, stored[series], series)
 	}
-	assert.Regexp(t, `^5\d(\.\d+)?$`, stored[`asyncflow_oldest_due_seconds{tenant="acme",type="pipe"}`])
-	assert.Regexp(t, `^5\d(\.\d+)?$`, stored[`asyncflow_backlog_oldest_due_seconds{tenant="acme",type="pipe",waits_for="endpoint"}`])
+	assert.Regexp(t, `^5\d(\.\d+)?$`,
+		stored[`asyncflow_oldest_due_seconds{tenant="acme",type="pipe"}`])
+	assert.Regexp(t, `^5\d(\.\d+)?$`,
+		stored[`asyncflow_backlog_oldest_due_seconds{tenant="acme",type="pipe",waits_for="endpoint"}`])
 	assert.NotEmpty(t, again["go_goroutines"])
 	for name := range again {
 		assert.NotContains(t, name, "nope", "a type that isn't one makes no series")
@@ -197,7 +216,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1")
-	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, prepare), Node: "a", Meter: m})
+	s, err := store.Open(t.Context(),
+		store.Config{URL: pgtest.Database(t, prepare), Node: "a", Meter: m})
 	require.NoError(t, err)
 	m.Watch(s)
 	s.Close()

@@ -6,7 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// poolCollector tells how the pools of connections stand.
+// poolCollector collects the metrics of the connection pools.
 type poolCollector struct{ store *store.Store }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -14,21 +14,23 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	poolConnections = desc("pool_connections", "Connections to Postgres by state: idle, in_use.", "pool", "state")
-	poolMost        = desc("pool_connections_max", "The most connections of a pool.", "pool")
-	poolAcquires    = desc("pool_acquires_total", "How often a connection was asked for and had.", "pool")
-	poolWaits       = desc("pool_waits_total", "How often none was free at once.", "pool")
-	poolWaitTime    = desc("pool_acquire_seconds_total", "The time that all acquires took together.", "pool")
+	poolConnections = desc("pool_connections", "Connections to Postgres by state: idle, in_use.",
+		"pool", "state")
+	poolMost     = desc("pool_connections_max", "The most connections of a pool.", "pool")
+	poolAcquires = desc("pool_acquires_total", "Connections that were asked for and acquired.", "pool")
+	poolWaits    = desc("pool_waits_total", "Acquires that had to wait for a connection.", "pool")
+	poolWaitTime = desc("pool_acquire_seconds_total", "The total time of all acquires.", "pool")
 )
 
-// Describe tells which metrics there are.
+// Describe lists the metrics.
 func (c *poolCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{poolConnections, poolMost, poolAcquires, poolWaits, poolWaitTime} {
+	for _, d := range []*prometheus.Desc{poolConnections, poolMost, poolAcquires, poolWaits,
+		poolWaitTime} {
 		out <- d
 	}
 }
 
-// Collect reads them.
+// Collect reads the metrics.
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range c.store.PoolStats() {
 		out <- gauge(poolConnections, float64(p.Idle), p.Name, "idle")

@@ -2,8 +2,8 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Tokens adds whether what tokens are verified with is up to date: the keys by issuer,
-// and the issuers file; file is nil without one.
+// Tokens adds whether the keys of each issuer and the issuers file are stale. file is nil if there
+// is no issuers file.
 func (m *Metrics) Tokens(keys func() map[string]bool, file func() bool) {
 	m.registry.MustRegister(&tokenCollector{keys, file})
 }
@@ -14,17 +14,19 @@ type tokenCollector struct {
 }
 
 var (
-	tokenKeysStale   = desc("token_keys_stale", "1 while the keys of an issuer can't be read: those of before stay.", "issuer")
-	issuersFileStale = desc("issuers_file_stale", "1 while the issuers file can't be used: the issuers of before stay.")
+	tokenKeysStale = desc("token_keys_stale",
+		"1 while the keys of an issuer can't be read; the last ones stay in use.", "issuer")
+	issuersFileStale = desc("issuers_file_stale",
+		"1 while the issuers file can't be used; the last issuers stay in use.")
 )
 
-// Describe tells which metrics there are.
+// Describe lists the metrics.
 func (c *tokenCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- tokenKeysStale
 	out <- issuersFileStale
 }
 
-// Collect reads them.
+// Collect reads the metrics.
 func (c *tokenCollector) Collect(out chan<- prometheus.Metric) {
 	for issuer, stale := range c.keys() {
 		out <- gauge(tokenKeysStale, oneIf(stale), issuer)

@@ -9,15 +9,16 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// maxTypes is how many task types have labels of their own, which makes some 30 series
-// each. Those that come after have none: they are counted together.
+// maxTypes is how many task types have labels of their own, with some 30 series each. All further
+// types are counted together, with empty labels.
 const maxTypes = 200
 
-// outcomes are the ways for an attempt to end that are written by a settlement.
-var outcomes = []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
+// outcomes are the outcomes of attempts that a settlement writes.
+var outcomes = []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
+	asyncflow.OutcomeRejected,
 	asyncflow.OutcomeLost, asyncflow.OutcomeReleased, asyncflow.OutcomeCancelled}
 
-// types count what happens to the tasks of each type on this node.
+// types counts the events of the tasks of each type on this node.
 type types struct {
 	submitted, attempts, finished *prometheus.CounterVec
 	durations                     *prometheus.HistogramVec
@@ -25,24 +26,29 @@ type types struct {
 	known sync.Map // of store.TypeKey to *typeMeter
 	mu    sync.Mutex
 	named int        // types with labels of their own
-	rest  *typeMeter // all others together; nil until there are some
+	rest  *typeMeter // of all further types; nil: there are none yet
 }
 
 func newTypes() *types {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"tenant", "type"}, labels...))
+		opts := prometheus.CounterOpts{Name: name, Help: help}
+		return prometheus.NewCounterVec(opts, append([]string{"tenant", "type"}, labels...))
 	}
 	return &types{
 		submitted: counter("asyncflow_submitted_tasks_total", "New tasks that this node has accepted."),
-		attempts:  counter("asyncflow_attempts_total", "Attempts whose outcome this node has written.", "outcome"),
-		finished:  counter("asyncflow_finished_tasks_total", "Tasks that became final by an attempt whose outcome this node has written.", "status"),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "asyncflow_delivery_duration_seconds",
-			Help:    "From send to answer, of the deliveries that were answered or given up.",
-			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}, []string{"tenant", "type"}),
+		attempts: counter("asyncflow_attempts_total",
+			"Attempts whose outcome this node has written.", "outcome"),
+		finished: counter("asyncflow_finished_tasks_total",
+			"Tasks that became final by an attempt whose outcome this node has written.", "status"),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "asyncflow_delivery_duration_seconds",
+			Help:    "The time from sending to the answer, or to giving up, of deliveries.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"tenant", "type"}),
 	}
 }
 
-// typeMeter are the counters of a type, with their labels.
+// typeMeter has the counters of a type, with their labels.
 type typeMeter struct {
 	tenant, name string
 	submitted    prometheus.Counter
@@ -77,8 +83,14 @@ func (t *types) meter(key store.TypeKey) *typeMeter {
 }
 
 func (t *types) resolve(tenant, name string) *typeMeter {
-	m := &typeMeter{tenant: tenant, name: name, submitted: t.submitted.WithLabelValues(tenant, name), duration: t.durations.WithLabelValues(tenant, name),
-		attempts: map[asyncflow.OutcomeKind]prometheus.Counter{}, finished: map[asyncflow.Status]prometheus.Counter{}}
+	m := &typeMeter{
+		tenant:    tenant,
+		name:      name,
+		submitted: t.submitted.WithLabelValues(tenant, name),
+		duration:  t.durations.WithLabelValues(tenant, name),
+		attempts:  map[asyncflow.OutcomeKind]prometheus.Counter{},
+		finished:  map[asyncflow.Status]prometheus.Counter{},
+	}
 	for _, kind := range outcomes {
 		m.attempts[kind] = t.attempts.WithLabelValues(tenant, name, string(kind))
 	}
@@ -93,7 +105,7 @@ func (t *types) resolve(tenant, name string) *typeMeter {
 // Submitted counts new tasks.
 func (m *typeMeter) Submitted(n int) { m.submitted.Add(float64(n)) }
 
-// Settled counts an attempt.
+// Settled counts a settled attempt.
 func (m *typeMeter) Settled(s *asyncflow.Settlement) {
 	if c := m.attempts[s.Outcome.Kind]; c != nil {
 		c.Inc()

@@ -21,8 +21,9 @@ import (
 
 // Prefixes and lengths of signing secrets, by the Standard Webhooks specification.
 const (
-	secretPrefix     = "whsec_" // of an HMAC secret
-	privateKeyPrefix = "whsk_"  // of an ed25519 private key: its seed of 32 bytes, or the 64 bytes of both keys
+	secretPrefix = "whsec_" // of an HMAC secret
+	// of an ed25519 private key: its seed (32 bytes), or both keys (64 bytes)
+	privateKeyPrefix = "whsk_"
 	publicKeyPrefix  = "whpk_"
 	secretLeast      = 24
 	secretMost       = 64
@@ -32,7 +33,7 @@ const (
 // NewSecret makes a signing secret: whsec_ and the base64 of 32 random bytes.
 func NewSecret() string { return secretPrefix + random(secretOwnBytes) }
 
-// NewSecretOf makes a signing secret of a kind; "" is the kind hmac.
+// NewSecretOf makes a signing secret of a kind; "" means hmac.
 func NewSecretOf(kind asyncflow.SecretKind) (string, error) {
 	switch kind {
 	case "", asyncflow.SecretHMAC:
@@ -51,7 +52,7 @@ func random(n int) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// CheckSecret tells what is wrong with a signing secret that a user brings.
+// CheckSecret returns an error if a secret that a user brings is invalid.
 func CheckSecret(secret string) error {
 	_, err := NewSigner(secret)
 	return err
@@ -59,31 +60,32 @@ func CheckSecret(secret string) error {
 
 // A Signer signs with one secret.
 type Signer interface {
-	// Kind tells how it signs.
+	// Kind returns the kind of its signatures.
 	Kind() asyncflow.SecretKind
-	// PublicKey returns what verifies its signatures, whpk_ and base64; "" where both
-	// sides have the same secret.
+	// PublicKey returns the key that verifies its signatures, whpk_ and base64; "" if both sides share
+	// the secret.
 	PublicKey() string
 	// sign returns one entry of Webhook-Signature.
 	sign(id string, at time.Time, body []byte) (string, error)
 }
 
-// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error is a
-// CodeInvalid one that names secret.
+// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error has CodeInvalid,
+// and names secret.
 func NewSigner(secret string) (Signer, error) {
 	if encoded, ok := strings.CutPrefix(secret, privateKeyPrefix); ok {
 		return newEd25519Signer(encoded)
 	}
 	if !strings.HasPrefix(secret, secretPrefix) {
-		return nil, asyncflow.InvalidField("secret", "must start with %s or %s", secretPrefix, privateKeyPrefix)
+		return nil, asyncflow.InvalidField("secret", "must start with %s or %s", secretPrefix,
+			privateKeyPrefix)
 	}
 	return newHMAC(secret)
 }
 
-// Header is one of a request.
+// Header is one header of a request.
 type Header struct{ Name, Value string }
 
-// Sign sets the three headers of a request that Headers returns.
+// Sign sets the three headers that Headers returns.
 func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer) error {
 	all, err := Headers(id, at, body, signers)
 	if err != nil {
@@ -95,8 +97,8 @@ func Sign(h http.Header, id string, at time.Time, body []byte, signers []Signer)
 	return nil
 }
 
-// Headers returns the id of a request, its time, and a signature by each of the signers.
-// Without any it is an error.
+// Headers returns the headers with the id of a request, its time, and one signature by each signer.
+// It returns an error if there is no signer.
 func Headers(id string, at time.Time, body []byte, signers []Signer) (all [3]Header, err error) {
 	var signatures string
 	for _, s := range signers {
@@ -112,7 +114,8 @@ func Headers(id string, at time.Time, body []byte, signers []Signer) (all [3]Hea
 	if signatures == "" {
 		return all, errors.New("there is no secret that signs")
 	}
-	return [...]Header{{headerID, id}, {headerTimestamp, strconv.FormatInt(at.Unix(), 10)}, {headerSignature, signatures}}, nil
+	return [...]Header{{headerID, id}, {headerTimestamp, strconv.FormatInt(at.Unix(), 10)},
+		{headerSignature, signatures}}, nil
 }
 
 const (
@@ -121,16 +124,16 @@ const (
 	headerSignature = "Webhook-Signature" // entries separated by spaces
 )
 
-// hmacKey is the scheme v1, HMAC-SHA-256: it signs, and it verifies.
+// hmacKey is the scheme v1, HMAC-SHA-256. It signs and verifies.
 type hmacKey struct {
 	webhook *standardwebhooks.Webhook
 	macs    *sync.Pool // of *mac; the library makes three copies of the body for each signature
 }
 
-// mac is a MAC with room for what else goes into it, and what comes out.
+// mac is a MAC with a buffer for its input and its sum.
 type mac struct {
 	hash.Hash
-	room []byte
+	buffer []byte
 }
 
 func newHMAC(secret string) (hmacKey, error) {
@@ -138,29 +141,32 @@ func newHMAC(secret string) (hmacKey, error) {
 	if err != nil {
 		return hmacKey{}, asyncflow.InvalidField("secret", "must be %s and base64", secretPrefix)
 	}
-	if len(raw) < secretLeast || len(raw) > secretMost { // an empty one would sign, too
-		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d", len(raw), secretLeast, secretMost)
+	if len(raw) < secretLeast || len(raw) > secretMost { // even an empty secret could sign
+		return hmacKey{}, asyncflow.InvalidField("secret", "holds %d bytes; it must be %d to %d",
+			len(raw), secretLeast, secretMost)
 	}
 	w, err := standardwebhooks.NewWebhookRaw(raw)
-	return hmacKey{w, &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, raw)} }}}, err
+	return hmacKey{w, &sync.Pool{New: func() any {
+		return &mac{Hash: hmac.New(sha256.New, raw)}
+	}}}, err
 }
 
 func (k hmacKey) sign(id string, at time.Time, body []byte) (string, error) {
 	m := k.macs.Get().(*mac)
 	defer k.macs.Put(m)
 	m.Reset()
-	m.room = appendPrefix(m.room[:0], id, at)
-	m.Write(m.room)
+	m.buffer = appendPrefix(m.buffer[:0], id, at)
+	m.Write(m.buffer)
 	m.Write(body)
-	sum := m.Sum(m.room[:0])
-	m.room = base64.StdEncoding.AppendEncode(append(sum, "v1,"...), sum)
-	return string(m.room[len(sum):]), nil
+	sum := m.Sum(m.buffer[:0])
+	m.buffer = base64.StdEncoding.AppendEncode(append(sum, "v1,"...), sum)
+	return string(m.buffer[len(sum):]), nil
 }
 
 // Kind is hmac.
 func (hmacKey) Kind() asyncflow.SecretKind { return asyncflow.SecretHMAC }
 
-// PublicKey is empty: both sides have the secret.
+// PublicKey is empty: both sides share the secret.
 func (hmacKey) PublicKey() string { return "" }
 
 // ed25519Signer is the scheme v1a: an ed25519 signature, which the public key verifies.
@@ -172,7 +178,9 @@ func newEd25519Signer(encoded string) (Signer, error) {
 		return nil, asyncflow.InvalidField("secret", "must be %s and base64", privateKeyPrefix)
 	}
 	if len(raw) != ed25519.SeedSize && len(raw) != ed25519.PrivateKeySize {
-		return nil, asyncflow.InvalidField("secret", "holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
+		return nil, asyncflow.InvalidField("secret",
+			"holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw), ed25519.SeedSize,
+			ed25519.PrivateKeySize)
 	}
 	key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
 	if len(raw) == ed25519.PrivateKeySize && !key.Equal(ed25519.PrivateKey(raw)) {
@@ -188,7 +196,7 @@ func (s ed25519Signer) sign(id string, at time.Time, body []byte) (string, error
 // Kind is ed25519.
 func (ed25519Signer) Kind() asyncflow.SecretKind { return asyncflow.SecretEd25519 }
 
-// PublicKey returns the half that verifies.
+// PublicKey returns the public half of the key.
 func (s ed25519Signer) PublicKey() string {
 	return publicKeyPrefix + base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
 }
@@ -198,7 +206,7 @@ func content(id string, at time.Time, body []byte) []byte {
 	return append(appendPrefix(nil, id, at), body...)
 }
 
-// appendPrefix appends what comes before the body in that.
+// appendPrefix appends what comes before the body in content.
 func appendPrefix(b []byte, id string, at time.Time) []byte {
 	b = append(append(b, id...), '.')
 	return append(strconv.AppendInt(b, at.Unix(), 10), '.')

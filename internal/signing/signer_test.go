@@ -44,13 +44,14 @@ func TestCheckSecret(t *testing.T) {
 		"":                              "secret must start with whsec_ or whsk_",
 		strings.TrimPrefix(of(32), "w"): "secret must start with whsec_ or whsk_",
 		"WHSEC_" + of(32)[6:]:           "secret must start with whsec_ or whsk_",
-		"whsk_" + of(33)[6:]:            "secret holds 33 bytes; an ed25519 key has 32, or 64 with its public key",
-		"whsk_" + of(64)[6:]:            "secret has a public key that is not its private key's",
-		"whsk_" + of(32)[6:]:            "",
-		"whsk_!":                        "secret must be whsk_ and base64",
-		"whsec_":                        "secret holds 0 bytes; it must be 24 to 64",
-		"whsec_!!!!":                    "secret must be whsec_ and base64",
-		strings.TrimRight(of(32), "="):  "secret must be whsec_ and base64",
+		"whsk_" +
+			of(33)[6:]: "secret holds 33 bytes; an ed25519 key has 32, or 64 with its public key",
+		"whsk_" + of(64)[6:]:           "secret has a public key that is not its private key's",
+		"whsk_" + of(32)[6:]:           "",
+		"whsk_!":                       "secret must be whsk_ and base64",
+		"whsec_":                       "secret holds 0 bytes; it must be 24 to 64",
+		"whsec_!!!!":                   "secret must be whsec_ and base64",
+		strings.TrimRight(of(32), "="): "secret must be whsec_ and base64",
 	} {
 		err := CheckSecret(secret)
 		if want == "" {
@@ -85,7 +86,8 @@ func TestEd25519Keys(t *testing.T) {
 		require.Equal(t, asyncflow.SecretEd25519, s.Kind())
 		require.Equal(t, "whpk_"+base64.StdEncoding.EncodeToString(public), s.PublicKey())
 	}
-	for kind, prefix := range map[asyncflow.SecretKind]string{"": "whsec_", asyncflow.SecretHMAC: "whsec_", asyncflow.SecretEd25519: "whsk_"} {
+	for kind, prefix := range map[asyncflow.SecretKind]string{"": "whsec_",
+		asyncflow.SecretHMAC: "whsec_", asyncflow.SecretEd25519: "whsk_"} {
 		secret, err := NewSecretOf(kind)
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(secret, prefix))
@@ -95,7 +97,7 @@ func TestEd25519Keys(t *testing.T) {
 	require.ErrorContains(t, err, `kind is "rsa"; it must be hmac or ed25519`)
 }
 
-// Signatures are those of the reference library, from several goroutines at once.
+// Signatures equal those of the reference library, even when several goroutines sign.
 func TestHMACSignatures(t *testing.T) {
 	secret := NewSecret()
 	own, err := NewSigner(secret)
@@ -105,7 +107,8 @@ func TestHMACSignatures(t *testing.T) {
 	var signing sync.WaitGroup
 	for i := range 50 {
 		signing.Go(func() {
-			id, at, body := fmt.Sprint("pipe.1.", i), time.Unix(int64(i)<<(i%40), 0), bytes.Repeat([]byte("ä"), i*i)
+			id, at, body := fmt.Sprint("pipe.1.", i), time.Unix(int64(i)<<(i%40), 0),
+				bytes.Repeat([]byte("ä"), i*i)
 			want, err := reference.Sign(id, at, body)
 			assert.NoError(t, err)
 			got, err := own.sign(id, at, body)

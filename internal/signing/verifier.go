@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// Tolerance is how far the time of a request may be from now, either way.
+	// Tolerance is how far the time of a request may be from now, in either direction.
 	Tolerance = 5 * time.Minute
-	// maxSignatures bounds the entries of Webhook-Signature: to check each takes time,
-	// and whoever sends them isn't known yet.
+	// maxSignatures bounds the entries of Webhook-Signature. Checking each one takes time, and the
+	// sender isn't authenticated yet.
 	maxSignatures = 16
 	maxID         = 256 // bytes of Webhook-Id
 )
@@ -29,19 +29,19 @@ type Verifier struct {
 	keys []verifyingKey
 }
 
-// Request is what the headers of a verified request say.
+// Request is the id and the time of a verified request.
 type Request struct {
-	ID string    // of the request; the same again is the same request
+	ID string    // a repeated request has the same id
 	At time.Time // when it was signed, in whole seconds of the signer's clock
 }
 
 type verifyingKey interface {
-	// verifies tells whether a signature of the request is by this key.
+	// verifies reports whether a signature of the request is by this key.
 	verifies(r Request, body []byte, signatures []string) bool
 }
 
-// NewVerifier returns a Verifier with keys: shared secrets (whsec_ and base64) or
-// ed25519 public keys (whpk_ and base64). Its error is a CodeInvalid one.
+// NewVerifier returns a Verifier with keys: shared secrets (whsec_ and base64) or ed25519 public
+// keys (whpk_ and base64). Its error has CodeInvalid.
 func NewVerifier(keys ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for _, k := range keys {
@@ -52,7 +52,7 @@ func NewVerifier(keys ...string) (*Verifier, error) {
 	return v, nil
 }
 
-// Add has requests verified with one more key.
+// Add adds a key: requests that it verifies are accepted, too.
 func (v *Verifier) Add(key string) error {
 	k, err := newVerifyingKey(key)
 	if err != nil {
@@ -64,29 +64,32 @@ func (v *Verifier) Add(key string) error {
 	return nil
 }
 
-// IsSecret tells whether a key is a secret that both sides have.
+// IsSecret reports whether a key is a secret that both sides share.
 func IsSecret(key string) bool { return strings.HasPrefix(key, secretPrefix) }
 
 func newVerifyingKey(key string) (verifyingKey, error) {
 	if encoded, ok := strings.CutPrefix(key, publicKeyPrefix); ok {
 		raw, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil || len(raw) != ed25519.PublicKeySize {
-			return nil, asyncflow.InvalidField("key", "must be %s and the base64 of %d bytes", publicKeyPrefix, ed25519.PublicKeySize)
+			return nil, asyncflow.InvalidField("key", "must be %s and the base64 of %d bytes",
+				publicKeyPrefix, ed25519.PublicKeySize)
 		}
 		return ed25519Key(raw), nil
 	}
 	switch {
 	case strings.HasPrefix(key, privateKeyPrefix):
-		return nil, asyncflow.InvalidField("key", "is a private key, which only asyncflow should have; a worker has the public one, %s…", publicKeyPrefix)
+		return nil, asyncflow.InvalidField("key",
+			"is a private key, which only asyncflow should have; a worker has the public one, %s…",
+			publicKeyPrefix)
 	case !IsSecret(key):
-		return nil, asyncflow.InvalidField("key", "must start with %s or %s", secretPrefix, publicKeyPrefix)
+		return nil, asyncflow.InvalidField("key", "must start with %s or %s", secretPrefix,
+			publicKeyPrefix)
 	}
 	return newHMAC(key)
 }
 
-// Verify returns what the headers of a request say if a signature in them is by one of
-// the keys and its time is within Tolerance of now. Anything else is
-// CodeUnauthenticated.
+// Verify returns the id and time of a request if one of the keys verifies a signature, and the time
+// is within Tolerance of now. Otherwise the error is CodeUnauthenticated.
 func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, error) {
 	refuse := func(why string) (Request, error) {
 		return Request{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "%s", why)
@@ -96,7 +99,8 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 	signatures := strings.Fields(h.Get(headerSignature))
 	switch {
 	case id == "" || sent == "" || len(signatures) == 0:
-		return refuse("the request is not signed: it needs Webhook-Id, Webhook-Timestamp and Webhook-Signature")
+		return refuse("the request is not signed: it needs Webhook-Id, Webhook-Timestamp and " +
+			"Webhook-Signature")
 	case len(id) > maxID:
 		return refuse("its Webhook-Id is too long")
 	case len(signatures) > maxSignatures:
@@ -106,12 +110,15 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 	}
 	r := Request{ID: id, At: time.Unix(seconds, 0)}
 	if age := now.Sub(r.At); age > Tolerance || age < -Tolerance {
-		return refuse("its Webhook-Timestamp is more than " + Tolerance.String() + " from now: it is old, or a clock is wrong")
+		return refuse("its Webhook-Timestamp is more than " + Tolerance.String() +
+			" from now: it is old, or a clock is wrong")
 	}
 	v.mu.RLock()
 	keys := v.keys
 	v.mu.RUnlock()
-	if !slices.ContainsFunc(keys, func(k verifyingKey) bool { return k.verifies(r, body, signatures) }) {
+	if !slices.ContainsFunc(keys, func(k verifyingKey) bool {
+		return k.verifies(r, body, signatures)
+	}) {
 		return refuse("no signature of it verifies")
 	}
 	return r, nil
@@ -119,10 +126,12 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 
 func (k hmacKey) verifies(r Request, body []byte, signatures []string) bool {
 	want, err := k.sign(r.ID, r.At, body)
-	return err == nil && slices.ContainsFunc(signatures, func(given string) bool { return hmac.Equal([]byte(given), []byte(want)) })
+	return err == nil && slices.ContainsFunc(signatures, func(given string) bool {
+		return hmac.Equal([]byte(given), []byte(want))
+	})
 }
 
-// ed25519Key is the public half.
+// ed25519Key is an ed25519 public key.
 type ed25519Key ed25519.PublicKey
 
 func (k ed25519Key) verifies(r Request, body []byte, signatures []string) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// signedBy returns the headers of a body that a secret has signed.
+// signedBy returns the headers of a body signed by a secret.
 func signedBy(t *testing.T, at time.Time, body string, secrets ...string) http.Header {
 	t.Helper()
 	var signers []Signer
@@ -26,16 +26,18 @@ func signedBy(t *testing.T, at time.Time, body string, secrets ...string) http.H
 	return h
 }
 
-// Each kind of key verifies what its secret signed, among others, and nothing else.
+// Each kind of key verifies what its secret signed, also among other signatures, and nothing else.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1795257985, 700e6)
 	seed, public := rfcKeys(t)
-	private, whpk := "whsk_"+base64.StdEncoding.EncodeToString(seed), "whpk_"+base64.StdEncoding.EncodeToString(public)
+	private, whpk := "whsk_"+base64.StdEncoding.EncodeToString(seed),
+		"whpk_"+base64.StdEncoding.EncodeToString(public)
 	both, err := NewVerifier(NewSecret(), vectorSecret, whpk)
 	require.NoError(t, err)
 	for name, secrets := range map[string][]string{
-		"hmac": {vectorSecret}, "ed25519": {private}, "while rotated": {NewSecret(), vectorSecret}, "to another kind": {NewSecret(), private},
+		"hmac": {vectorSecret}, "ed25519": {private}, "while rotated": {NewSecret(), vectorSecret},
+		"to another kind": {NewSecret(), private},
 	} {
 		r, err := both.Verify(signedBy(t, now, "body", secrets...), []byte("body"), now)
 		require.NoError(t, err, name)
@@ -44,7 +46,8 @@ func TestVerify(t *testing.T) {
 	none, err := NewVerifier()
 	require.NoError(t, err)
 	_, err = none.Verify(signedBy(t, now, "body", vectorSecret), []byte("body"), now)
-	require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err), "without a key nothing verifies")
+	require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err),
+		"without a key nothing verifies")
 	require.NoError(t, none.Add(whpk))
 	_, err = none.Verify(signedBy(t, now, "body", private), []byte("body"), now)
 	require.NoError(t, err)
@@ -64,21 +67,39 @@ func TestVerifyRefuses(t *testing.T) {
 			at     time.Duration
 			want   string
 		}{
-			"nothing changed":     {func(http.Header) {}, "body", 0, ""},
-			"as old as may be":    {func(http.Header) {}, "body", -Tolerance, ""},
-			"as early as may be":  {func(http.Header) {}, "body", Tolerance, ""},
-			"too old":             {func(http.Header) {}, "body", -Tolerance - time.Second, "more than 5m0s from now"},
-			"of the future":       {func(http.Header) {}, "body", Tolerance + time.Second, "more than 5m0s from now"},
-			"another body":        {func(http.Header) {}, "bodY", 0, "no signature of it verifies"},
-			"another id":          {func(h http.Header) { h.Set("webhook-id", "mail.1.1.2") }, "body", 0, "no signature of it verifies"},
-			"another time":        {func(h http.Header) { h.Set("webhook-timestamp", "1795257986") }, "body", 0, "no signature of it verifies"},
-			"a time in words":     {func(h http.Header) { h.Set("webhook-timestamp", "now") }, "body", 0, "no number of seconds"},
-			"no id":               {func(h http.Header) { h.Del("webhook-id") }, "body", 0, "is not signed"},
-			"no time":             {func(h http.Header) { h.Del("webhook-timestamp") }, "body", 0, "is not signed"},
-			"no signature":        {func(h http.Header) { h.Del("webhook-signature") }, "body", 0, "is not signed"},
-			"blank signature":     {func(h http.Header) { h.Set("webhook-signature", " ") }, "body", 0, "is not signed"},
-			"signature of others": {func(h http.Header) { h.Set("webhook-signature", "v1,AAAA v1a,AAAA v2,? v1 ,") }, "body", 0, "no signature of it verifies"},
-			"a long id":           {func(h http.Header) { h.Set("webhook-id", strings.Repeat("x", 257)) }, "body", 0, "too long"},
+			"nothing changed":    {func(http.Header) {}, "body", 0, ""},
+			"as old as may be":   {func(http.Header) {}, "body", -Tolerance, ""},
+			"as early as may be": {func(http.Header) {}, "body", Tolerance, ""},
+			"too old": {func(http.Header) {}, "body", -Tolerance - time.Second,
+				"more than 5m0s from now"},
+			"of the future": {func(http.Header) {}, "body", Tolerance + time.Second,
+				"more than 5m0s from now"},
+			"another body": {func(http.Header) {}, "bodY", 0, "no signature of it verifies"},
+			"another id": {func(h http.Header) {
+				h.Set("webhook-id", "mail.1.1.2")
+			}, "body", 0, "no signature of it verifies"},
+			"another time": {func(h http.Header) {
+				h.Set("webhook-timestamp", "1795257986")
+			}, "body", 0, "no signature of it verifies"},
+			"a time in words": {func(h http.Header) {
+				h.Set("webhook-timestamp", "now")
+			}, "body", 0, "no number of seconds"},
+			"no id": {func(h http.Header) { h.Del("webhook-id") }, "body", 0, "is not signed"},
+			"no time": {func(h http.Header) {
+				h.Del("webhook-timestamp")
+			}, "body", 0, "is not signed"},
+			"no signature": {func(h http.Header) {
+				h.Del("webhook-signature")
+			}, "body", 0, "is not signed"},
+			"blank signature": {func(h http.Header) {
+				h.Set("webhook-signature", " ")
+			}, "body", 0, "is not signed"},
+			"signature of others": {func(h http.Header) {
+				h.Set("webhook-signature", "v1,AAAA v1a,AAAA v2,? v1 ,")
+			}, "body", 0, "no signature of it verifies"},
+			"a long id": {func(h http.Header) {
+				h.Set("webhook-id", strings.Repeat("x", 257))
+			}, "body", 0, "too long"},
 			"many signatures": {func(h http.Header) {
 				h.Set("webhook-signature", strings.Repeat("v1a,AAAA ", 16)+h.Get("webhook-signature"))
 			}, "body", 0, "too many signatures"},
@@ -106,7 +127,8 @@ func TestNewVerifierRefuses(t *testing.T) {
 		"whsec_?":    "secret must be whsec_ and base64",
 		"whpk_AAAA":  "key must be whpk_ and the base64 of 32 bytes",
 		"whpk_?":     "key must be whpk_ and the base64 of 32 bytes",
-		"whsk_AAAA":  "key is a private key, which only asyncflow should have; a worker has the public one, whpk_…",
+		"whsk_AAAA": "key is a private key, which only asyncflow should have; a worker has the public " +
+			"one, whpk_…",
 	} {
 		_, err := NewVerifier(key)
 		require.EqualError(t, err, want)
@@ -114,7 +136,7 @@ func TestNewVerifierRefuses(t *testing.T) {
 	}
 }
 
-// No signer, no signature: a request that nobody could verify isn't sent.
+// Without a signer there is no signature: a request that no worker could verify isn't sent.
 func TestSignWithoutSigner(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}

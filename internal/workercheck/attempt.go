@@ -11,26 +11,26 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// attempt is what was reported on an attempt at a task.
+// attempt has the reports on an attempt at a task.
 type attempt struct {
 	seq     int
 	mu      sync.Mutex
 	reports []report
-	changed chan struct{} // closed and made anew with each report
+	changed chan struct{} // closed and replaced with each report
 
-	// play, unless it is nil, answers a report that isn't wrong in itself; before are the
-	// ones before it. The status of the task is that of a 200.
+	// play answers a report that is valid, after the reports in before; nil: asANode. task is the
+	// status in a 200.
 	play func(before []report, one report) (status int, task asyncflow.Status)
 }
 
-// add decides how a report is answered, and keeps it.
+// add decides how to answer a report, and stores it.
 func (a *attempt) add(one report) report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if one.status == 0 {
 		play := a.play
 		if play == nil {
-			play = fairly
+			play = asANode
 		}
 		one.status, one.task = play(a.reports, one)
 		if one.status != http.StatusOK {
@@ -43,8 +43,8 @@ func (a *attempt) add(one report) report {
 	return one
 }
 
-// fairly answers as a node does: the first word counts.
-func fairly(before []report, one report) (int, asyncflow.Status) {
+// asANode answers like a node: the first final report wins.
+func asANode(before []report, one report) (int, asyncflow.Status) {
 	last, over := lastWord(before)
 	switch {
 	case !over && one.isLast():
@@ -64,10 +64,10 @@ func endOf(one report) asyncflow.Status {
 	return asyncflow.StatusFailed
 }
 
-// isLast tells whether a report ends its attempt.
+// isLast reports whether a report ends its attempt.
 func (one report) isLast() bool { return one.verb == verbComplete || one.verb == verbFail }
 
-// lastWord returns the report that ended an attempt, or would have, had it not been over.
+// lastWord returns the report that ended an attempt, or that came after its end.
 func lastWord(reports []report) (report, bool) {
 	i := slices.IndexFunc(reports, func(one report) bool {
 		return one.isLast() && (one.status == http.StatusOK || one.status == http.StatusConflict)
@@ -85,15 +85,15 @@ func (a *attempt) seen() []report {
 	return slices.Clone(a.reports)
 }
 
-// playing sets how reports are answered.
-func (a *attempt) playing(play func(before []report, one report) (int, asyncflow.Status)) {
+// answerWith sets how reports are answered.
+func (a *attempt) answerWith(play func(before []report, one report) (int, asyncflow.Status)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.play = play
 }
 
-// await waits until the reports are as wanted, and tells whether they are; not beyond a
-// time, and not when ctx is over.
+// await waits until wanted returns true for the reports, and reports whether it did. It gives up at
+// a time, or when ctx ends.
 func (a *attempt) await(ctx context.Context, until time.Time, wanted func([]report) bool) bool {
 	timeUp := time.NewTimer(time.Until(until))
 	defer timeUp.Stop()
@@ -114,7 +114,7 @@ func (a *attempt) await(ctx context.Context, until time.Time, wanted func([]repo
 	}
 }
 
-// problem says why an attempt that was accepted isn't done; "" if it is.
+// problem returns the reason why an accepted attempt isn't done; "": it is.
 func (a *attempt) problem(limit time.Duration) string {
 	seen := a.seen()
 	if last, ok := lastWord(seen); ok {
@@ -128,5 +128,6 @@ func (a *attempt) problem(limit time.Duration) string {
 			return fmt.Sprintf("its report %s was answered with %d: %s", one.verb, one.status, one.problem)
 		}
 	}
-	return fmt.Sprintf("it answered 202, and reported no end within %s (calls to callback.url: %d)", limit, len(seen))
+	return fmt.Sprintf("it answered 202, and reported no end within %s (calls to callback.url: %d)",
+		limit, len(seen))
 }

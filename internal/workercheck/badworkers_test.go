@@ -20,34 +20,41 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// badWorker is a worker written by hand, and what is wrong with it.
+// ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle
+// connections of the default transport, which may break a request of a parallel test.
+var ownClient = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
+// badWorker is a worker written by hand, with its faults.
 type badWorker struct {
 	t      *testing.T
 	secret string
 	batch  int
 
-	noEcho, echoesAll, verifiesNothing, parsesFirst, crashes bool // in whom it believes
+	noEcho, echoesAll, verifiesNothing, parsesFirst, crashes bool // which requests it believes
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
 	forgetsStale, drops, faints, dies                        bool
 	limit                                                    int64
 
-	later, silent, once, insists, deaf, slow bool          // in what it reports
-	steps                                    int           // of slow work, with a heartbeat after each if it is deaf; 0: 10
-	pause                                    time.Duration // after a step; 0: 150 ms
-	wait                                     time.Duration // before it reports again; 0: 50 ms
-	rest                                     time.Duration // of slow work after the last step
+	later, silent, once, insists, deaf, slow bool // in what it reports
+	// of slow work, with a heartbeat after each if it is deaf; 0: 10
+	steps int
+	pause time.Duration // after a step; 0: 150 ms
+	wait  time.Duration // before it reports again; 0: 50 ms
+	rest  time.Duration // of slow work after the last step
 }
 
 var badWorkers = map[string]struct {
 	worker badWorker
 	fails  []string
 }{
-	"good":                 {badWorker{}, nil},
-	"good, later":          {badWorker{later: true}, nil},
-	"no echo":              {badWorker{noEcho: true}, []string{"challenge"}},
-	"echoes for anybody":   {badWorker{echoesAll: true}, []string{"challenge by a stranger"}},
-	"verifies nothing":     {badWorker{verifiesNothing: true}, []string{"challenge by a stranger", "bad signature", "altered body", "missing headers", "old timestamp", "timestamp ahead"}},
+	"good":               {badWorker{}, nil},
+	"good, later":        {badWorker{later: true}, nil},
+	"no echo":            {badWorker{noEcho: true}, []string{"challenge"}},
+	"echoes for anybody": {badWorker{echoesAll: true}, []string{"challenge by a stranger"}},
+	"verifies nothing": {badWorker{verifiesNothing: true},
+		[]string{"challenge by a stranger", "bad signature", "altered body", "missing headers",
+			"old timestamp", "timestamp ahead"}},
 	"signs what it parsed": {badWorker{parsesFirst: true}, []string{"altered body", "unknown fields"}},
 	"needs headers":        {badWorker{crashes: true}, []string{"missing headers"}},
 	"takes the old":        {badWorker{noPast: true}, []string{"old timestamp"}},
@@ -58,19 +65,23 @@ var badWorkers = map[string]struct {
 	"strict":               {badWorker{strict: true}, []string{"unknown fields"}},
 	"small":                {badWorker{limit: 128 << 10}, []string{"large context"}},
 	"reads once":           {badWorker{readsOnce: true}, []string{"large context", "slow connection"}},
-	"counts":               {badWorker{forgets: true}, []string{"duplicate delivery", "duplicate at once", "stale attempt"}},
-	"counts while at it":   {badWorker{waitsNot: true}, []string{"duplicate at once"}},
-	"counts attempts":      {badWorker{forgetsStale: true}, []string{"stale attempt"}},
-	"faints":               {badWorker{faints: true}, []string{"broken connection"}},
-	"drops one":            {badWorker{batch: 3, drops: true}, []string{"batch"}},
-	"never reports":        {badWorker{later: true, silent: true}, []string{"delivery"}},
-	"reports once":         {badWorker{later: true, once: true}, []string{"report again"}},
-	"insists":              {badWorker{later: true, insists: true}, []string{"attempt over"}},
-	"no heartbeat":         {badWorker{later: true, slow: true, steps: 20}, []string{"heartbeats"}},
-	"insists, at leisure":  {badWorker{later: true, insists: true, wait: 1500 * time.Millisecond}, []string{"attempt over"}},
-	"deaf":                 {badWorker{later: true, slow: true, deaf: true}, []string{"cancel"}},
-	"deaf, beats seldom":   {badWorker{later: true, slow: true, deaf: true, pause: 600 * time.Millisecond}, []string{"cancel"}},
-	"deaf, done late":      {badWorker{later: true, slow: true, deaf: true, steps: 1, pause: 600 * time.Millisecond, rest: 2 * time.Second}, []string{"cancel"}},
+	"counts": {badWorker{forgets: true},
+		[]string{"duplicate delivery", "duplicate at once", "stale attempt"}},
+	"counts while at it": {badWorker{waitsNot: true}, []string{"duplicate at once"}},
+	"counts attempts":    {badWorker{forgetsStale: true}, []string{"stale attempt"}},
+	"faints":             {badWorker{faints: true}, []string{"broken connection"}},
+	"drops one":          {badWorker{batch: 3, drops: true}, []string{"batch"}},
+	"never reports":      {badWorker{later: true, silent: true}, []string{"delivery"}},
+	"reports once":       {badWorker{later: true, once: true}, []string{"report again"}},
+	"insists":            {badWorker{later: true, insists: true}, []string{"attempt over"}},
+	"no heartbeat":       {badWorker{later: true, slow: true, steps: 20}, []string{"heartbeats"}},
+	"insists, at leisure": {badWorker{later: true, insists: true, wait: 1500 * time.Millisecond},
+		[]string{"attempt over"}},
+	"deaf": {badWorker{later: true, slow: true, deaf: true}, []string{"cancel"}},
+	"deaf, beats seldom": {badWorker{later: true, slow: true, deaf: true,
+		pause: 600 * time.Millisecond}, []string{"cancel"}},
+	"deaf, done late": {badWorker{later: true, slow: true, deaf: true, steps: 1,
+		pause: 600 * time.Millisecond, rest: 2 * time.Second}, []string{"cancel"}},
 }
 
 func (b badWorker) handler() http.Handler {
@@ -176,7 +187,7 @@ func (h *badHandler) read(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	return body, err == nil
 }
 
-// verified verifies a request, with its flaws.
+// verified verifies a request, with the worker's faults.
 func (h *badHandler) verified(r *http.Request, body []byte) bool {
 	sent, err := strconv.ParseInt(r.Header.Get("Webhook-Timestamp"), 10, 64)
 	at := time.Unix(sent, 0)
@@ -187,16 +198,19 @@ func (h *badHandler) verified(r *http.Request, body []byte) bool {
 		panic(http.ErrAbortHandler)
 	case h.oneSignature && strings.Contains(r.Header.Get("Webhook-Signature"), " "):
 		return false
-	case err == nil && (h.noPast && at.Before(time.Now().Add(-signing.Tolerance)) || h.noFuture && at.After(time.Now().Add(signing.Tolerance))):
+	case err == nil &&
+		(h.noPast && at.Before(time.Now().Add(-signing.Tolerance)) || h.noFuture &&
+			at.After(time.Now().Add(signing.Tolerance))):
 		return true // the rest is as it should be
 	case h.parsesFirst:
-		body = bytes.Replace(body, []byte(`"rehearsal":{"unknown":[1,{}]},`), nil, 1) // what it knows of the document
+		// what it knows of the document
+		body = bytes.Replace(body, []byte(`"rehearsal":{"unknown":[1,{}]},`), nil, 1)
 	}
 	_, err = h.verifier.Verify(r.Header, body, time.Now())
 	return err == nil
 }
 
-// work does a delivery.
+// work works on a delivery.
 func (h *badHandler) work(d badDelivery) string {
 	switch {
 	case h.forgets:
@@ -220,8 +234,8 @@ func (h *badHandler) work(d badDelivery) string {
 	return output
 }
 
-// brief is more than the time of a brief delivery of these tests, and less than that of
-// another, both with a second more: the time of a request has no fractions.
+// brief is longer than the time of a brief delivery of these tests, and shorter than that of
+// another one, both with a second more: the time of a request has no fractions.
 const brief = 3 * time.Second
 
 // sentAt returns when a request was signed.
@@ -230,7 +244,7 @@ func sentAt(r *http.Request) time.Time {
 	return time.Unix(sent, 0)
 }
 
-// report works, and reports what it has accepted.
+// report works, and reports on a delivery that was accepted.
 func (h *badHandler) report(d badDelivery) {
 	if h.silent {
 		return
@@ -254,13 +268,14 @@ func (h *badHandler) report(d badDelivery) {
 }
 
 func (h *badHandler) call(d badDelivery, verb, body string) int {
-	req, err := http.NewRequestWithContext(h.t.Context(), "POST", d.Callback.URL+"/"+verb, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(h.t.Context(), "POST", d.Callback.URL+"/"+verb,
+		strings.NewReader(body))
 	if err != nil {
 		return 0
 	}
 	req.Header.Set("Authorization", "Bearer "+d.Callback.Token)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := ownClient.Do(req)
 	if err != nil {
 		return 0
 	}
@@ -270,5 +285,7 @@ func (h *badHandler) call(d badDelivery, verb, body string) int {
 
 func tokenOf(t *testing.T, r *rehearsal, d asyncflow.Delivery) string {
 	t.Helper()
-	return "Bearer " + r.keys.CompletionToken(callbacks.Completion{Tenant: tenant, Task: d.Lease.ID, Seq: d.Lease.Seq, Expiry: d.Deadline, Endpoint: endpointID})
+	return "Bearer " +
+		r.keys.CompletionToken(callbacks.Completion{Tenant: tenant, Task: d.Lease.ID, Seq: d.Lease.Seq,
+			Expiry: d.Deadline, Endpoint: endpointID})
 }

@@ -15,13 +15,14 @@ import (
 
 // rehearsal is what the checks send with.
 type rehearsal struct {
-	cfg      Config
-	keys     *callbacks.Keys
-	sender   *callbacks.Sender
-	desk     *desk
-	endpoint *asyncflow.Endpoint
-	position int   // in the ids of the tasks: another one in each run, so that no worker remembers them
-	tasks    int64 // how many there have been
+	cfg       Config
+	keys      *callbacks.Keys
+	sender    *callbacks.Sender
+	callbacks *callbackServer
+	endpoint  *asyncflow.Endpoint
+	// in the tasks' ids: another one in each run, so that no worker knows them
+	position int
+	tasks    int64 // how many there were so far
 }
 
 const (
@@ -35,23 +36,35 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if r.keys, err = callbacks.NewKeys(callbacks.RandomBytes(callbacks.MinSecretBytes)); err != nil {
 		return nil, err
 	}
-	r.endpoint = &asyncflow.Endpoint{ID: endpointID, Type: cfg.Type, Stage: cfg.Stage, URL: cfg.URL, Weight: 1, Batch: asyncflow.Batch{MaxTasks: cfg.Batch}}
+	r.endpoint = &asyncflow.Endpoint{
+		ID:     endpointID,
+		Type:   cfg.Type,
+		Stage:  cfg.Stage,
+		URL:    cfg.URL,
+		Weight: 1,
+		Batch:  asyncflow.Batch{MaxTasks: cfg.Batch},
+	}
 	if err := r.endpoint.Validate(cfg.Egress); err != nil {
 		return nil, err
 	}
 	if err := asyncflow.CheckJSON(cfg.Context); err != nil {
 		return nil, asyncflow.InvalidField("context", "%v", err)
 	}
-	if err := asyncflow.CheckDocument("context", cfg.Context, asyncflow.DefaultMaxContext); err != nil {
+	err = asyncflow.CheckDocument("context", cfg.Context, asyncflow.DefaultMaxContext)
+	if err != nil {
 		return nil, err
 	}
 	if r.endpoint, err = r.signedBy(cfg.Secret); err != nil {
 		return nil, err
 	}
-	if r.desk, err = openDesk(cfg, r.keys); err != nil {
+	if r.callbacks, err = newCallbackServer(cfg, r.keys); err != nil {
 		return nil, err
 	}
-	r.sender = callbacks.NewSender(callbacks.Config{PublicURL: r.desk.url, Version: cfg.Version, Egress: cfg.Egress}, r.keys)
+	r.sender = callbacks.NewSender(callbacks.Config{
+		PublicURL: r.callbacks.url,
+		Version:   cfg.Version,
+		Egress:    cfg.Egress,
+	}, r.keys)
 	return r, nil
 }
 
@@ -69,7 +82,7 @@ func (r *rehearsal) signedBy(secrets ...string) (*asyncflow.Endpoint, error) {
 	return &e, nil
 }
 
-// stranger returns the endpoint with a secret of the same kind that the worker doesn't know.
+// stranger returns the endpoint with a secret that the worker doesn't know, of the same kind.
 func (r *rehearsal) stranger() (*asyncflow.Endpoint, error) {
 	secret, err := signing.NewSecretOf(r.endpoint.Secrets[0].Kind)
 	if err != nil {
@@ -78,13 +91,14 @@ func (r *rehearsal) stranger() (*asyncflow.Endpoint, error) {
 	return r.signedBy(secret)
 }
 
-// delivery returns the first attempt at a new task, sent now.
+// delivery returns the first attempt at a new task, to be sent now.
 func (r *rehearsal) delivery() asyncflow.Delivery {
 	r.tasks++
 	now := time.Now()
 	return asyncflow.Delivery{
 		Tenant: tenant,
-		Lease: asyncflow.Lease{ID: asyncflow.NewTaskID(r.cfg.Type, r.position, r.tasks), Seq: 1, Stage: r.cfg.Stage, Attempt: 1,
+		Lease: asyncflow.Lease{ID: asyncflow.NewTaskID(r.cfg.Type, r.position, r.tasks), Seq: 1,
+			Stage: r.cfg.Stage, Attempt: 1,
 			Context: r.cfg.Context},
 		Endpoint:    r.endpoint,
 		MaxAttempts: 5,
@@ -94,28 +108,29 @@ func (r *rehearsal) delivery() asyncflow.Delivery {
 	}
 }
 
-// padded returns the context, which means the same, in so many bytes.
+// padded returns the context, padded to size bytes with spaces.
 func (r *rehearsal) padded(size int) json.RawMessage {
 	c := bytes.Clone(r.cfg.Context)
 	return append(c, bytes.Repeat([]byte(" "), max(0, size-len(c)))...)
 }
 
-// ending is what became of a delivery.
+// ending is the end of a delivery.
 type ending struct {
 	outcome asyncflow.Outcome
 	attempt *attempt // of the task, if it was accepted
 	limit   time.Duration
 }
 
-// send sends some deliveries in one request, and waits for the reports on those that are
-// accepted.
+// send sends some deliveries in one request, and waits for the reports on accepted ones.
 func (r *rehearsal) send(ctx context.Context, all ...asyncflow.Delivery) []ending {
 	attempts := r.expect(all)
 	return r.endings(ctx, attempts, r.sender.Send(ctx, all))
 }
 
-// altered is send of a request that is altered after it was signed.
-func (r *rehearsal) altered(ctx context.Context, d asyncflow.Delivery, alter func(*http.Request, []byte) error) ending {
+// altered is send of a request that is changed after it was signed.
+func (r *rehearsal) altered(
+	ctx context.Context, d asyncflow.Delivery, alter func(*http.Request, []byte) error,
+) ending {
 	attempts := r.expect([]asyncflow.Delivery{d})
 	return r.endings(ctx, attempts, r.sender.Rehearse(ctx, []asyncflow.Delivery{d}, alter))[0]
 }
@@ -123,12 +138,14 @@ func (r *rehearsal) altered(ctx context.Context, d asyncflow.Delivery, alter fun
 func (r *rehearsal) expect(all []asyncflow.Delivery) []*attempt {
 	attempts := make([]*attempt, len(all))
 	for i, d := range all {
-		attempts[i] = r.desk.expect(d.Lease.ID, d.Lease.Seq)
+		attempts[i] = r.callbacks.expect(d.Lease.ID, d.Lease.Seq)
 	}
 	return attempts
 }
 
-func (r *rehearsal) endings(ctx context.Context, attempts []*attempt, outcomes []asyncflow.Outcome) []ending {
+func (r *rehearsal) endings(
+	ctx context.Context, attempts []*attempt, outcomes []asyncflow.Outcome,
+) []ending {
 	limit := time.Now().Add(r.cfg.ReportTime)
 	endings := make([]ending, len(outcomes))
 	for i, o := range outcomes {
@@ -141,7 +158,7 @@ func (r *rehearsal) endings(ctx context.Context, attempts []*attempt, outcomes [
 	return endings
 }
 
-// problem says why a delivery isn't done; "" if it is.
+// problem returns the reason why a delivery isn't done; "": it is.
 func (e ending) problem() string {
 	switch e.outcome.Kind {
 	case asyncflow.OutcomeDone:
@@ -156,7 +173,7 @@ func (e ending) problem() string {
 	return e.outcome.Error
 }
 
-// output returns what came out of a delivery that is done.
+// output returns the output of a delivery that is done.
 func (e ending) output() json.RawMessage {
 	if e.attempt == nil {
 		return e.outcome.Output
@@ -168,12 +185,13 @@ func (e ending) output() json.RawMessage {
 // how says how a delivery was done.
 func (e ending) how() string {
 	if e.attempt == nil {
-		return fmt.Sprintf("answered %d in %s", e.outcome.Status, e.outcome.Duration.Round(time.Millisecond))
+		return fmt.Sprintf("answered %d in %s", e.outcome.Status,
+			e.outcome.Duration.Round(time.Millisecond))
 	}
 	return "accepted, and reported as done"
 }
 
-// well is the finding that deliveries are done, or why they are not.
+// well is the finding that deliveries are done, or why they aren't.
 func well(endings ...ending) finding {
 	for _, e := range endings {
 		if why := e.problem(); why != "" {
@@ -183,7 +201,7 @@ func well(endings ...ending) finding {
 	return passed("%s", endings[0].how())
 }
 
-// same tells whether two outputs are the same document.
+// same reports whether two outputs are the same document.
 func same(a, b json.RawMessage) bool {
 	var x, y any
 	if len(a) == 0 || len(b) == 0 {

@@ -1,6 +1,6 @@
-// Package workercheck tries out a worker: it plays a dispatcher that sends the deliveries
-// which are hard to get right, takes the reports on them, and says for each what the worker
-// made of it. What it sends is made and read by package callbacks, as that of a node is.
+// Package workercheck tries out a worker. It plays the node: it sends the deliveries that are hard
+// to get right, receives the reports on them, and says for each what the worker did. It sends and
+// reads through package callbacks, as a node does.
 package workercheck
 
 import (
@@ -13,32 +13,31 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Config says what is tried out, and how.
+// Config says what to try out, and how.
 type Config struct {
 	URL         string // of the worker
 	Type, Stage string
 	// Secret signs the deliveries: whsec_… or whsk_….
 	Secret string
-	// Context is a context that the worker can work on; nil: {}.
+	// Context is a context that the worker can process; nil: {}.
 	Context json.RawMessage
-	// Batch is the most tasks of a request; 0: each has a request of its own.
+	// Batch is the most tasks of a request; 0: the worker gets no batches.
 	Batch int
 	// Timeout is how long an answer may take; 0: 10 s.
 	Timeout time.Duration
-	// ReportTime is how long after a 202 the report may take, and how long a worker that was told
-	// to stop is watched; 0: 30 s.
+	// ReportTime is how long after a 202 the report may take, and how long a worker is watched that
+	// should have stopped; 0: 30 s.
 	ReportTime time.Duration
-	// Deadline is how much time the delivery of the checks "heartbeats" and "cancel" has; 0: 3 s.
+	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" have; 0: 3 s.
 	Deadline time.Duration
-	// Quiet is how long a call may still come that was under way when the worker was told to stop,
-	// how long an answer that contradicts another is waited for, and how long a worker has to
-	// notice that a request broke off; 0: 2 s.
+	// Quiet is a short wait; 0: 2 s. A call may still come that was in flight when the worker was told
+	// to stop; a contradicting answer may follow; a worker must notice that a request broke off.
 	Quiet time.Duration
-	// Egress is what the URL has to obey, as on a node.
+	// Egress is the policy that the URL must obey, as on a node.
 	Egress asyncflow.Egress
-	// Listen is the address on which reports are taken; "": a free port of 127.0.0.1.
+	// Listen is the address that receives the reports; "": a free port of 127.0.0.1.
 	Listen string
-	// CallbackURL is where the worker reaches that; "": by its address.
+	// CallbackURL is where the worker reaches that address; "": at the address itself.
 	CallbackURL string
 	Version     string // for the User-Agent
 }
@@ -55,24 +54,24 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Result is what came of a check.
+// Result is the result of a check.
 type Result string
 
 const (
 	Passed        Result = "passed"
 	Failed        Result = "failed"
-	NotApplicable Result = "not_applicable" // the worker did nothing that could have gone wrong
+	NotApplicable Result = "not_applicable" // the worker did nothing that the check is about
 )
 
-// Check is one thing that was tried.
+// Check is one check and its result.
 type Check struct {
 	Name   string `json:"name"`
 	Result Result `json:"result"`
 	Detail string `json:"detail"`        // what the worker did
-	Fix    string `json:"fix,omitempty"` // how to mend it, if it failed
+	Fix    string `json:"fix,omitempty"` // how to fix the worker, if the check failed
 }
 
-// Report is the list of all that was tried.
+// Report lists all checks.
 type Report struct {
 	URL    string  `json:"url"`
 	Type   string  `json:"type"`
@@ -82,46 +81,50 @@ type Report struct {
 	Checks []Check `json:"checks"`
 }
 
-// check is something to try. The worker is expected to be well but for what is tried.
+// check is something to try. Apart from it, the worker is expected to work.
 type check struct {
 	name string
 	fix  string
 	run  func(ctx context.Context, r *rehearsal) finding
 }
 
-// groups are the checks in the order in which they are made, and the check without which
-// those of a group would tell nothing.
+// groups are the checks in their order. If the check that a group needs hasn't passed, the group
+// would say nothing.
 var groups = []struct {
 	needs  string
 	checks []check
 }{
 	{"", []check{reached}},
 	{reached.name, append([]check{delivered}, trust...)},
-	{delivered.name, append(work, later...)},
+	{delivered.name, append(work, reporting...)},
 }
 
-// finding is what a check found.
+// finding is the result of a check, and the reason.
 type finding struct {
 	result Result
 	detail string
 }
 
-func passed(format string, args ...any) finding { return finding{Passed, fmt.Sprintf(format, args...)} }
-func failed(format string, args ...any) finding { return finding{Failed, fmt.Sprintf(format, args...)} }
+func passed(format string, args ...any) finding {
+	return finding{Passed, fmt.Sprintf(format, args...)}
+}
+func failed(format string, args ...any) finding {
+	return finding{Failed, fmt.Sprintf(format, args...)}
+}
 func notApplicable(format string, args ...any) finding {
 	return finding{NotApplicable, fmt.Sprintf(format, args...)}
 }
 
-// Run tries out a worker. Its error says what is wrong with the Config, that reports can't
-// be taken, or that ctx was over; whatever is wrong with the worker is in the Report. done,
-// unless it is nil, is told of each check as it ends.
+// Run tries out a worker. The faults of the worker are in the Report. The error says that the
+// Config is invalid, that no reports can be received, or that ctx ended. Run calls done, unless it
+// is nil, after each check.
 func Run(ctx context.Context, cfg Config, done func(Check)) (Report, error) {
 	cfg = cfg.withDefaults()
 	r, err := newRehearsal(cfg)
 	if err != nil {
 		return Report{}, err
 	}
-	defer r.desk.close()
+	defer r.callbacks.close()
 	report := Report{URL: cfg.URL, Type: cfg.Type, Stage: cfg.Stage}
 	well := map[string]bool{"": true}
 	for _, g := range groups {

@@ -25,7 +25,7 @@ type person struct {
 	Name string `json:"name"`
 }
 
-// tryOut tries out a worker, and checks that the report is whole.
+// tryOut tries out a worker, and checks that the report is complete.
 func tryOut(t *testing.T, cfg Config, handler http.Handler) Report {
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -55,15 +55,19 @@ func named(report Report, result Result) (names []string) {
 	return names
 }
 
-// sdkWorker returns a worker of package worker.
-func sdkWorker(t *testing.T, secret string, within time.Duration, work func(context.Context, worker.Task[person]) (person, error)) http.Handler {
+// sdkWorker returns a worker made with package worker.
+func sdkWorker(
+	t *testing.T, secret string, within time.Duration,
+	work func(context.Context, worker.Task[person]) (person, error),
+) http.Handler {
 	signer, err := signing.NewSigner(secret)
 	require.NoError(t, err)
 	key := secret
 	if signer.PublicKey() != "" {
 		key = signer.PublicKey()
 	}
-	w, err := worker.New(worker.Config{Keys: []string{key}, AnswerWithin: within, Log: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(worker.Config{Keys: []string{key}, AnswerWithin: within,
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -76,7 +80,7 @@ func sdkWorker(t *testing.T, secret string, within time.Duration, work func(cont
 
 func greet(_ context.Context, t worker.Task[person]) (person, error) { return t.Context, nil }
 
-// What package worker does passes every check; each applies to one of these workers.
+// A worker made with package worker passes every check. Each check applies to one of these workers.
 func TestPackageWorkerPasses(t *testing.T) {
 	t.Parallel()
 	ed25519, err := signing.NewSecretOf(asyncflow.SecretEd25519)
@@ -100,15 +104,20 @@ func TestPackageWorkerPasses(t *testing.T) {
 		work   func(context.Context, worker.Task[person]) (person, error)
 		other  []string // checks that don't apply
 	}{
-		"at once":      {signing.NewSecret(), 0, time.Minute, greet, []string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
-		"ed25519":      {ed25519, 0, time.Minute, greet, []string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
-		"batch":        {signing.NewSecret(), 3, time.Minute, greet, []string{"report again", "attempt over", "heartbeats", "cancel"}},
+		"at once": {signing.NewSecret(), 0, time.Minute, greet,
+			[]string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
+		"ed25519": {ed25519, 0, time.Minute, greet,
+			[]string{"batch", "report again", "attempt over", "heartbeats", "cancel"}},
+		"batch": {signing.NewSecret(), 3, time.Minute, greet,
+			[]string{"report again", "attempt over", "heartbeats", "cancel"}},
 		"later":        {signing.NewSecret(), 0, -1, slow, []string{"batch"}},
 		"batch, later": {signing.NewSecret(), 3, -1, slow, nil},
 	} {
 		handler := sdkWorker(t, c.secret, c.within, c.work)
 		workers.Go(func() { // they mostly wait: more at once than there are cores
-			report := tryOut(t, Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second, ReportTime: 8 * time.Second}, handler)
+			report := tryOut(t,
+				Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second,
+					ReportTime: 8 * time.Second}, handler)
 			assert.Empty(t, named(report, Failed), "%s: %+v", name, report)
 			assert.Equal(t, c.other, named(report, NotApplicable), "%s: %+v", name, report)
 		})
@@ -116,8 +125,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 	workers.Wait()
 }
 
-// Each check fails with a worker that gets wrong what it is there for, and no other does but
-// those named.
+// A worker with one fault fails the check of that fault, and no other check except those named.
 func TestBadWorkers(t *testing.T) {
 	t.Parallel()
 	var workers sync.WaitGroup
@@ -129,7 +137,9 @@ func TestBadWorkers(t *testing.T) {
 		workers.Go(func() {
 			b := c.worker
 			b.t, b.secret = t, signing.NewSecret()
-			report := tryOut(t, Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second, ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
+			report := tryOut(t,
+				Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second,
+					ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
 			assert.Equal(t, c.fails, named(report, Failed), "%s: %+v", name, report)
 		})
 	}
@@ -141,12 +151,14 @@ func TestBadWorkers(t *testing.T) {
 	}
 }
 
-// Without a worker there is one thing to mend.
+// Without a worker there is one thing to fix.
 func TestNotReached(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	report, err := Run(t.Context(), Config{URL: server.URL, Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}, nil)
+	report, err := Run(t.Context(),
+		Config{URL: server.URL, Type: "hello", Stage: "greet", Secret: signing.NewSecret(),
+			Egress: asyncflow.Anywhere}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, []int{report.Passed, report.Failed})
 	require.Equal(t, Failed, report.Checks[0].Result)
@@ -158,7 +170,8 @@ func TestNotReached(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
+	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
+		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
 	for want, change := range map[string]func(*Config){
 		"url must be https":                       func(c *Config) { c.Egress = asyncflow.Egress{} },
 		"type must":                               func(c *Config) { c.Type = "NO" },
@@ -180,14 +193,16 @@ func TestConfigIsChecked(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// The desk refuses what a node would refuse.
+// The callback server refuses the same reports as a node.
 func TestDeskRefuses(t *testing.T) {
 	t.Parallel()
-	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet", Secret: signing.NewSecret(), Egress: asyncflow.Anywhere, Context: json.RawMessage("1")}.withDefaults())
+	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
+		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere,
+		Context: json.RawMessage("1")}.withDefaults())
 	require.NoError(t, err)
-	t.Cleanup(r.desk.close)
+	t.Cleanup(r.callbacks.close)
 	_, d := r.delivery(), r.delivery()
-	a := r.desk.expect(d.Lease.ID, 1)
+	a := r.callbacks.expect(d.Lease.ID, 1)
 	token := tokenOf(t, r, d)
 	for _, c := range []struct {
 		path, token, media, body string
@@ -198,7 +213,8 @@ func TestDeskRefuses(t *testing.T) {
 		{"complete", "Bearer x", "", "", 401},
 		{"complete", token, "text/plain", "{}", 400},
 		{"complete", token, "application/json", `{"ouput": 1}`, 400},
-		{"complete", token, "application/json", `{"output": "` + strings.Repeat("x", asyncflow.DefaultMaxContext) + `"}`, 413},
+		{"complete", token, "application/json",
+			`{"output": "` + strings.Repeat("x", asyncflow.DefaultMaxContext) + `"}`, 413},
 		{"fail", token, "application/json", `{}`, 400},
 		{"finish", token, "application/json", `{}`, 400},
 		{"progress", token, "application/json", `{"percent": 1}`, 200},
@@ -212,13 +228,14 @@ func TestDeskRefuses(t *testing.T) {
 		if c.status != 404 {
 			path = d.Lease.ID.String() + "/" + path
 		}
-		req, err := http.NewRequestWithContext(t.Context(), "POST", r.desk.url+"/v1/callbacks/"+path, strings.NewReader(c.body))
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.callbacks.url+"/v1/callbacks/"+path,
+			strings.NewReader(c.body))
 		require.NoError(t, err)
 		if c.token != "" {
 			req.Header.Set("Authorization", c.token)
 		}
 		req.Header.Set("Content-Type", c.media)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := ownClient.Do(req)
 		require.NoError(t, err)
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()

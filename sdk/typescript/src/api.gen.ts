@@ -13,7 +13,8 @@ export interface paths {
         };
         /**
          * List the task types
-         * @description Each as it was last applied, with its version, its defaults filled in, and whether it is paused.
+         * @description Each task type is shown as it was last applied, with its version and its defaults filled in,
+         *     and whether it is paused.
          */
         get: operations["listTaskTypes"];
         put?: never;
@@ -36,19 +37,22 @@ export interface paths {
         };
         /**
          * Get a task type
-         * @description As it was last applied, with its defaults filled in, and whether it is paused.
+         * @description The task type is shown as it was last applied, with its defaults filled in, and whether it
+         *     is paused.
          */
         get: operations["getTaskType"];
         /**
          * Create a task type or make a new version of it
-         * @description The same document again changes nothing. A new version applies to tasks that are not leased yet. A stage can't be
-         *     removed while live tasks stand in it, unless stage_mapping names the stage that they go on with.
+         * @description Applying the same document again changes nothing. A new version applies to tasks that are
+         *     not leased yet. A stage can't be removed while live tasks are in it, unless stage_mapping
+         *     names the stage in which they continue.
          */
         put: operations["putTaskType"];
         post?: never;
         /**
          * Delete a task type
-         * @description Drops its tables with all finished tasks, and its endpoints. Refused with 409 while live tasks exist.
+         * @description Drops the tables of the task type with all its finished tasks, and deletes its endpoints.
+         *     Refused with 409 while it has live tasks.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -70,9 +74,9 @@ export interface paths {
         put?: never;
         /**
          * Pause a task type
-         * @description Nothing of it is leased any more: by this node from the answer on, by other nodes within about a second. What was
-         *     leased and not sent goes back. Attempts under way are finished, and submits go on. A type that is paused
-         *     already stays so.
+         * @description Stops leasing the tasks of this type: on this node from the answer on, on other nodes within
+         *     about a second. Tasks that were leased and not sent go back. Attempts under way are
+         *     finished, and submits are still accepted. Pausing a paused type changes nothing.
          */
         post: operations["pauseTaskType"];
         delete?: never;
@@ -95,8 +99,8 @@ export interface paths {
         put?: never;
         /**
          * Resume a paused task type
-         * @description With ramp, each node begins with one attempt at a time and is back at its full concurrency after that time.
-         *     A type that isn't paused is left as it is.
+         * @description With ramp, each node starts with one attempt at a time and reaches its full concurrency
+         *     after that time. Resuming a type that isn't paused changes nothing.
          */
         post: operations["resumeTaskType"];
         delete?: never;
@@ -118,8 +122,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let the tasks of a flow key go on after one has failed
-         * @description For types whose flow has on_failure block. The task that has failed stays failed.
+         * Let the tasks of a flow key continue after one has failed
+         * @description For types whose flow has on_failure block. The failed task stays failed.
          */
         post: operations["releaseFlowKey"];
         delete?: never;
@@ -137,18 +141,20 @@ export interface paths {
         };
         /**
          * List the endpoints
-         * @description Their settings and how they are doing. Secrets, credentials and keys are never shown.
+         * @description The settings and the health of each endpoint. Secrets, credentials and keys are never shown.
          */
         get: operations["listEndpoints"];
         put?: never;
         /**
          * Register an endpoint for a stage
-         * @description The answer holds the secret that deliveries are signed with (Standard Webhooks). It is shown this once.
-         *     A stage with several endpoints spreads its deliveries over them by their weights. They have URLs of their own: that of
-         *     another endpoint of the stage is answered with 409, which names that one, unless allow_duplicate is true.
+         * @description The answer has the secret that signs the deliveries (Standard Webhooks). No other answer
+         *     shows it. If a stage has several endpoints, its deliveries are spread over them by their
+         *     weights. Each endpoint of a stage has its own URL: a URL that another endpoint of the stage
+         *     has is answered with 409, which names that endpoint, unless allow_duplicate is true.
          *
-         *     Unless the operator has turned that off, the endpoint is challenged: it has to echo a random text within 10 s, and
-         *     gets no deliveries until it has. Then the answer comes after that, and says how it went; see verifyEndpoint.
+         *     Unless the operator has turned challenges off, the endpoint is challenged: it has to echo a
+         *     random text within 10 s, and gets no deliveries until it has. The answer comes after the
+         *     challenge and has its result; see verifyEndpoint.
          */
         post: operations["createEndpoint"];
         delete?: never;
@@ -169,26 +175,31 @@ export interface paths {
         };
         /**
          * Get an endpoint
-         * @description Its settings and how it is doing. Its secret, credentials and keys are never shown.
+         * @description The settings and the health of the endpoint. Its secret, credentials and keys are never
+         *     shown.
          */
         get: operations["getEndpoint"];
         put?: never;
         post?: never;
         /**
          * Delete an endpoint
-         * @description Deliveries under way to it are finished; tasks of a stage without any endpoint wait.
+         * @description Deliveries under way to the endpoint are finished. Tasks of a stage without an endpoint
+         *     wait.
          */
         delete: operations["deleteEndpoint"];
         options?: never;
         head?: never;
         /**
          * Change an endpoint
-         * @description Its URL, its weight, its limits, its batch, and what deliveries to it have beyond their signature. What is left out
-         *     stays. Batch, headers, auth and tls are each replaced as a whole; an empty batch, empty headers, auth of the kind
-         *     none and an empty tls take them away, as a max_in_flight of 0 and an empty rate do.
-         *     The URL of another endpoint of the stage is answered with 409, as at its creation.
-         *     An endpoint with another URL is challenged again, as at its creation, and its health is forgotten. Where scheme, host or port change, headers and
-         *     auth have to be given again: they are for whom they were given to.
+         * @description Changes the URL, weight, limits, batch, headers, auth and tls of the endpoint. Fields that
+         *     are left out stay as they are. Batch, headers, auth and tls are each replaced as a whole. An
+         *     empty batch, empty headers, auth of the kind none and an empty tls remove them, as do a
+         *     max_in_flight of 0 and an empty rate.
+         *
+         *     A URL that another endpoint of the stage has is answered with 409, as in createEndpoint.
+         *     With another URL, the endpoint is challenged again and its health is reset. If scheme, host
+         *     or port change, headers and auth must be given again, so that they are not sent to a place
+         *     that they were not meant for.
          */
         patch: operations["updateEndpoint"];
         trace?: never;
@@ -207,9 +218,10 @@ export interface paths {
         put?: never;
         /**
          * Challenge an endpoint
-         * @description POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent like a delivery. It has to
-         *     answer 200 and {"challenge": "…"} with the same text within 10 s. The answer to this call says how it went. An
-         *     endpoint that gets deliveries already goes on getting them if it fails.
+         * @description POSTs {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint, signed and sent
+         *     like a delivery. The endpoint must answer 200 and {"challenge": "…"} with the same text
+         *     within 10 s. The answer to this call has the result. An endpoint that already gets
+         *     deliveries keeps getting them if it fails.
          */
         post: operations["verifyEndpoint"];
         delete?: never;
@@ -231,9 +243,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Have an endpoint get deliveries again
-         * @description For one that is disabled, as it has answered 410, or open: it is closed, as if nothing had happened. To one that is
-         *     closed it does nothing.
+         * Enable an endpoint
+         * @description Closes the circuit breaker of an endpoint that is open, or disabled because it answered 410,
+         *     and forgets its failures. An endpoint that is closed stays as it is.
          */
         post: operations["enableEndpoint"];
         delete?: never;
@@ -255,9 +267,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Sign with another secret
-         * @description The answer holds the new secret; it is shown this once, and of an ed25519 key only the public one. For the overlap
-         *     deliveries are signed with the older secrets, too. At most 3 secrets sign at a time.
+         * Rotate the secret of an endpoint
+         * @description The answer has the new secret, and no other answer shows it; of an ed25519 key it has only
+         *     the public key. During the overlap, deliveries are signed with the older secrets too. At
+         *     most 3 secrets sign at a time.
          */
         post: operations["rotateEndpointSecret"];
         delete?: never;
@@ -275,15 +288,17 @@ export interface paths {
         };
         /**
          * List tasks of a type, newest first
-         * @description A page may have few tasks, or none, and a next_cursor all the same: it ends after a look at 5,000 tasks.
+         * @description A page ends after 5,000 tasks were searched. It may therefore have few tasks, or none, and
+         *     still have a next_cursor.
          */
         get: operations["listTasks"];
         put?: never;
         /**
          * Submit a task
-         * @description The answer is sent after the task is durable. Where the tenant has a quota of submits_per_second, it has the headers
-         *     RateLimit and RateLimit-Policy; over it: 429 with Retry-After. Over the quota of pending_tasks or
-         *     context_bytes: 403, quota_exceeded.
+         * @description The answer is sent once the task is durable. If the tenant has a quota of
+         *     submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
+         *     quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
+         *     with the code quota_exceeded.
          */
         post: operations["submitTask"];
         delete?: never;
@@ -303,9 +318,10 @@ export interface paths {
         put?: never;
         /**
          * Submit up to 1,000 tasks
-         * @description Each task has its own result, in the order of the request: what was submitted, or the problem with it.
-         *     A bad task does not keep the others from being accepted, nor does one that the quota of pending_tasks has no room
-         *     for, or that of context_bytes. The quota of submits_per_second is for all of them together: 429, and none is accepted.
+         * @description Each task has its own result, in the order of the request: the submitted task, or the
+         *     problem with it. The other tasks are accepted even if one is invalid, or over the quota of
+         *     pending_tasks or context_bytes. The quota of submits_per_second applies to all of them
+         *     together: over it the answer is 429, and none is accepted.
          */
         post: operations["submitTasks"];
         delete?: never;
@@ -324,9 +340,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancel all tasks that a filter finds
-         * @description In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-         *     concerns tasks that were submitted before this call.
+         * Cancel all tasks that match a filter
+         * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
+         *     tasks are only counted. It applies to tasks that were submitted before this call.
          */
         post: operations["cancelTasks"];
         delete?: never;
@@ -345,9 +361,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Redrive all tasks that a filter finds
-         * @description In the background, as an operation that can be watched and stopped. With dry_run they are only counted. It
-         *     concerns tasks that ended before this call, each once.
+         * Redrive all tasks that match a filter
+         * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
+         *     tasks are only counted. It applies to tasks that ended before this call, to each once.
          */
         post: operations["redriveTasks"];
         delete?: never;
@@ -367,8 +383,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a task, waiting for its end if asked to
-         * @description Where it stands, its context, and what came of it. Its attempts are a call of their own.
+         * Get a task, and wait for its end if asked to
+         * @description Its state, its context and its result. listAttempts has its attempts.
          */
         get: operations["getTask"];
         put?: never;
@@ -378,9 +394,9 @@ export interface paths {
         head?: never;
         /**
          * Change when a pending or waiting task runs
-         * @description priority moves the task in the order as if it had entered its stage with it, and counts for the stages to come; a
-         *     retry keeps its time. run_at and delay set a time; one that is past means at once, also for a retry. 409 if the
-         *     task is running or final.
+         * @description priority moves the task in the order as if the task had entered its stage with it, and
+         *     applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
+         *     the past means at once, even for a retry. The answer is 409 if the task is running or final.
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -399,8 +415,9 @@ export interface paths {
         put?: never;
         /**
          * Cancel a task that is not final
-         * @description Wherever it stands. An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and
-         *     what it reports counts no more. A task that is cancelled already stays so; 409 if it ended otherwise.
+         * @description Works in every state but a final one. An attempt under way is not interrupted: its worker
+         *     learns of the cancel from its next heartbeat, and its report no longer counts. Cancelling a
+         *     cancelled task changes nothing. The answer is 409 if the task ended otherwise.
          */
         post: operations["cancelTask"];
         delete?: never;
@@ -422,8 +439,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Set a failed or cancelled task going again
-         * @description It has all attempts of its stages again, and keeps its journal. 409 if it is not final, or has succeeded.
+         * Redrive a failed or cancelled task
+         * @description Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
+         *     409 if the task is not final, or has succeeded.
          */
         post: operations["redriveTask"];
         delete?: never;
@@ -444,8 +462,9 @@ export interface paths {
         };
         /**
          * List the attempts of a task
-         * @description The task's journal, oldest first; an attempt under way is not in it yet. Outputs of more than 1 KiB are left out,
-         *     with an excerpt and their length in their place, unless outputs is true. A page ends after about 1 MiB.
+         * @description The task's journal, oldest first. An attempt under way is not in it yet. Outputs of more
+         *     than 1 KiB are left out, unless outputs is true; an excerpt and their length take their
+         *     place. A page ends after about 1 MiB.
          */
         get: operations["listAttempts"];
         put?: never;
@@ -468,9 +487,10 @@ export interface paths {
         };
         /**
          * Follow a task as a stream of server-sent events
-         * @description First the journal so far, then what happens: an event `attempt` (an Attempt; its id is the seq) for each row of the
-         *     journal, and an event `task` (a Task, without context) whenever it stands elsewhere. The stream ends after the
-         *     event of a final task. Last-Event-ID leaves out the attempts up to that seq. Outputs are as in listAttempts.
+         * @description Sends the journal so far, then each change: an event `attempt` (an Attempt; its id is the
+         *     seq) for each row of the journal, and an event `task` (a Task, without its context) whenever
+         *     the state of the task changes. The stream ends after the event of a final task. With
+         *     Last-Event-ID, the attempts up to that seq are left out. Outputs are as in listAttempts.
          */
         get: operations["taskEvents"];
         put?: never;
@@ -490,7 +510,7 @@ export interface paths {
         };
         /**
          * List the schedules
-         * @description Each with its next runs and what became of the last one.
+         * @description Each schedule with its next runs and the result of the last one.
          */
         get: operations["listSchedules"];
         put?: never;
@@ -513,19 +533,19 @@ export interface paths {
         };
         /**
          * Get a schedule
-         * @description With its context, its next runs, and what became of the last one.
+         * @description The schedule with its context, its next runs, and the result of the last one.
          */
         get: operations["getSchedule"];
         /**
          * Create a schedule or make a new version of it
-         * @description The same document again changes nothing. With other times its ticks go on from now. Each tick has exactly one task,
-         *     whose key is schedule/NAME/TIME.
+         * @description Applying the same document again changes nothing. If the times change, the runs continue
+         *     from now. Each run has exactly one task, whose key is schedule/NAME/TIME.
          */
         put: operations["putSchedule"];
         post?: never;
         /**
          * Delete a schedule
-         * @description No task of it is submitted after the answer. Those there are stay.
+         * @description No task of the schedule is submitted after the answer. Its existing tasks stay.
          */
         delete: operations["deleteSchedule"];
         options?: never;
@@ -547,7 +567,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a schedule
-         * @description Ticks pass without tasks until it is resumed. One that is paused already stays so.
+         * @description Its runs submit no tasks until it is resumed. Pausing a paused schedule changes nothing.
          */
         post: operations["pauseSchedule"];
         delete?: never;
@@ -570,8 +590,8 @@ export interface paths {
         put?: never;
         /**
          * Resume a paused schedule
-         * @description It goes on with the next tick; those that have passed stay without tasks, whatever catch_up says. One that isn't
-         *     paused is left as it is.
+         * @description It continues with the next run. The runs that passed meanwhile submit no tasks, whatever
+         *     catch_up says. Resuming a schedule that isn't paused changes nothing.
          */
         post: operations["resumeSchedule"];
         delete?: never;
@@ -593,8 +613,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Submit a task of a schedule now
-         * @description Beside its ticks, which stay as they are, and also while it is paused. For quotas it is a submit.
+         * Submit the task of a schedule now
+         * @description This doesn't change the runs of the schedule, and also works while it is paused. For quotas
+         *     it is a submit.
          */
         post: operations["triggerSchedule"];
         delete?: never;
@@ -612,7 +633,7 @@ export interface paths {
         };
         /**
          * List the operations, newest first
-         * @description What cancels or redrives many tasks, running or ended.
+         * @description Operations cancel or redrive many tasks. This lists running and ended ones.
          */
         get: operations["listOperations"];
         put?: never;
@@ -635,7 +656,7 @@ export interface paths {
         };
         /**
          * Get an operation
-         * @description How many tasks it has looked at and changed so far, and whether it has ended.
+         * @description How many tasks it has processed and changed so far, and whether it has ended.
          */
         get: operations["getOperation"];
         put?: never;
@@ -660,7 +681,7 @@ export interface paths {
         put?: never;
         /**
          * Stop an operation
-         * @description What it has done stays done. One that has ended is left as it is.
+         * @description The tasks that it has changed stay changed. An operation that has ended stays as it is.
          */
         post: operations["stopOperation"];
         delete?: never;
@@ -677,8 +698,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count what is waiting, running and done
-         * @description By task type: how many tasks stand where, since when the first one has been due, rates, and rolls.
+         * Count the waiting, running and finished tasks
+         * @description For each task type: the number of tasks by state, since when the oldest one has been due,
+         *     rates, and rolls.
          */
         get: operations["getStats"];
         put?: never;
@@ -703,9 +725,9 @@ export interface paths {
         put?: never;
         /**
          * Complete the stage of a delivery
-         * @description Idempotent: the same output again, byte for byte, is answered with 200 too, another one with 409. An
-         *     outcome that comes after the attempt's time ran out still counts if nobody has started the task again. 409
-         *     tells that the attempt is over.
+         * @description Idempotent: the same output again, byte for byte, is answered with 200 too; another output
+         *     with 409. A report that comes after the attempt's time ran out still counts if the task was
+         *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
         delete?: never;
@@ -728,7 +750,7 @@ export interface paths {
         put?: never;
         /**
          * Report that the attempt of a delivery failed
-         * @description The retry policy decides on another attempt, unless `retryable` is false.
+         * @description The retry policy decides whether there is another attempt, unless `retryable` is false.
          */
         post: operations["failTask"];
         delete?: never;
@@ -750,9 +772,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Say that the work of a delivery goes on
-         * @description The attempt is then given up max_processing_time from now, unless another heartbeat comes. The token stays
-         *     good for as long as the attempt goes on. The status cancelled, and 409, tell that it is over: stop the work.
+         * Extend the time of a delivery
+         * @description The attempt ends max_processing_time from now, unless another heartbeat comes. The token
+         *     stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
+         *     that the attempt is over: stop the work.
          */
         post: operations["heartbeat"];
         delete?: never;
@@ -774,8 +797,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Tell how far the work of a delivery is
-         * @description It is shown with the task while this attempt is running. It is no heartbeat.
+         * Report the progress of a delivery
+         * @description The progress is shown with the task while this attempt is running. It is no heartbeat.
          */
         post: operations["reportProgress"];
         delete?: never;
@@ -792,21 +815,22 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get where alerts go, and what has fired
-         * @description The URL and rules as they were set, and the episodes of rules that have fired.
+         * Get where alerts go, and their episodes
+         * @description The URL and the rules as they were set, and the episodes of rules that have fired.
          */
         get: operations["getAlerts"];
         /**
-         * Set up where alerts go, and when
-         * @description Alerts are tasks of the task type asyncflow-alerts, which is made if there is none: signed, tried again, and seen
-         *     like any task. There is one when an episode begins, and one when it is over. The rules are held against each task
-         *     type by itself, every 15 s; an episode is over when it has been below its limit for a minute.
+         * Set where alerts go, and their rules
+         * @description Alerts are tasks of the task type asyncflow-alerts, which is created if it doesn't exist.
+         *     They are signed, retried and shown like any task. One is sent when an episode begins, and
+         *     one when it ends. The rules are applied to each task type by itself, every 15 s. An episode
+         *     ends when the value has been below its limit for a minute.
          */
         put: operations["putAlerts"];
         post?: never;
         /**
-         * Send no more alerts
-         * @description Deletes their endpoint and episodes; the task type stays, with its tasks.
+         * Turn alerts off
+         * @description Deletes their endpoint and their episodes. The task type stays, with its tasks.
          */
         delete: operations["deleteAlerts"];
         options?: never;
@@ -822,8 +846,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * See the quotas of the tenant, and how much of them is in use
-         * @description What the tenant may use, and what it uses now. An operator changes quotas.
+         * Get the quotas of the tenant, and their usage
+         * @description What the tenant may use, and what it uses now. Only an operator changes quotas.
          */
         get: operations["getQuota"];
         put?: never;
@@ -843,14 +867,15 @@ export interface paths {
         };
         /**
          * List the tenants
-         * @description By name, with their quotas and whether they are suspended or deleted.
+         * @description By name, with their quotas, and whether they are suspended or deleted.
          */
         get: operations["listTenants"];
         put?: never;
         /**
-         * Make a tenant
-         * @description With a schema of its own. 409 if there is one of that name, also one that was deleted and isn't dropped yet. Its
-         *     first token is made elsewhere, such as by asyncflow token create.
+         * Create a tenant
+         * @description Creates the tenant with a schema of its own. The answer is 409 if a tenant has that name,
+         *     even one that was deleted and isn't dropped yet. Its first token comes from elsewhere, such
+         *     as asyncflow token create.
          */
         post: operations["createTenant"];
         delete?: never;
@@ -870,25 +895,27 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a tenant, with how much it uses of each quota
+         * Get a tenant, and its usage of each quota
          * @description Its quotas, how much of each is in use, and whether it is suspended or deleted.
          */
         get: operations["getTenant"];
         put?: never;
         post?: never;
         /**
-         * Suspend a tenant at once, and drop it after a grace
-         * @description Until the grace is over it can be restored. Then its tables are dropped in the background, and at last its name is free
-         *     again. For one that is deleted already, grace and now set another time.
+         * Suspend a tenant at once, and drop it after a grace period
+         * @description The tenant can be restored until the grace period is over. Then its tables are dropped in
+         *     the background; after that its name is free again. For a tenant that is deleted already,
+         *     grace and now set another time.
          */
         delete: operations["deleteTenant"];
         options?: never;
         head?: never;
         /**
          * Change a tenant's quotas, suspend or resume it
-         * @description Quotas that aren't named stay. While a tenant is suspended its calls are refused (403, tenant_suspended), nothing of
-         *     it is leased and none of its schedules runs; attempts under way go on, and what workers report counts. Other nodes know
-         *     within about a second. 409 for one that is deleted.
+         * @description Quotas that are left out stay as they are. While a tenant is suspended, its calls are
+         *     refused (403, tenant_suspended), its tasks are not leased and its schedules don't run;
+         *     attempts under way go on, and the reports of workers count. Other nodes follow within about
+         *     a second. The answer is 409 for a deleted tenant.
          */
         patch: operations["patchTenant"];
         trace?: never;
@@ -906,8 +933,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take the deletion of a tenant back
-         * @description As it was; suspended, if it was so before. 409 once it is being dropped.
+         * Restore a deleted tenant
+         * @description The tenant is as it was before, suspended if it was suspended. The answer is 409 once its
+         *     tables are being dropped.
          */
         post: operations["restoreTenant"];
         delete?: never;
@@ -924,8 +952,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * See the nodes, and the last run of each job of governance
-         * @description What lies above the tenants, the same for all of them.
+         * Get the nodes, and the last run of each background job
+         * @description This belongs to no tenant and is the same for all of them.
          */
         get: operations["getGovernance"];
         put?: never;
@@ -945,8 +973,9 @@ export interface paths {
         };
         /**
          * List who did what in the tenant, newest first
-         * @description Each call that changes or manages something has one entry, whether it was done or not; a call that was denied
-         *     (401, 403) shares one with others of its kind in the same minute. Reading the audit is such a call too.
+         * @description Each call that changes or manages something has one entry, whether it succeeded or not.
+         *     Denied calls (401, 403) of one kind share an entry for each minute. Reading the audit has an
+         *     entry too.
          */
         get: operations["listAudit"];
         put?: never;
@@ -965,9 +994,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what belongs to no tenant, newest first
-         * @description Calls of operators, what was done by the command line straight in the database, and calls that were denied without a
-         *     tenant being known.
+         * List the audit entries that belong to no tenant, newest first
+         * @description Calls of operators, changes by the command line directly in the database, and denied calls
+         *     whose tenant is unknown.
          */
         get: operations["listOperatorAudit"];
         put?: never;
@@ -987,7 +1016,7 @@ export interface paths {
         };
         /**
          * Whether the process is alive
-         * @description It says nothing of the database: restart the node if this fails. No token is needed.
+         * @description This doesn't check the database: restart the node if it fails. No token is needed.
          */
         get: operations["health"];
         put?: never;
@@ -1007,7 +1036,7 @@ export interface paths {
         };
         /**
          * Whether the node can take requests now
-         * @description Send it requests while this answers 200. No token is needed.
+         * @description Send the node requests while this answers 200. No token is needed.
          */
         get: operations["ready"];
         put?: never;
@@ -1066,10 +1095,30 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * This document to read and search
-         * @description A page that loads nothing from elsewhere.
+         * This document as a page to read and search
+         * @description The page loads files of this node only.
          */
         get: operations["docs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/docs/{file}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A file that the page of this document loads
+         * @description The files are those of Swagger UI, and their licence.
+         */
+        get: operations["docsFile"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1086,8 +1135,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What this node counts, for Prometheus
-         * @description 404 where the operator has turned it off or bound it elsewhere.
+         * The metrics of this node, for Prometheus
+         * @description The answer is 404 if the operator has turned metrics off or serves them at another address.
          */
         get: operations["metrics"];
         put?: never;
@@ -1112,56 +1161,63 @@ export interface components {
          * @example 30s
          */
         Duration: string;
-        /** @description Any JSON value. It is stored and passed on byte by byte, and never read. */
+        /** @description Any JSON value. It is stored and passed on byte by byte, and never interpreted. */
         JSON: unknown;
         /**
-         * @description The pauses between attempts in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always |n|.
-         *     A list: one pause after each attempt, the last one repeating. "poly": k^4 + 15 + rand*30*(k+1) for the k-th
-         *     retry, counted from 0. Any other text is an expression over attempt, status, error and rand.
+         * @description The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
+         *     |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
+         *     rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
+         *     attempt, status, error and rand.
          * @example 3600
          */
         Interval: number | number[] | string;
         /**
-         * @description A head start in seconds, 0 to a year, for every stage alike or as a list, one entry a stage: as many as the
-         *     type has stages, else 400. A list of one is the same as its number.
+         * @description A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+         *     for each stage of the type. A list of another length is refused with 400, but a list of one
+         *     means the same as its number.
          * @example 60
          */
         Priority: number | number[];
-        /** @description How often a stage is attempted, and the pauses in between. */
+        /** @description How often a stage is attempted, and the pauses between attempts. */
         RetryPolicy: {
             /**
-             * @description The attempts, the first included, after which the task has failed for good.
+             * @description The most attempts, including the first. After the last one the task has failed for good.
              * @default 20
              */
             max_attempts?: number;
             interval?: components["schemas"]["Interval"];
         };
         /**
-         * @description waiting: not due for a while, or held back; pending: can be leased when it is due; running: an
+         * @description waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
          *     attempt is under way; succeeded, failed and cancelled are final.
          * @enum {string}
          */
         Status: "waiting" | "pending" | "running" | "succeeded" | "failed" | "cancelled";
         /**
-         * @description How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the nodes.
+         * @description How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
+         *     nodes.
          * @example 100/s
          */
         Rate: string;
-        /** @description The most tasks that are leased at once on all nodes, those that were answered with 202 included. */
+        /**
+         * @description The most tasks that are leased at once on all nodes, including those that were answered with
+         *     202.
+         */
         MaxInFlight: number;
         /**
-         * @description How tasks with the same flow_key share what there is: each key has the limits for itself. At least one of
-         *     max_in_flight, rate and ordered.
+         * @description Limits for tasks with the same flow_key: they apply to each key by itself. At least one of
+         *     max_in_flight, rate and ordered must be set.
          */
         Flow: {
             max_in_flight?: components["schemas"]["MaxInFlight"];
             rate?: components["schemas"]["Rate"];
-            /** @description The tasks of a key run one at a time, each through all of its stages, in their order. */
+            /** @description The tasks of a key run one at a time and in their order, each through all of its stages. */
             ordered?: boolean;
             /**
-             * @description With ordered: what becomes of the others of the key when one fails. skip: they wait while it is tried again, and
-             *     go on when it has failed for good. block: they go on waiting then, until it is redriven and succeeds, or the key
-             *     is released. park: they pass it while it waits for another attempt.
+             * @description With ordered: what the other tasks of a key do when one fails. skip: they wait while it
+             *     is retried, and continue when it has failed for good. block: they also wait after that,
+             *     until it is redriven and succeeds, or the key is released. park: they pass it while it
+             *     waits for another attempt.
              * @default skip
              * @enum {string}
              */
@@ -1181,13 +1237,13 @@ export interface components {
             rate?: components["schemas"]["Rate"];
             flow?: components["schemas"]["Flow"];
             /**
-             * @description About how many tasks the tables of one roll have.
+             * @description About how many tasks are in the tables of one roll.
              * @default 5000000
              */
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
             retention?: components["schemas"]["Duration"];
-            /** @description For stages that are removed, the stage that tasks standing in them go on with, at its first attempt. */
+            /** @description For each removed stage, the stage in which its tasks continue, at its first attempt. */
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
             };
@@ -1249,20 +1305,20 @@ export interface components {
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
             retention?: components["schemas"]["Duration"];
-            /** @description Where tasks go on that still stand in a stage that was removed. */
+            /** @description Where tasks continue that are in a stage that was removed. */
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
             };
             /**
              * Format: date-time
-             * @description While it is paused.
+             * @description Present while the type is paused.
              */
             paused_at?: string;
-            /** @description While it is paused. */
+            /** @description Present while the type is paused. */
             pause_reason?: string;
             /**
              * Format: date-time
-             * @description While it is being ramped up after a resume: when that ends.
+             * @description Present while the type is ramped up after a resume: when the ramp ends.
              */
             ramp_until?: string;
             /** Format: date-time */
@@ -1272,11 +1328,11 @@ export interface components {
         };
         TaskTypeList: {
             data: components["schemas"]["TaskType"][];
-            /** @description The cursor of the next page; left out on the last. */
+            /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
         Pause: {
-            /** @description Why. Shown with the task type. */
+            /** @description Why the type is paused. Shown with the task type. */
             reason?: string;
         };
         Resume: {
@@ -1292,18 +1348,20 @@ export interface components {
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
             /**
-             * @description An absolute https URL that names its host, in ASCII. http, and an address in place of a name, where the operator allows them.
+             * @description An absolute https URL that names its host, in ASCII. http, and an address in place of a
+             *     name, only if the operator allows them.
              * @example https://worker.example.com/inspect
              */
             url: string;
             /**
-             * @description Its share of the stage's deliveries, beside the weights of the others. 0: it gets no new ones.
+             * @description Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
+             *     no new deliveries.
              * @default 1
              */
             weight?: number;
             /**
-             * @description A signing secret of your own: whsec_ and the base64 of 24 to 64 bytes, or whsk_ and the base64 of an ed25519
-             *     private key. Left out, one is made.
+             * @description A signing secret of your own: whsec_ and the base64 of 24 to 64 bytes, or whsk_ and the
+             *     base64 of an ed25519 private key. If it is left out, one is generated.
              */
             secret?: string;
             secret_kind?: components["schemas"]["SecretKind"];
@@ -1314,24 +1372,27 @@ export interface components {
             auth?: components["schemas"]["EndpointAuth"];
             tls?: components["schemas"]["EndpointTLS"];
             /**
-             * @description Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
-             *     must know both.
+             * @description Accept a URL that another endpoint of the stage has. Each of the two signs with its own
+             *     secrets, so the worker must know both.
              */
             allow_duplicate?: boolean;
         };
         EndpointPatch: {
-            /** @description An absolute https URL; http too where the operator allows it. */
+            /** @description An absolute https URL; http only if the operator allows it. */
             url?: string;
             /**
-             * @description Take a URL that another endpoint of the stage has. Each of the two signs with secrets of its own, so the worker
-             *     must know both.
+             * @description Accept a URL that another endpoint of the stage has. Each of the two signs with its own
+             *     secrets, so the worker must know both.
              */
             allow_duplicate?: boolean;
-            /** @description Beside the weights of the stage's other endpoints. 0: it gets no new deliveries. */
+            /** @description Relative to the weights of the stage's other endpoints. 0: no new deliveries. */
             weight?: number;
-            /** @description The most tasks that are leased for it at once on all nodes. 0: no limit. */
+            /** @description The most tasks that are leased at once for the endpoint on all nodes. 0: no limit. */
             max_in_flight?: number;
-            /** @description How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no limit. */
+            /**
+             * @description How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no
+             *     limit.
+             */
             rate?: string;
             batch?: components["schemas"]["EndpointBatch"];
             headers?: components["schemas"]["EndpointHeaders"];
@@ -1339,35 +1400,44 @@ export interface components {
             tls?: components["schemas"]["EndpointTLS"];
         };
         /**
-         * @description hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that only asyncflow has, and
-         *     verified with its public key (v1a). hmac unless told; in a rotation, the kind of the secret before.
+         * @description hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that
+         *     only asyncflow has, and verified with its public key (v1a). The default is hmac or, in a
+         *     rotation, the kind of the previous secret.
          * @enum {string}
          */
         SecretKind: "hmac" | "ed25519";
         SecretRotation: {
-            /** @description For how long the older secrets sign too, 30 days at most; 24h unless told. */
+            /** @description How long the older secrets sign too, at most 30 days; 24h by default. */
             overlap?: components["schemas"]["Duration"];
             kind?: components["schemas"]["SecretKind"];
-            /** @description A signing secret of your own. Left out, one is made. */
+            /** @description A signing secret of your own. If it is left out, one is generated. */
             secret?: string;
         };
         /**
-         * @description Has the endpoint get several tasks of its stage in one request, {"deliveries": […]}, and answer for each of them,
-         *     {"results": [{"task_id": …}]}. Empty or left out, each task has a request of its own.
+         * @description Sends the endpoint several tasks of its stage in one request, {"deliveries": […]}. The
+         *     endpoint answers for each of them, {"results": [{"task_id": …}]}. If it is empty or left
+         *     out, each task has a request of its own.
          * @example {
          *       "max_tasks": 50,
          *       "max_wait": "20ms"
          *     }
          */
         EndpointBatch: {
-            /** @description The most tasks of one request, 1 to 1000; all their contexts have 1 MiB at most, unless there is one only. */
+            /**
+             * @description The most tasks in one request, 1 to 1000. Their contexts have at most 1 MiB together,
+             *     unless there is only one.
+             */
             max_tasks?: number;
-            /** @description How long a task may wait for others to go with it, 5s at most. Left out, those go together that were leased together. */
+            /**
+             * @description How long a task may wait for others to join its request, at most 5s. If it is left out,
+             *     the tasks that were leased together are sent together.
+             */
             max_wait?: components["schemas"]["Duration"];
         };
         /**
-         * @description Headers that deliveries have, 8 KiB in all. Those of HTTP itself and Host, User-Agent, Content-* and Webhook-* can't be
-         *     given, nor can Authorization beside auth. Their values are never shown.
+         * @description Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
+         *     Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
+         *     are never shown.
          * @example {
          *       "X-Api-Key": "…"
          *     }
@@ -1376,9 +1446,10 @@ export interface components {
             [key: string]: string;
         };
         /**
-         * @description How deliveries log in. bearer has a token; basic a username and a password; oauth2 asks token_url for a token with
-         *     client_id, client_secret and scopes (client credentials), and uses it until shortly before its end. Token, password
-         *     and client_secret are never shown.
+         * @description How deliveries authenticate. bearer has a token. basic has a username and a password. oauth2
+         *     gets a token from token_url with client_id, client_secret and scopes (client credentials),
+         *     and uses it until shortly before it expires. Token, password and client_secret are never
+         *     shown.
          */
         EndpointAuth: {
             /** @enum {string} */
@@ -1386,7 +1457,7 @@ export interface components {
             token?: string;
             username?: string;
             password?: string;
-            /** @description Under the rules of an endpoint's URL. */
+            /** @description The rules of an endpoint's URL apply. */
             token_url?: string;
             client_id?: string;
             client_secret?: string;
@@ -1394,9 +1465,12 @@ export interface components {
         };
         /** @description Certificates in PEM, for https URLs only. */
         EndpointTLS: {
-            /** @description The authorities that may have signed the endpoint's certificate. Left out, those of asyncflow's system. */
+            /**
+             * @description The authorities that may have signed the endpoint's certificate. By default, those of
+             *     asyncflow's system.
+             */
             ca?: string;
-            /** @description What asyncflow shows to the endpoint, with its chain. */
+            /** @description The certificate that asyncflow presents to the endpoint, with its chain. */
             certificate?: string;
             /** @description The private key of the certificate. Never shown. */
             key?: string;
@@ -1404,13 +1478,13 @@ export interface components {
         EndpointSecret: {
             id: string;
             kind: components["schemas"]["SecretKind"];
-            /** @description Of an ed25519 key: whpk_ and base64. */
+            /** @description The public key of an ed25519 key: whpk_ and base64. */
             public_key?: string;
             /** Format: date-time */
             created_at: string;
             /**
              * Format: date-time
-             * @description It signs before this time. Absent of the newest.
+             * @description The secret signs before this time. Absent for the newest secret.
              */
             expires_at?: string;
         };
@@ -1454,13 +1528,16 @@ export interface components {
             rate?: components["schemas"]["Rate"];
             batch?: components["schemas"]["EndpointBatch"];
             health: components["schemas"]["EndpointHealth"];
-            /** @description Only in the answer to its creation or rotation. Of an ed25519 key that was made here there is only the public_key. */
+            /**
+             * @description Only in the answer that creates or rotates the secret. Of a generated ed25519 key, only
+             *     the public_key is shown.
+             */
             secret?: string;
-            /** @description What deliveries are signed with now, the newest first. */
+            /** @description The secrets that sign deliveries now, the newest first. */
             secrets: components["schemas"]["EndpointSecret"][];
             /**
              * Format: date-time
-             * @description Until when deliveries are signed with an older secret, too. Absent when none is.
+             * @description Until when an older secret signs deliveries too. Absent if none does.
              */
             old_secret_signs_until?: string;
             /** @description With a mask in place of each value. */
@@ -1472,8 +1549,8 @@ export interface components {
             /** @description With a mask in place of the key. */
             tls?: components["schemas"]["EndpointTLS"];
             /**
-             * @description verified: it has echoed a challenge. unverified: it has to, and gets no deliveries until it has. unneeded: it
-             *     didn't have to when it got its URL.
+             * @description verified: it has echoed a challenge. unverified: it must echo one, and gets no
+             *     deliveries until it has. unneeded: challenges were off when it got its URL.
              * @enum {string}
              */
             verification: "verified" | "unverified" | "unneeded";
@@ -1482,7 +1559,7 @@ export interface components {
              * @description When it last echoed a challenge.
              */
             verified_at?: string;
-            /** @description Why it didn't when it was last challenged. */
+            /** @description Why it failed its last challenge. */
             verification_error?: string;
             /** Format: date-time */
             created_at: string;
@@ -1491,37 +1568,40 @@ export interface components {
         };
         EndpointHealth: {
             /**
-             * @description closed: all is well. open: it has failed, and gets nothing until a time. half_open: that time is over, and one
-             *     task at a time tries it. disabled: it has answered 410, and gets nothing until it is enabled.
+             * @description closed: deliveries flow. open: the endpoint has failed, and gets no deliveries until a
+             *     time. half_open: that time is over, and one task at a time tests the endpoint. disabled:
+             *     the endpoint has answered 410, and gets no deliveries until it is enabled.
              * @enum {string}
              */
             state: "closed" | "open" | "half_open" | "disabled";
             /**
              * Format: date-time
-             * @description Since when. Absent if it has always been closed.
+             * @description Since when the state is so. Absent if it has always been closed.
              */
             since?: string;
             /**
              * Format: date-time
-             * @description Of an open one: until when it gets nothing.
+             * @description Of an open one: when deliveries are tried again.
              */
             until?: string;
             /** @description Why it was last opened or disabled. */
             reason?: string;
             /**
              * Format: int64
-             * @description Attempts at it in the last 5 minutes; a few seconds behind. A request with several tasks is one.
+             * @description Attempts at the endpoint in the last 5 minutes; a few seconds old. A request with
+             *     several tasks counts as one.
              */
             attempts: number;
             /**
              * Format: int64
-             * @description Those of them that failed by it: no answer, or neither 2xx nor one that says not to try again.
+             * @description Those attempts that the endpoint failed: no answer, or neither 2xx nor a status that
+             *     means not to retry.
              */
             failures: number;
         };
         EndpointList: {
             data: components["schemas"]["Endpoint"][];
-            /** @description The cursor of the next page; left out on the last. */
+            /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
         NewTask: {
@@ -1530,18 +1610,21 @@ export interface components {
             priority?: components["schemas"]["Priority"];
             /**
              * Format: date-time
-             * @description Not before this time; at most a year ahead. Excludes delay.
+             * @description When the task may run at the earliest; at most a year ahead. Excludes delay.
              */
             run_at?: string;
             delay?: components["schemas"]["Duration"];
             retry?: components["schemas"]["RetryPolicy"];
             /**
-             * @description An idempotency key of your choice. While its window lasts, the same key again is answered with the first
-             *     task of this type that had it.
+             * @description An idempotency key of your choice. While its window lasts, the same key again is
+             *     answered with the first task of this type that had it.
              */
             key?: string;
             key_window?: components["schemas"]["Duration"];
-            /** @description Tasks of a type with the same flow_key share the limits of its flow. Without one in the type it means nothing. */
+            /**
+             * @description Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
+             *     the type has no flow.
+             */
             flow_key?: string;
         };
         NewTaskBatch: {
@@ -1557,18 +1640,18 @@ export interface components {
          *     }
          */
         SubmittedTask: {
-            /** @description Type, position and number of the task. */
+            /** @description The type, the position and the number of the task. */
             id: string;
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
             status: components["schemas"]["Status"];
             /**
              * Format: date-time
-             * @description Its place in the order; tasks are leased by this time, oldest first. Absent where the key stood for a
-             *     task that is running or final.
+             * @description Its place in the order: tasks are leased by this time, oldest first. Absent if the key
+             *     belongs to a task that is running or final.
              */
             order_time?: string;
-            /** @description True where the key stood for this task already. */
+            /** @description True if the key already belonged to this task. */
             existing?: boolean;
         };
         /**
@@ -1604,14 +1687,14 @@ export interface components {
         SubmittedBatch: {
             tasks: components["schemas"]["BatchResult"][];
         };
-        /** @description One of the two. */
+        /** @description Either task or error is present. */
         BatchResult: {
             task?: components["schemas"]["SubmittedTask"];
             error?: components["schemas"]["Problem"];
         };
         /**
-         * @description A task as it stands. result is there once it has succeeded: the output of its last stage or, without one, the
-         *     context that this stage was sent.
+         * @description A task as it is now. result is present once the task has succeeded: it is the output of the
+         *     last stage or, without one, the context that this stage got.
          * @example {
          *       "id": "thumbnails.1.42",
          *       "type": "thumbnails",
@@ -1635,9 +1718,9 @@ export interface components {
             id: string;
             type: components["schemas"]["Name"];
             status: components["schemas"]["Status"];
-            /** @description The stage it stands in, or ended in. */
+            /** @description The stage that the task is in, or ended in. */
             stage?: string;
-            /** @description The attempt of that stage: under way, next, or last. */
+            /** @description The attempt of that stage that is under way, next, or last. */
             attempt?: number;
             /** @description The attempts that the stage has for this task. */
             max_attempts?: number;
@@ -1647,23 +1730,24 @@ export interface components {
             /** @description The flow key that it was submitted with. */
             flow_key?: string;
             /**
-             * @description Why it is not running while it is waiting or pending. delay: its run_at; retry: the pause after a failed
-             *     attempt; endpoint: an endpoint for its stage; endpoint_limit: a place at one, within its max_in_flight and rate;
-             *     endpoint_unhealthy: one that is well; flow_key: its turn among the tasks with its flow_key; type_limit: a place
-             *     within the max_in_flight or the rate of its type, which have none now; quota_concurrency and
-             *     quota_deliveries_per_second: the same of these quotas of its tenant; paused: its task type is paused; capacity: it
-             *     is due, no limit keeps it, and a dispatcher takes it when it has room.
+             * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
+             *     after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+             *     an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
+             *     flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
+             *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
+             *     capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
+             *     a dispatcher with capacity, as the task is due and within all limits.
              * @enum {string}
              */
             waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity";
             /**
              * Format: date-time
-             * @description Its place in the order while it is waiting or pending.
+             * @description Its place in the order. Present while it is waiting or pending.
              */
             order_time?: string;
             /**
              * Format: date-time
-             * @description When the attempt under way is given up, while it is running.
+             * @description When the attempt under way ends without a report. Present while it is running.
              */
             deadline?: string;
             progress?: components["schemas"]["Progress"];
@@ -1673,7 +1757,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description Once it is final.
+             * @description Present once the task is final.
              */
             finished_at?: string;
             context?: components["schemas"]["JSON"];
@@ -1681,7 +1765,7 @@ export interface components {
         };
         TaskList: {
             data: components["schemas"]["Task"][];
-            /** @description Absent on the last page. A page may hold few tasks, or none, and not be the last: the search for more takes a while. */
+            /** @description Absent on the last page. A page may have few tasks, or none, and still not be the last. */
             next_cursor?: string;
         };
         /**
@@ -1711,29 +1795,30 @@ export interface components {
             stage: string;
             attempt: number;
             /**
-             * @description done; failed: may be retried; rejected: the worker said not to retry; lost: the lease ran out;
-             *     released: given back without an attempt; cancelled: by a caller or by the worker;
-             *     redriven: set going again, its output is what the stage is sent with; changed: its priority or time was.
+             * @description done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
+             *     ran out; released: given back without an attempt; cancelled: by a caller or by the
+             *     worker; redriven: run again, with this output as the stage's context; changed: its
+             *     priority or time was changed.
              * @enum {string}
              */
             outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed";
             /**
-             * @description The final status that it brought.
+             * @description The final status that followed from the attempt.
              * @enum {string}
              */
             final?: "succeeded" | "failed" | "cancelled";
-            /** @description The URL that it was sent to. */
+            /** @description The URL that the delivery was sent to. */
             endpoint?: string;
-            /** @description From send to answer. */
+            /** @description The time from sending to the answer. */
             duration_ms?: number;
             /** @description The HTTP status of the answer. */
             status_code?: number;
-            /** @description Why it failed, with the start of the answer's body. */
+            /** @description Why the attempt failed, with the start of the answer's body. */
             error?: string;
             output?: components["schemas"]["JSON"];
-            /** @description How long the output is, if it is left out. */
+            /** @description The length of the output, if it is left out. */
             output_bytes?: number;
-            /** @description The begin of an output that is left out, as text. */
+            /** @description The start of an output that is left out, as text. */
             output_excerpt?: string;
             /**
              * Format: date-time
@@ -1743,15 +1828,15 @@ export interface components {
         };
         AttemptList: {
             data: components["schemas"]["Attempt"][];
-            /** @description The cursor of the next page; left out on the last. */
+            /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
         Cancellation: {
-            /** @description Why. Shown with the task and in its journal. */
+            /** @description Why the task is cancelled. Shown with the task and in its journal. */
             reason?: string;
         };
         Redrive: {
-            /** @description Go on with this stage: where the task ended (if left out), or an earlier one. */
+            /** @description The stage to continue with: by default where the task ended, or an earlier one. */
             stage?: string;
             context?: components["schemas"]["JSON"];
         };
@@ -1759,7 +1844,7 @@ export interface components {
             priority?: components["schemas"]["Priority"];
             /**
              * Format: date-time
-             * @description Not before this time; at most a year ahead. Excludes delay.
+             * @description When the task may run at the earliest; at most a year ahead. Excludes delay.
              */
             run_at?: string;
             delay?: components["schemas"]["Duration"];
@@ -1767,12 +1852,12 @@ export interface components {
         BulkCancellation: {
             type: components["schemas"]["Name"];
             /**
-             * @description Only tasks of this status; left out, all that are not final.
+             * @description Only tasks of this status; by default all that are not final.
              * @enum {string}
              */
             status?: "waiting" | "pending" | "running";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text; capitals don't matter. */
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -1784,11 +1869,11 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
-            /** @description Only count them. */
+            /** @description Only count the tasks. */
             dry_run?: boolean;
-            /** @description Tasks a second, at most; left out, as fast as it goes. */
+            /** @description The most tasks per second; by default there is no limit. */
             pace?: number;
-            /** @description Why. Shown with each task and in its journal. */
+            /** @description Why the tasks are cancelled. Shown with each task and in its journal. */
             reason?: string;
         };
         BulkRedrive: {
@@ -1800,7 +1885,7 @@ export interface components {
              */
             status?: "failed" | "cancelled";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text; capitals don't matter. */
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -1812,11 +1897,11 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
-            /** @description Only count them. */
+            /** @description Only count the tasks. */
             dry_run?: boolean;
-            /** @description Tasks a second, at most; left out, as fast as it goes. */
+            /** @description The most tasks per second; by default there is no limit. */
             pace?: number;
-            /** @description Go on with this stage; left out, each where it ended. */
+            /** @description The stage to continue with; by default the one where each task ended. */
             from_stage?: string;
         };
         /**
@@ -1847,13 +1932,13 @@ export interface components {
             kind: "cancel" | "redrive";
             type: components["schemas"]["Name"];
             /**
-             * @description failed: it can't go on; error says why.
+             * @description failed: it can't continue; error says why.
              * @enum {string}
              */
             state: "running" | "done" | "stopped" | "failed";
             /**
              * Format: int64
-             * @description How many tasks the filter found when it began.
+             * @description How many tasks matched the filter when it started.
              */
             total: number;
             /**
@@ -1863,10 +1948,10 @@ export interface components {
             done: number;
             /**
              * Format: int64
-             * @description How many had moved on before their turn.
+             * @description How many had changed state before it reached them.
              */
             skipped: number;
-            /** @description Tasks a second, at most. */
+            /** @description The most tasks per second. */
             pace?: number;
             error?: string;
             /** Format: date-time */
@@ -1876,7 +1961,7 @@ export interface components {
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
-            /** @description The cursor of the next page; left out on the last. */
+            /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
         ScheduleSpec: {
@@ -1885,40 +1970,40 @@ export interface components {
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
             /**
-             * @description Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly, @monthly or @yearly, by
-             *     the clocks of time_zone. This or every.
+             * @description Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
+             *     @weekly, @monthly or @yearly, in time_zone. Either this or every must be set.
              */
             cron?: string;
-            /** @description An IANA name, such as Europe/Berlin; with cron. UTC unless told. */
+            /** @description An IANA name, such as Europe/Berlin; with cron. UTC by default. */
             time_zone?: string;
             every?: components["schemas"]["Duration"];
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
             /**
-             * @description With catch_up all: the most ticks, the latest ones.
+             * @description With catch_up all: the most runs that are caught up, the latest ones.
              * @default 100
              */
             catch_up_limit?: number;
             /**
              * Format: date-time
-             * @description No tick before this time. Where every is counted from.
+             * @description No run before this time. The runs of every are counted from it.
              */
             starts_at?: string;
             /**
              * Format: date-time
-             * @description No tick at this time or after it.
+             * @description No run at or after this time.
              */
             ends_at?: string;
         };
         /**
-         * @description While the task of the tick before is not final. skip: no task; queue (unless told): submitted all the same;
-         *     replace: that one is cancelled first.
+         * @description What a run does while the task of the previous run is not final. skip: submits no task;
+         *     queue (the default): submits its task; replace: cancels the previous task first.
          * @enum {string}
          */
         Overlap: "skip" | "queue" | "replace";
         /**
-         * @description For ticks that no node was there for, once the first of them is over a minute late. last (unless told): the latest
-         *     of them has its task.
+         * @description What happens to runs that no node was there for, once the first of them is over a minute
+         *     late. last (the default): the latest of them submits its task.
          * @enum {string}
          */
         CatchUp: "none" | "last" | "all";
@@ -1964,28 +2049,28 @@ export interface components {
             starts_at?: string;
             /** Format: date-time */
             ends_at?: string;
-            /** @description The next five ticks; none while it is paused. */
+            /** @description The next five runs; none while the schedule is paused. */
             next_runs: string[];
             /**
              * Format: date-time
-             * @description While it is paused.
+             * @description Present while the schedule is paused.
              */
             paused_at?: string;
             /**
              * Format: date-time
-             * @description The last tick that had a task.
+             * @description The last run that submitted a task.
              */
             last_run_at?: string;
-            /** @description That task. */
+            /** @description The task of that run. */
             last_task_id?: string;
             /**
              * Format: int64
-             * @description Ticks without a task, as the one before was not final.
+             * @description Runs that were skipped because the previous task was not final.
              */
             skipped: number;
             /**
              * Format: date-time
-             * @description The last of them.
+             * @description The last skipped run.
              */
             last_skipped_at?: string;
             /** Format: date-time */
@@ -1995,17 +2080,18 @@ export interface components {
         };
         ScheduleList: {
             data: components["schemas"]["Schedule"][];
-            /** @description The cursor of the next page; left out on the last. */
+            /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
         /**
-         * @description configuration_bytes is what task types, endpoints with their headers, certificates and secrets, and schedules
-         *     with their contexts take together. pending_tasks counts those that are waiting, pending or running. context_bytes is of one task. concurrency counts
-         *     those that are running.
+         * @description configuration_bytes limits what task types, endpoints with their headers, certificates and
+         *     secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
+         *     pending and running tasks. context_bytes limits each task. concurrency counts the running
+         *     tasks.
          * @enum {string}
          */
         QuotaName: "task_types" | "endpoints" | "schedules" | "configuration_bytes" | "pending_tasks" | "submits_per_second" | "context_bytes" | "deliveries_per_second" | "concurrency";
-        /** @description Those of the tenant's own: -1 is no limit; 0, or left out, the operator's default. */
+        /** @description The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default. */
         Quotas: {
             /** Format: int64 */
             task_types?: number;
@@ -2026,7 +2112,7 @@ export interface components {
             /** Format: int64 */
             concurrency?: number;
         };
-        /** @description Those that are named are set: -1 is no limit, 0 the operator's default. The others stay. */
+        /** @description Only the quotas that are given change: -1 is no limit, 0 the operator's default. */
         QuotaChanges: {
             /** Format: int64 */
             task_types?: number;
@@ -2059,15 +2145,15 @@ export interface components {
             name: components["schemas"]["QuotaName"];
             /**
              * Format: double
-             * @description Missing when there is none.
+             * @description Absent if there is no limit.
              */
             limit?: number;
             /**
              * Format: double
-             * @description Now; rates are of the last minute. Missing where nothing can be used up.
+             * @description The usage now; for rates, in the last minute. Absent for a quota that can't be used up.
              */
             used?: number;
-            /** @description It is the tenant's own; else it is the operator's default. */
+            /** @description Whether this is the tenant's own quota. Else it is the operator's default. */
             own?: boolean;
         };
         QuotaList: {
@@ -2081,7 +2167,7 @@ export interface components {
             quotas?: components["schemas"]["QuotaChanges"];
             /** @description true suspends, false resumes. */
             suspended?: boolean;
-            /** @description Why it is suspended. Its callers are told. */
+            /** @description Why the tenant is suspended. Its callers see it. */
             reason?: string;
         };
         /**
@@ -2106,16 +2192,17 @@ export interface components {
         Tenant: {
             slug: components["schemas"]["Name"];
             /**
-             * @description deleted: suspended, and dropped after drop_at unless it is restored. dropping: its tables go now.
+             * @description deleted: suspended, and dropped after drop_at unless it is restored. dropping: its
+             *     tables are being dropped.
              * @enum {string}
              */
             state: "active" | "suspended" | "deleted" | "dropping";
             /**
              * Format: date-time
-             * @description Missing when no operator has suspended it.
+             * @description Absent if no operator has suspended it.
              */
             suspended_at?: string;
-            /** @description Why it is suspended. */
+            /** @description Why the tenant is suspended. */
             reason?: string;
             /** Format: date-time */
             deleted_at?: string;
@@ -2125,7 +2212,7 @@ export interface components {
              */
             drop_at?: string;
             quotas: components["schemas"]["Quotas"];
-            /** @description What applies and how much is in use; of a single tenant only. */
+            /** @description The quotas that apply, and their usage. Only in the answer for a single tenant. */
             usage?: components["schemas"]["QuotaUsage"][];
             /** Format: date-time */
             created_at: string;
@@ -2177,56 +2264,59 @@ export interface components {
             running: number;
             /**
              * Format: int64
-             * @description Ever.
+             * @description Since the type was created.
              */
             succeeded: number;
             /**
              * Format: int64
-             * @description Ever; one that was redriven is taken off again.
+             * @description Since the type was created, without those that were redriven.
              */
             failed: number;
             /**
              * Format: int64
-             * @description Ever; one that was redriven is taken off again.
+             * @description Since the type was created, without those that were redriven.
              */
             cancelled: number;
             /**
              * Format: date-time
-             * @description Since when the task has been due that has been so for longest, of those that are not under way, whatever
-             *     keeps them; absent if none is due.
+             * @description Since when the oldest due task that is not under way has been due, for whatever reason
+             *     it waits; absent if no task is due.
              */
             oldest_due?: string;
-            /** @description The tasks that are due and not under way, by why; oldest first. Absent if none is. */
+            /**
+             * @description The tasks that are due and not under way, by the reason; oldest first. Absent if there
+             *     are none.
+             */
             backlog?: components["schemas"]["Backlog"][];
             rates: components["schemas"]["Rates"];
             /** @description How many rolls are kept. */
             rolls: number;
         };
-        /** @description Tasks of a type that are due and wait for the same. */
+        /** @description Tasks of a type that are due and wait for the same reason. */
         Backlog: {
             waits_for: components["schemas"]["WaitReason"];
-            /** @description Where they stand, if they wait for its endpoints. */
+            /** @description The stage of the tasks, if they wait for its endpoints. */
             stage?: string;
             /** Format: int64 */
             tasks: number;
             /**
              * Format: date-time
-             * @description Since when the first of them has been due.
+             * @description Since when the oldest of them has been due.
              */
             oldest_due: string;
         };
         /**
-         * @description Why a task is not under way: see waits_for of a task. Of tasks that are due, delay and retry say that their
-         *     time has come and governance has not moved them on.
+         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
+         *     retry mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
         WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity";
-        /** @description In tasks a second, over the last minute. */
+        /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
             /** @description Attempts that ended. */
             attempts: number;
-            /** @description Attempts that ended without being done. */
+            /** @description Attempts that ended otherwise than as done. */
             failures: number;
             /** @description Tasks that became final. */
             finished: number;
@@ -2266,11 +2356,11 @@ export interface components {
             status: components["schemas"]["Status"];
             /**
              * Format: date-time
-             * @description When the attempt is given up now, while it is running.
+             * @description When the attempt ends without another report. Present while it is running.
              */
             deadline?: string;
         };
-        /** @description How far a worker is, as it said last. */
+        /** @description The progress that the worker last reported. */
         Progress: {
             percent: number;
             note?: string;
@@ -2285,22 +2375,31 @@ export interface components {
         };
         /** @description When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate. */
         AlertRules: {
-            /** @description A task that is not under way has been due for so long; 1s to 30 days. A paused type doesn't count. */
+            /**
+             * @description A task that is not under way has been due for this long; 1s to 30 days. Paused types
+             *     don't count.
+             */
             backlog_age?: components["schemas"]["Duration"];
             /** @description The share of the attempts of the last 5 minutes that were not done. */
             failure_rate?: number;
-            /** @description The share of the attempts of the last 5 minutes at an endpoint that failed by it: no answer, or neither 2xx nor one that says not to try again. */
+            /**
+             * @description The share of the attempts at an endpoint in the last 5 minutes that it failed: no
+             *     answer, or neither 2xx nor a status that means not to retry.
+             */
             endpoint_failure_rate?: number;
             /**
-             * @description The least attempts in that time that say something.
+             * @description The fewest attempts in that time for which the rule applies.
              * @default 20
              */
             failure_attempts?: number;
         };
         NewAlerts: {
-            /** @description An absolute https URL; http too where the operator allows it. */
+            /** @description An absolute https URL; http only if the operator allows it. */
             url: string;
-            /** @description A signing secret of your own, as an endpoint's. Left out, the one there is stays; if there is none, one is made. */
+            /**
+             * @description A signing secret of your own, as for an endpoint. If it is left out, the present one
+             *     stays, or one is generated.
+             */
             secret?: string;
             rules: components["schemas"]["AlertRules"];
         };
@@ -2334,21 +2433,24 @@ export interface components {
             url: string;
             /** @description Only in the answer to the call that set it. */
             secret?: string;
-            /** @description The id of their endpoint. */
+            /** @description The id of the endpoint that alerts go to. */
             endpoint?: string;
-            /** @description Why the endpoint gets no alerts yet, or didn't echo its last challenge. */
+            /** @description Why the endpoint gets no alerts yet, or failed its last challenge. */
             verification_error?: string;
             rules: components["schemas"]["AlertRules"];
             /** Format: date-time */
             updated_at: string;
-            /** @description Those that go on, then those of the last 30 days; newest first, 200 at most. */
+            /** @description The episodes that go on, then those of the last 30 days; newest first, at most 200. */
             episodes: components["schemas"]["AlertEpisode"][];
         };
         AlertEpisode: {
             id: string;
             /** @enum {string} */
             alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
-            /** @description The task type, the stage by type/stage, the endpoint by type/stage/id, the node, the job, or tenant/type. */
+            /**
+             * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
+             *     type/stage/id, the node, the job, or tenant/type.
+             */
             subject: string;
             /** @enum {string} */
             state: "firing" | "resolved";
@@ -2358,17 +2460,17 @@ export interface components {
             resolved_at?: string;
             /**
              * Format: double
-             * @description When it began: seconds, or a share of 1.
+             * @description The value when the episode began: seconds, or a share of 1.
              */
             value: number;
             /** Format: double */
             limit: number;
             waits_for?: components["schemas"]["WaitReason"];
-            /** @description The ids of the tasks that told of its beginning and its end. */
+            /** @description The ids of the tasks that announced its beginning and its end. */
             tasks?: string[];
         };
         /**
-         * @description A task as a worker gets it. Ignore fields that aren't known, as more may come.
+         * @description A task as a worker gets it. Ignore unknown fields: there may be more in the future.
          * @example {
          *       "task_id": "thumbnails.1.42",
          *       "type": "thumbnails",
@@ -2391,7 +2493,7 @@ export interface components {
             task_id: string;
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
-            /** @description Of this stage, 1 is the first. */
+            /** @description The attempt of this stage; the first is 1. */
             attempt: number;
             /** @description The attempts that the stage has for this task. */
             max_attempts: number;
@@ -2399,13 +2501,13 @@ export interface components {
             seq: number;
             /**
              * Format: date-time
-             * @description Until when a report is taken, after a 202.
+             * @description After a 202: until when a report is accepted.
              */
             deadline: string;
             context: components["schemas"]["JSON"];
             callback: components["schemas"]["DeliveryCallback"];
         };
-        /** @description Where and with what to report after a 202. */
+        /** @description Where and with what token to report after a 202. */
         DeliveryCallback: {
             /** @description The calls complete, fail, heartbeat and progress are below it. */
             url: string;
@@ -2426,13 +2528,14 @@ export interface components {
         DeliveryAnswer: {
             output?: components["schemas"]["JSON"];
             /**
-             * @description done: the output goes to the next stage as its context, or is the task's result; without an output, the context
-             *     that was sent does. retry: the attempt has failed. fail: the task has failed for good. cancel: the task is cancelled.
+             * @description done: the output becomes the next stage's context or the task's result; without an
+             *     output, the context passes on. retry: the attempt has failed. fail: the task has failed
+             *     for good. cancel: the task is cancelled.
              * @default done
              * @enum {string}
              */
             outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done. 4 KiB of it are kept. */
+            /** @description Why it is not done. Its first 4 KiB are kept. */
             error?: string;
             retry_after?: components["schemas"]["Duration"];
         };
@@ -2440,12 +2543,12 @@ export interface components {
             task_id: string;
             output?: components["schemas"]["JSON"];
             /**
-             * @description As that of a single answer. accepted: the report on this task comes later.
+             * @description As in the answer to a single delivery. accepted: the worker reports on this task later.
              * @default done
              * @enum {string}
              */
             outcome?: "done" | "retry" | "fail" | "cancel" | "accepted";
-            /** @description Why it is not done. 4 KiB of it are kept. */
+            /** @description Why it is not done. Its first 4 KiB are kept. */
             error?: string;
             retry_after?: components["schemas"]["Duration"];
         };
@@ -2526,7 +2629,10 @@ export interface components {
         AlertDelivery: components["schemas"]["Delivery"] & {
             context?: components["schemas"]["AlertNotice"];
         };
-        /** @description What an alert says. It may come more than once, and resolved before firing; go by episode and state. */
+        /**
+         * @description What an alert says. A notice may come more than once, and resolved may come before firing;
+         *     use episode and state to tell.
+         */
         AlertNotice: {
             /** @enum {string} */
             alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
@@ -2544,7 +2650,7 @@ export interface components {
             since: string;
             /** Format: date-time */
             resolved_at?: string;
-            /** @description Now: seconds, or a share of 1. */
+            /** @description The value now: seconds, or a share of 1. */
             value: number;
             limit: number;
             waits_for?: components["schemas"]["WaitReason"];
@@ -2588,38 +2694,38 @@ export interface components {
         };
         Job: {
             name: string;
-            /** @description As cron has it, in UTC, or off; of the node that started last. */
+            /** @description In the form of cron, in UTC, or off; as on the node that started last. */
             schedule: string;
             /**
-             * @description Of its last run; never: it has not run yet.
+             * @description Of the last run; never: the job has not run yet.
              * @enum {string}
              */
             outcome: "ok" | "failed" | "never";
-            /** @description On which it last ran. */
+            /** @description The node on which the job last ran. */
             node?: string;
             /**
              * Format: date-time
-             * @description Of its last run. One that had nothing to do is written down about once a minute.
+             * @description When the last run started. A run with nothing to do is recorded about once a minute.
              */
             started_at?: string;
             duration_ms?: number;
             /**
              * Format: int64
-             * @description How many rows it moved.
+             * @description How many rows the run changed.
              */
             rows: number;
-            /** @description Why it failed. */
+            /** @description Why the run failed. */
             error?: string;
-            /** @description How many runs have failed since one ended well. */
+            /** @description How many runs have failed since the last successful one. */
             failures: number;
             /**
              * Format: date-time
-             * @description When the last run that ended well began.
+             * @description When the last successful run started.
              */
             succeeded_at?: string;
             /**
              * Format: date-time
-             * @description When it runs next; absent if it is off, or no node is there to run it.
+             * @description When the job runs next; absent if it is off, or no node can run it.
              */
             next_at?: string;
         };
@@ -2631,11 +2737,11 @@ export interface components {
             started_at: string;
             /**
              * Format: date-time
-             * @description When it last wrote its row.
+             * @description When the node last wrote its row.
              */
             seen_at: string;
             /**
-             * @description gone: silent for 15 s, and not stopped in order. It is forgotten after a day.
+             * @description gone: silent for 15 s, and not shut down. The node is forgotten after a day.
              * @enum {string}
              */
             state: "alive" | "gone";
@@ -2647,7 +2753,7 @@ export interface components {
         AuditOutcome: "done" | "refused" | "denied" | "failed";
         AuditList: {
             data: components["schemas"]["AuditEntry"][];
-            /** @description The cursor of the next page; left out on the last. */
+            /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
         /**
@@ -2675,17 +2781,20 @@ export interface components {
             id: string;
             /**
              * Format: date-time
-             * @description When it was written; of several calls, when the first was made.
+             * @description When the entry was written or, for several calls, when the first was made.
              */
             at: string;
             /**
-             * @description cli: the command line, straight in the database.
+             * @description cli: the command line, directly in the database.
              * @enum {string}
              */
             origin: "api" | "cli";
-            /** @description Of the caller; left out where it is not proven. */
+            /** @description The tenant of the caller; absent if it is not proven. */
             tenant?: string;
-            /** @description Who it was: the sub of the token; of the command line, user@host. Proven by the token's signature, or left out. */
+            /**
+             * @description The caller: the sub of the token or, for the command line, user@host. Absent if no
+             *     signature proves it.
+             */
             subject?: string;
             /** @description The jti of the token. */
             token_id?: string;
@@ -2694,43 +2803,47 @@ export interface components {
             /** @description The scopes of the token, separated by spaces. */
             scopes?: string;
             /**
-             * @description What was asked for, such as task_type.put; any: several things, in the row of a flood.
+             * @description What was asked for, such as task_type.put; any: several actions, in the entry of a
+             *     flood.
              * @example task_type.put
              */
             action: string;
             /** @example task_type */
             object_type?: string;
-            /** @description Its name or id. */
+            /** @description The name or id of the object. */
             object?: string;
-            /** @description Of the caller: of the connection, or as told by a trusted proxy. */
+            /** @description The address of the caller: that of the connection, or the one from a trusted proxy. */
             address?: string;
-            /** @description The address of the connection, where a trusted proxy told another. */
+            /** @description The address of the connection, if a trusted proxy gave another one. */
             proxy?: string;
-            /** @description The X-Request-Id of the answer; of several calls, the first one's. */
+            /** @description The X-Request-Id of the answer or, for several calls, of the first one. */
             request_id?: string;
             user_agent?: string;
             outcome: components["schemas"]["AuditOutcome"];
-            /** @description Of HTTP; left out for the command line. */
+            /** @description The HTTP status; absent for the command line. */
             status?: number;
-            /** @description That of the problem document. */
+            /** @description The code of the problem document. */
             code?: string;
-            /** @description More, such as the version that was made, or why it was denied. Never secrets, contexts or outputs. */
+            /**
+             * @description More facts, such as the version that was created, or why the call was denied. Never
+             *     secrets, contexts or outputs.
+             */
             detail?: {
                 [key: string]: unknown;
             };
             claimed?: components["schemas"]["AuditClaim"];
             /**
              * Format: int64
-             * @description How many calls it stands for.
+             * @description How many calls the entry stands for.
              */
             calls: number;
             /**
              * Format: date-time
-             * @description Of several calls: when the last was made.
+             * @description For several calls: when the last was made.
              */
             last_at?: string;
         };
-        /** @description What a token said that was not accepted. Anybody can write such a token. */
+        /** @description The claims of a token that was not accepted. Anybody can write such a token. */
         AuditClaim: {
             issuer?: string;
             subject?: string;
@@ -2752,15 +2865,15 @@ export interface components {
             type: string;
             title: string;
             status: number;
-            /** @description A word for programs. */
+            /** @description The code of the error, for programs. */
             code: string;
             detail?: string;
-            /** @description That of the answer's X-Request-Id, and of the node's log. */
+            /** @description The X-Request-Id of the answer, also in the node's log. */
             request_id?: string;
             errors?: components["schemas"]["FieldError"][];
             quota?: components["schemas"]["ExceededQuota"];
         };
-        /** @description The quota that stands in the way, with quota_exceeded. */
+        /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
             /** Format: double */
@@ -2775,7 +2888,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description The request says something that can't be; errors names the fields. */
+        /** @description The request is invalid; errors names the fields. */
         Invalid: {
             headers: {
                 [name: string]: unknown;
@@ -2800,7 +2913,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description No token, or one that doesn't verify. */
+        /** @description The token is missing or doesn't verify. */
         Unauthenticated: {
             headers: {
                 "WWW-Authenticate": components["headers"]["Authenticate"];
@@ -2820,7 +2933,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The token is good, but doesn't allow this; or the tenant is suspended, or over a quota. */
+        /** @description The token is good but doesn't allow the call, or the tenant is suspended or over a quota. */
         Forbidden: {
             headers: {
                 [name: string]: unknown;
@@ -2829,7 +2942,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Nothing of that name or id in this tenant. */
+        /** @description The tenant has nothing of that name or id. */
         NotFound: {
             headers: {
                 [name: string]: unknown;
@@ -2848,7 +2961,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The thing is in a state that doesn't allow this. */
+        /** @description The state of the thing doesn't allow the call. */
         Conflict: {
             headers: {
                 [name: string]: unknown;
@@ -2892,7 +3005,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The idempotency key stands for a task with another context. */
+        /** @description The idempotency key belongs to a task with another context. */
         KeyReused: {
             headers: {
                 [name: string]: unknown;
@@ -2917,7 +3030,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description More submits than the tenant's quota lets through. Nothing was changed. */
+        /** @description The tenant is over its quota of submits. Nothing was changed. */
         RateLimited: {
             headers: {
                 "Retry-After": components["headers"]["RetryAfter"];
@@ -2940,8 +3053,8 @@ export interface components {
             };
         };
         /**
-         * @description The tenant's share of what this node has for streams and waiting calls, or for bodies of requests, is in use.
-         *     Nothing was changed.
+         * @description The tenant uses its whole share of what this node has for streams and waiting calls, or for
+         *     the bodies of requests. Nothing was changed.
          */
         ShareInUse: {
             headers: {
@@ -2962,7 +3075,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description A fault of asyncflow's; its cause is in the node's log. */
+        /** @description A fault in asyncflow; the node's log has its cause. */
         Internal: {
             headers: {
                 [name: string]: unknown;
@@ -2981,7 +3094,10 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description It can't be done now. With the code uncertain, of a submit, nobody knows whether it was done; else nothing was changed. */
+        /**
+         * @description The call can't be done now. Nothing was changed, but a submit with the code uncertain may
+         *     have been accepted.
+         */
         Unavailable: {
             headers: {
                 "Retry-After": components["headers"]["RetryAfter"];
@@ -2992,8 +3108,9 @@ export interface components {
             };
         };
         /**
-         * @description What is refused before it is known which call it is: 405 (with Allow), 408, 413 of a body over what a node reads at all,
-         *     431. And what something between caller and node answers.
+         * @description The answer to a request that is refused before its call is known: 405 (with Allow), 408, 413
+         *     for a body over the limit of the node, 431. A proxy between the caller and the node may
+         *     answer with other statuses.
          */
         Problem: {
             headers: {
@@ -3014,8 +3131,9 @@ export interface components {
             };
         };
         /**
-         * @description What came of it, as any 2xx but 202. Without a body: done, and the context passes on unchanged, after the last stage
-         *     as the task's result. A body that can't be understood is a failed attempt.
+         * @description The result of the delivery; any 2xx but 202 means the same. Without a body the stage is
+         *     done: the context passes on unchanged or, after the last stage, becomes the task's result. A
+         *     body that can't be parsed is a failed attempt.
          */
         DeliveryDone: {
             headers: {
@@ -3025,7 +3143,10 @@ export interface components {
                 "application/json": components["schemas"]["DeliveryAnswer"];
             };
         };
-        /** @description The report comes later, by completeTask or failTask with the delivery's callback. The body is ignored. */
+        /**
+         * @description The worker reports later, by completeTask or failTask with the delivery's callback. The body
+         *     is ignored.
+         */
         DeliveryAccepted: {
             headers: {
                 [name: string]: unknown;
@@ -3033,13 +3154,14 @@ export interface components {
             content?: never;
         };
         /**
-         * @description The attempt has failed, as it has without an answer in time; redirects are not followed. The status and the first 500
-         *     bytes of the body are kept as the error. 410 disables the endpoint.
+         * @description The attempt has failed. It also fails without an answer in time. Redirects are not followed.
+         *     The status and the first 500 bytes of the body are kept as the error. 410 disables the
+         *     endpoint.
          */
         DeliveryFailed: {
             headers: {
                 /**
-                 * @description With 429 and 503: a time to be left alone for, in seconds or as a date.
+                 * @description With 429 and 503: how long to send nothing, in seconds or as a date.
                  * @example 30
                  */
                 "Retry-After"?: string;
@@ -3050,12 +3172,12 @@ export interface components {
     };
     parameters: {
         /**
-         * @description The id of the delivery: the task's id and the seq. Another attempt has another one.
+         * @description The id of the delivery: the task's id and the seq. Each attempt has its own.
          * @example thumbnails.1.42.1
          */
         WebhookID: string;
         /**
-         * @description When it was signed, in seconds since 1970. Refuse what is more than 5 minutes away.
+         * @description When the delivery was signed, in seconds since 1970. Refuse a time more than 5 minutes away.
          * @example 1795257985
          */
         WebhookTimestamp: string;
@@ -3067,25 +3189,25 @@ export interface components {
         ScheduleName: components["schemas"]["Name"];
         /** @description The name of the tenant. */
         Slug: components["schemas"]["Name"];
-        /** @description Only entries of this time or later. */
+        /** @description Only entries at or after this time. */
         AuditSince: string;
         /** @description Only entries before this time. */
         AuditUntil: string;
-        /** @description Only this action, such as task_type.put. */
+        /** @description Only entries with this action, such as task_type.put. */
         AuditAction: string;
-        /** @description Only calls by this subject, proven by its token. */
+        /** @description Only calls by this subject, as proven by its token. */
         AuditSubject: string;
-        /** @description Only calls that ended so. */
+        /** @description Only calls with this outcome. */
         AuditOutcome: components["schemas"]["AuditOutcome"];
-        /** @description The most entries of one page. A page of about 1 MiB ends before. */
+        /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
         PageLimit: number;
-        /** @description The next_cursor of the page before. */
+        /** @description The next_cursor of the previous page. */
         PageCursor: string;
-        /** @description Also outputs of more than 1 KiB. */
+        /** @description Also show outputs of more than 1 KiB. */
         Outputs: boolean;
-        /** @description The most entries of one page. */
+        /** @description The most entries on one page. */
         AuditLimit: number;
-        /** @description The next_cursor of the page before. */
+        /** @description The next_cursor of the previous page. */
         AuditCursor: string;
         /** @description The operation's id. */
         OperationID: string;
@@ -3093,22 +3215,23 @@ export interface components {
     requestBodies: never;
     headers: {
         /**
-         * @description How to prove who calls.
+         * @description How a caller must prove who it is.
          * @example Bearer realm="asyncflow"
          */
         Authenticate: string;
         /**
-         * @description After how many seconds to try again.
+         * @description The number of seconds after which to try again.
          * @example 1
          */
         RetryAfter: number;
         /**
-         * @description Where the tenant has a quota of submits_per_second: how many tasks are left, and in how many seconds all of them are there again.
+         * @description If the tenant has a quota of submits_per_second: how many tasks are left, and in how many
+         *     seconds all of them are available again.
          * @example "submits";r=99;t=1
          */
         RateLimit: string;
         /**
-         * @description The same: how many tasks in how many seconds.
+         * @description The same quota: how many tasks in how many seconds.
          * @example "submits";q=100;w=2
          */
         RateLimitPolicy: string;
@@ -3120,9 +3243,9 @@ export interface operations {
     listTaskTypes: {
         parameters: {
             query?: {
-                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -3131,7 +3254,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of the task types of the tenant, by name. */
+            /** @description A page of the tenant's task types, by name. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3181,7 +3304,7 @@ export interface operations {
     putTaskType: {
         parameters: {
             query?: {
-                /** @description Check the document and answer what it would make, but change nothing. */
+                /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
             header?: never;
@@ -3216,7 +3339,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The task type as it now is. */
+            /** @description The task type as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3256,7 +3379,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is gone. */
+            /** @description The task type was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3374,7 +3497,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description How many failed tasks had kept the others waiting. */
+            /** @description How many failed tasks had blocked the others. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3401,11 +3524,11 @@ export interface operations {
     listEndpoints: {
         parameters: {
             query?: {
-                /** @description Only those of this task type. */
+                /** @description Only endpoints of this task type. */
                 type?: components["schemas"]["Name"];
-                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -3517,7 +3640,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is gone. */
+            /** @description The endpoint was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3559,7 +3682,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The endpoint as it now is. */
+            /** @description The endpoint as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3591,7 +3714,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The endpoint as it now is, with verified_at or verification_error. */
+            /** @description The endpoint as it is now, with verified_at or verification_error. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3621,7 +3744,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The endpoint as it now is. */
+            /** @description The endpoint as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3661,7 +3784,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The endpoint as it now is, with its new secret. */
+            /** @description The endpoint as it is now, with its new secret. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3688,17 +3811,17 @@ export interface operations {
                 type: components["schemas"]["Name"];
                 /** @description Only tasks of this status. */
                 status?: components["schemas"]["Status"];
-                /** @description Only tasks that stand, or ended, in this stage. */
+                /** @description Only tasks that are in this stage, or ended in it. */
                 stage?: components["schemas"]["Name"];
-                /** @description Only tasks whose last error contains this text; capitals don't matter. */
+                /** @description Only tasks whose last error contains this text, in upper or lower case. */
                 error?: string;
                 /** @description Only tasks submitted at or after this time. */
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description The most tasks of one page. */
+                /** @description The most tasks on one page. */
                 limit?: number;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string;
             };
             header?: never;
@@ -3749,7 +3872,10 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The key stands for this task already. (422 if that one has another context.) */
+            /**
+             * @description An earlier task has this key; the answer shows that task. If its context differs, the
+             *     answer is 422.
+             */
             200: {
                 headers: {
                     RateLimit: components["headers"]["RateLimit"];
@@ -3866,7 +3992,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description How many there are, for a dry run. */
+            /** @description The number of tasks, for a dry run. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3875,7 +4001,7 @@ export interface operations {
                     "application/json": components["schemas"]["Count"];
                 };
             };
-            /** @description The operation that has begun. */
+            /** @description The operation that was started. */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3916,7 +4042,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description How many there are, for a dry run. */
+            /** @description The number of tasks, for a dry run. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3925,7 +4051,7 @@ export interface operations {
                     "application/json": components["schemas"]["Count"];
                 };
             };
-            /** @description The operation that has begun. */
+            /** @description The operation that was started. */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3947,7 +4073,7 @@ export interface operations {
     getTask: {
         parameters: {
             query?: {
-                /** @description Answer when the task is final, but no later than this; at most 60s. */
+                /** @description Answer when the task is final, but no later than after this time; at most 60s. */
                 wait?: string;
             };
             header?: never;
@@ -3959,7 +4085,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The task as it stands. */
+            /** @description The task as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3999,7 +4125,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The task as it now stands. */
+            /** @description The task as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4084,7 +4210,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The task as it now stands. */
+            /** @description The task as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4107,11 +4233,11 @@ export interface operations {
     listAttempts: {
         parameters: {
             query?: {
-                /** @description Also outputs of more than 1 KiB. */
+                /** @description Also show outputs of more than 1 KiB. */
                 outputs?: components["parameters"]["Outputs"];
-                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -4144,11 +4270,11 @@ export interface operations {
     taskEvents: {
         parameters: {
             query?: {
-                /** @description Also outputs of more than 1 KiB. */
+                /** @description Also show outputs of more than 1 KiB. */
                 outputs?: components["parameters"]["Outputs"];
             };
             header?: {
-                /** @description The id of the last event received, to go on after it. */
+                /** @description The id of the last event received; the stream continues after it. */
                 "Last-Event-ID"?: string;
             };
             path: {
@@ -4189,9 +4315,9 @@ export interface operations {
     listSchedules: {
         parameters: {
             query?: {
-                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -4200,7 +4326,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of the schedules of the tenant by name, without their contexts. */
+            /** @description A page of the tenant's schedules by name, without their contexts. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4250,7 +4376,7 @@ export interface operations {
     putSchedule: {
         parameters: {
             query?: {
-                /** @description Check the document and answer what it would make, but change nothing. */
+                /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
             header?: never;
@@ -4277,7 +4403,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The schedule as it now is. */
+            /** @description The schedule as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4317,7 +4443,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is gone. */
+            /** @description The schedule was deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4429,9 +4555,9 @@ export interface operations {
     listOperations: {
         parameters: {
             query?: {
-                /** @description The most entries of one page. A page of about 1 MiB ends before. */
+                /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -4440,7 +4566,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of the running ones and those of the last 30 days. */
+            /** @description A page of the running operations and those of the last 30 days. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4469,7 +4595,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description How far it is. */
+            /** @description The operation as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4499,7 +4625,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The operation; no task is touched by it after this answer. */
+            /** @description The operation. It changes no task after this answer. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4529,7 +4655,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The task types by name. */
+            /** @description The task types, by name. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4572,7 +4698,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The outcome is recorded. */
+            /** @description The report is recorded. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4613,7 +4739,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The outcome is recorded. */
+            /** @description The report is recorded. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4684,7 +4810,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is shown. */
+            /** @description The progress is recorded. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4712,7 +4838,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The alerts without their secret. 404 if none are set up. */
+            /** @description The alerts without their secret. The answer is 404 if no alerts are set up. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4753,7 +4879,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The alerts as they now are, with their secret if it is new. */
+            /** @description The alerts as they are now, with their secret if it is new. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4781,7 +4907,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description They are gone. */
+            /** @description The alerts were deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4806,7 +4932,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All quotas, also those without a limit. */
+            /** @description All quotas, including those without a limit. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4826,9 +4952,9 @@ export interface operations {
     listTenants: {
         parameters: {
             query?: {
-                /** @description The most tenants of a page; 50 unless told. */
+                /** @description The most tenants on a page; 50 by default. */
                 limit?: number;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string;
             };
             header?: never;
@@ -4837,7 +4963,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of tenants, by name, without what they use. */
+            /** @description A page of tenants by name, without their usage. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4928,9 +5054,9 @@ export interface operations {
     deleteTenant: {
         parameters: {
             query?: {
-                /** @description How long it can be restored, 8760h (a year) at most; 168h (7 days) unless told. */
+                /** @description How long the tenant can be restored, at most 8760h (a year); 168h (7 days) by default. */
                 grace?: string;
-                /** @description Drop it at once: no grace. */
+                /** @description Drop the tenant at once, without a grace period. */
                 now?: boolean;
             };
             header?: never;
@@ -4983,7 +5109,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The tenant as it now stands. */
+            /** @description The tenant as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5015,7 +5141,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The tenant as it now stands. */
+            /** @description The tenant as it is now. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5063,19 +5189,19 @@ export interface operations {
     listAudit: {
         parameters: {
             query?: {
-                /** @description Only entries of this time or later. */
+                /** @description Only entries at or after this time. */
                 since?: components["parameters"]["AuditSince"];
                 /** @description Only entries before this time. */
                 until?: components["parameters"]["AuditUntil"];
-                /** @description Only this action, such as task_type.put. */
+                /** @description Only entries with this action, such as task_type.put. */
                 action?: components["parameters"]["AuditAction"];
-                /** @description Only calls by this subject, proven by its token. */
+                /** @description Only calls by this subject, as proven by its token. */
                 subject?: components["parameters"]["AuditSubject"];
-                /** @description Only calls that ended so. */
+                /** @description Only calls with this outcome. */
                 outcome?: components["parameters"]["AuditOutcome"];
-                /** @description The most entries of one page. */
+                /** @description The most entries on one page. */
                 limit?: components["parameters"]["AuditLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["AuditCursor"];
             };
             header?: never;
@@ -5104,19 +5230,19 @@ export interface operations {
     listOperatorAudit: {
         parameters: {
             query?: {
-                /** @description Only entries of this time or later. */
+                /** @description Only entries at or after this time. */
                 since?: components["parameters"]["AuditSince"];
                 /** @description Only entries before this time. */
                 until?: components["parameters"]["AuditUntil"];
-                /** @description Only this action, such as task_type.put. */
+                /** @description Only entries with this action, such as task_type.put. */
                 action?: components["parameters"]["AuditAction"];
-                /** @description Only calls by this subject, proven by its token. */
+                /** @description Only calls by this subject, as proven by its token. */
                 subject?: components["parameters"]["AuditSubject"];
-                /** @description Only calls that ended so. */
+                /** @description Only calls with this outcome. */
                 outcome?: components["parameters"]["AuditOutcome"];
-                /** @description The most entries of one page. */
+                /** @description The most entries on one page. */
                 limit?: components["parameters"]["AuditLimit"];
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: components["parameters"]["AuditCursor"];
             };
             header?: never;
@@ -5151,7 +5277,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is. */
+            /** @description The process is alive. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5174,7 +5300,10 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The database answers and takes writes, its schema is current, and the keys of every token issuer have been loaded. */
+            /**
+             * @description The database answers and accepts writes, its schema is current, and the keys of every
+             *     token issuer have been loaded.
+             */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5261,6 +5390,34 @@ export interface operations {
                 };
                 content: {
                     "text/html": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    docsFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the file. */
+                file: "index.js" | "swagger-ui-bundle.js" | "swagger-ui.css" | "LICENSE.txt";
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file, compressed with gzip if the caller accepts that. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/css": string;
+                    "text/javascript": string;
+                    "text/plain": string;
                 };
             };
             400: components["responses"]["Invalid"];

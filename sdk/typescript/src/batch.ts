@@ -1,24 +1,30 @@
 import { AsyncflowError, invalid, messageOf, ProblemError } from "./errors.js";
 import type { NewTask, SubmittedBatch, SubmittedTask } from "./types.js";
 
-/** What became of one task of submitMany: error is set if it was refused. */
+/** The result for one task of submitMany. error is set if the task was refused. */
 export type SubmitResult = { task: SubmittedTask; error?: undefined } | { task?: undefined; error: AsyncflowError };
 
 const maxTasks = 1000;
-// Half of what a server takes unless its operator says otherwise.
+// Half of what a server accepts by default.
 const maxBytes = 8 << 20;
 
-/** The body of one call, and where its tasks' results go. */
+/** The body of one call, and the results of its tasks. */
 interface Batch {
   /** "" if no task of it can be sent. */
   body: string;
   sent: number;
   repeatable: boolean;
-  /** Puts the server's results and those of the tasks that weren't sent in order. */
+  /**
+   * Returns the results of all tasks in order: those of the server, and those of tasks that weren't
+   * sent.
+   */
   merge(results: SubmitResult[]): SubmitResult[];
 }
 
-/** Returns a task as it is sent. What JSON can't say is refused: it would make the whole body unreadable. */
+/**
+ * Returns a task as it is sent. Refuses a task that can't be written as JSON: it would make the
+ * whole body unreadable.
+ */
 export function encodeTask(task: NewTask): string {
   let text: string;
   try {
@@ -30,7 +36,7 @@ export function encodeTask(task: NewTask): string {
   return text;
 }
 
-/** Cuts tasks into what makes one call each. */
+/** Splits tasks into batches of one call each. */
 export function* taskBatches(tasks: readonly NewTask[]): Generator<Batch> {
   const utf8 = new TextEncoder();
   for (let i = 0; i < tasks.length; ) {
@@ -62,7 +68,7 @@ export function* taskBatches(tasks: readonly NewTask[]): Generator<Batch> {
   }
 }
 
-/** Returns a result of the server's, with fields named without the task's place in the batch. */
+/** Returns a result of the server. Fields are named without the task's position in the batch. */
 export function resultOf(r: SubmittedBatch["tasks"][number]): SubmitResult {
   if (r.task) return { task: r.task };
   const p = r.error ?? { type: "about:blank", title: "", status: 500, code: "internal", detail: "the server's answer says nothing about this task" };

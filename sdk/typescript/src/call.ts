@@ -2,37 +2,40 @@ import { AsyncflowError, ConnectionError, invalid, messageOf, ProblemError } fro
 import { limit, pause, retryAfterOf } from "./time.js";
 import type { Problem } from "./types.js";
 
-/** How a Client calls. */
+/** Options of a Client. */
 export interface ClientOptions {
-  /** Bounds each call: connecting, retries, and reading the whole answer. 30,000 unless told; Infinity: no bound. */
+  /**
+   * Bounds each call, in milliseconds: connecting, retries, and reading the whole answer. Default
+   * 30,000; Infinity: no bound.
+   */
   timeoutMs?: number;
-  /** How often a call is tried again that reads, or submits tasks with keys; 3 unless told. */
+  /** How often a call is retried that reads, or submits tasks with keys. Default 3. */
   retries?: number;
-  /** What sends requests, such as one with TLS settings; the global fetch unless told. */
+  /** The function that sends requests, such as one with TLS settings. Default: the global fetch. */
   fetch?: typeof fetch;
 }
 
-/** For one call. */
+/** Options of one call. */
 export interface CallOptions {
-  /** Ends the call when it is aborted: the call rejects with its reason. */
+  /** When it is aborted, the call ends and rejects with its reason. */
   signal?: AbortSignal | undefined;
 }
 
-/** What a call is made of. */
+/** One call. */
 export interface Call extends CallOptions {
   query?: Record<string, string | undefined>;
   /** JSON. */
   body?: string | undefined;
-  /** Trying it again does no harm: it reads, or all its tasks have keys. */
+  /** A retry does no harm: the call reads, or all its tasks have keys. */
   repeatable?: boolean;
-  /** How long the server was asked to take. */
+  /** How long the server was asked to wait, in milliseconds. */
   extraMs?: number;
   headers?: Record<string, string>;
 }
 
 const retryMinMs = 100;
 const retryMaxMs = 2000;
-// A 503 that asks for a longer pause is the answer: the caller knows better what to do then.
+// A 503 that asks for a longer pause is returned: the caller knows better how to use that time.
 const longestRetryAfterMs = 5000;
 
 /** Calls one server. */
@@ -54,7 +57,7 @@ export class Caller {
     if (token !== "") this.headers["Authorization"] = `Bearer ${token}`;
   }
 
-  /** Sends a request and reads its answer; what is not 2xx is a ProblemError. */
+  /** Sends a request and reads its answer. Throws a ProblemError unless the answer is 2xx. */
   async call<T>(method: string, path: string, c: Call = {}): Promise<T> {
     const within = limit(this.timeoutMs + (c.extraMs ?? 0), c.signal);
     try {
@@ -97,7 +100,7 @@ export class Caller {
     }
   }
 
-  /** Sends a request once. Redirects are not followed: a token is for one server. */
+  /** Sends a request once. It follows no redirects: the token is for one server only. */
   async send(method: string, path: string, c: Call, signal: AbortSignal): Promise<Response> {
     const url = new URL(this.url + path);
     for (const [name, value] of Object.entries(c.query ?? {})) {
@@ -112,13 +115,16 @@ export class Caller {
     }
   }
 
-  /** Says why there is no answer: the caller's own signal, else the connection or the time. */
+  /**
+   * Returns the reason for a missing answer: the caller's own signal, the connection, or the
+   * timeout.
+   */
   noAnswer(err: unknown, c: CallOptions): unknown {
     return c.signal?.aborted ? c.signal.reason : new ConnectionError(this.url, err);
   }
 }
 
-/** Returns how long to wait before the n-th retry; undefined: it is no use. */
+/** Returns the pause before the n-th retry; undefined: don't retry. */
 function pauseBefore(err: AsyncflowError, n: number): number | undefined {
   const asked = err instanceof ProblemError ? err.retryAfterMs : 0;
   const worth = err instanceof ConnectionError || (err instanceof ProblemError && err.status === 503 && asked <= longestRetryAfterMs);
@@ -144,14 +150,17 @@ export function pathPart(field: string, value: string): string {
   return encodeURIComponent(value);
 }
 
-/** Returns what an answer says went wrong. What isn't a problem document is shown by its start. */
+/**
+ * Returns the error of an answer. If the answer isn't a problem document, the error quotes its
+ * start.
+ */
 export function problemOf(r: Response, text: string): ProblemError {
   let said: Partial<Problem> = {};
   if (r.headers.get("Content-Type")?.includes("json")) {
     try {
       said = { ...(JSON.parse(text) as Partial<Problem>) };
     } catch {
-      // what it doesn't say is filled in below
+      // missing fields are filled in below
     }
   }
   const problem: Problem = { ...said, type: said.type ?? "about:blank", title: said.title || r.statusText || `HTTP ${r.status}`, status: r.status,
@@ -167,7 +176,7 @@ export function problemOf(r: Response, text: string): ProblemError {
 const codes: Record<number, string> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict",
   413: "too_large", 429: "unavailable", 502: "unavailable", 503: "unavailable", 504: "unavailable" };
 
-// codeOf returns a code for an answer that names none, such as a proxy's.
+// codeOf returns a code for an answer without one, such as a proxy's.
 function codeOf(status: number): string {
   return codes[status] ?? (status >= 300 && status < 500 ? "invalid_argument" : "internal");
 }

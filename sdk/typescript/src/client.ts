@@ -8,13 +8,13 @@ import {
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
 
-/** Which tasks list and all return. */
+/** Selects the tasks that list and all return. */
 export interface ListParams {
   type: string;
   status?: Status;
-  /** Only tasks that stand, or ended, in this stage. */
+  /** Only tasks that are, or ended, in this stage. */
   stage?: string;
-  /** Only tasks whose last error contains this text; capitals don't matter. */
+  /** Only tasks whose last error contains this text, in any case. */
   error?: string;
   /** Only tasks submitted at or after this time. */
   since?: Date;
@@ -26,15 +26,15 @@ export interface ListParams {
   cursor?: string;
 }
 
-const maxWaitMs = 60_000; // what the server waits at most
-const leastRoundMs = 250; // between two questions of wait: a server that stops answers early
+const maxWaitMs = 60_000; // the longest wait of the server
+const leastRoundMs = 250; // between two requests of wait, in case the server answers early
 
 /** Calls one server on behalf of one tenant. */
 export class Client {
   private readonly caller: Caller;
 
   /**
-   * url is the server's, such as https://tasks.example.com; the token is sent with each call.
+   * url is the server's, such as https://tasks.example.com. The token is sent with each call.
    * @throws AsyncflowError that names url or token
    */
   constructor(url: string, token: string, options: ClientOptions = {}) {
@@ -47,8 +47,8 @@ export class Client {
   }
 
   /**
-   * Submits a task and returns once it is durable. One with a key is submitted again when there
-   * is no answer: it is the same task, as long as the key's window lasts. Without a key, see
+   * Submits a task and returns once it is durable. A task with a key is submitted again when there
+   * is no answer: within the key's window it is the same task. Without a key, see
    * AsyncflowError.uncertain.
    */
   async submit(task: NewTask, options: CallOptions = {}): Promise<SubmittedTask> {
@@ -56,10 +56,10 @@ export class Client {
   }
 
   /**
-   * Submits tasks in batches of up to 1,000, one batch after the other, and returns the result of
-   * each task in their order. A bad task doesn't keep the others from being accepted. Batches
-   * whose tasks all have a key are submitted again as submit has it.
-   * @throws SubmitManyError when a batch failed as a whole; it has the results of those before
+   * Submits tasks in batches of up to 1,000, one batch after the other, and returns the results in
+   * the order of the tasks. A bad task doesn't keep the others from being accepted. If all tasks of
+   * a batch have keys, it is submitted again like a single task (see submit).
+   * @throws SubmitManyError when a batch failed as a whole; it has the results of earlier batches
    */
   async submitMany(tasks: readonly NewTask[], options: CallOptions = {}): Promise<SubmitResult[]> {
     const results: SubmitResult[] = [];
@@ -81,14 +81,14 @@ export class Client {
     return answer.tasks.map(resultOf);
   }
 
-  /** Returns a task as it stands. */
+  /** Returns a task with its present status. */
   async get(id: string, options: CallOptions = {}): Promise<Task> {
     return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}`, options);
   }
 
   /**
-   * Returns a task once it is final, or as it stands after timeoutMs: see isFinal. Without a
-   * timeoutMs it waits for as long as it takes.
+   * Returns a task once it is final, or after timeoutMs with its present status: see isFinal.
+   * Without timeoutMs there is no limit.
    */
   async wait(id: string, options: CallOptions & { timeoutMs?: number } = {}): Promise<Task> {
     const path = `/v1/tasks/${pathPart("id", id)}`;
@@ -112,9 +112,9 @@ export class Client {
   }
 
   /**
-   * Follows a task: its journal so far and how it stands, then what happens, up to the event of
-   * the final task. When the connection breaks it connects again and goes on where it was. The
-   * first connection must succeed.
+   * Follows a task: its journal so far and its present state, then each change, up to the event of
+   * the final task. When the connection breaks, it connects again and continues after the last
+   * event. The first connection must succeed.
    */
   watch(id: string, options: CallOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
     return watchTask(this.caller, `/v1/tasks/${pathPart("id", id)}/events?outputs=true`, options);
@@ -127,7 +127,7 @@ export class Client {
 
   /**
    * Returns a page of the tasks of a type, newest first, without contexts and results. next_cursor
-   * is absent on the last page; a page may have few tasks, or none, and not be the last.
+   * is absent on the last page. A page may have few tasks, or none, without being the last one.
    */
   async list(params: ListParams, options: CallOptions = {}): Promise<TaskList> {
     const { since, until, limit, ...rest } = params;
@@ -135,7 +135,7 @@ export class Client {
     return this.caller.call("GET", "/v1/tasks", { ...options, query });
   }
 
-  /** Goes through all tasks that list would return, page by page. */
+  /** Iterates over all tasks that list would return, page by page. */
   async *all(params: ListParams, options: CallOptions = {}): AsyncGenerator<Task, void, undefined> {
     for (let cursor = params.cursor; ; ) {
       const page = await this.list(cursor ? { ...params, cursor } : params, options);
@@ -150,20 +150,20 @@ export class Client {
     return this.caller.call("PATCH", `/v1/tasks/${pathPart("id", id)}`, { ...options, body: JSON.stringify(patch) });
   }
 
-  /** Ends a task that is not final; the reason, which may be empty, is kept with it. */
+  /** Cancels a task that is not final. The reason may be empty; it is stored with the task. */
   async cancel(id: string, reason = "", options: CallOptions = {}): Promise<Task> {
     return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/cancel`, { ...options, body: JSON.stringify(reason ? { reason } : {}) });
   }
 
   /**
-   * Sets a failed or cancelled task going again, in the stage where it ended unless told, with
-   * what that stage was sent before unless told.
+   * Runs a failed or cancelled task again. By default it starts in the stage where the task ended,
+   * with the context that this stage had before.
    */
   async redrive(id: string, redrive: Redrive = {}, options: CallOptions = {}): Promise<Task> {
     return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/redrive`, { ...options, body: JSON.stringify(redrive) });
   }
 
-  /** Creates a task type, or changes it to what spec says. */
+  /** Creates a task type, or changes it to spec. */
   async putTaskType(name: string, spec: TaskTypeSpec, options: CallOptions = {}): Promise<TaskType> {
     return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`, { ...options, body: JSON.stringify(spec) });
   }
@@ -178,7 +178,7 @@ export class Client {
     return this.pages<Endpoint, EndpointList>("/v1/endpoints", { type }, options);
   }
 
-  /** Returns all of a list, page by page. */
+  /** Returns a whole list, page by page. */
   private async pages<Row, List extends { data: Row[]; next_cursor?: string }>(path: string, params: Record<string, string>, options: CallOptions): Promise<Row[]> {
     const rows: Row[] = [];
     for (let query = params; ; ) {
@@ -190,19 +190,19 @@ export class Client {
   }
 
   /**
-   * Registers an endpoint for a stage. The answer holds its secret; it is shown this once. A URL that
-   * another endpoint of the stage has is a "conflict", unless endpoint.allow_duplicate is true.
+   * Registers an endpoint for a stage. Only this answer contains its secret. If another endpoint of
+   * the stage has the same URL, the error is a "conflict", unless endpoint.allow_duplicate is true.
    */
   async createEndpoint(endpoint: NewEndpoint, options: CallOptions = {}): Promise<Endpoint> {
     return this.caller.call("POST", "/v1/endpoints", { ...options, body: JSON.stringify(endpoint) });
   }
 
-  /** Challenges an endpoint; verification_error of what it returns says why it failed. */
+  /** Challenges an endpoint. If it failed, the reason is in verification_error of the result. */
   async verifyEndpoint(id: string, options: CallOptions = {}): Promise<Endpoint> {
     return this.caller.call("POST", `/v1/endpoints/${pathPart("id", id)}/verify`, { ...options, extraMs: 10_000 });
   }
 
-  /** Deletes an endpoint. Deliveries under way to it are finished. */
+  /** Deletes an endpoint. Its deliveries in flight are finished. */
   async deleteEndpoint(id: string, options: CallOptions = {}): Promise<void> {
     return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`, options);
   }

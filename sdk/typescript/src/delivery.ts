@@ -1,6 +1,6 @@
 import type { Callback } from "./reporter.js";
 
-/** What asyncflow sends. Fields that aren't known are passed over: more may come. */
+/** A delivery as asyncflow sends it. Unknown fields are ignored: later versions may add some. */
 export interface Delivery {
   task_id: string;
   type: string;

@@ -1,20 +1,20 @@
 import type { FieldError, Problem } from "./types.js";
 
-/** The base of what this package throws of its own. */
+/** The base class of this package's errors. */
 export class AsyncflowError extends Error {
   override name = "AsyncflowError";
 
   /**
-   * Whether a call that changes something may have had its effect although it failed. What
-   * the server refused, or what never reached it, had none.
+   * Whether a call that changes something may have taken effect although it failed. It has not if
+   * the server refused it, or the request never reached the server.
    */
   uncertain = false;
 
   constructor(
-    /** A word for programs, such as invalid_argument or not_found; docs/errors.md has them all. */
+    /** A code for programs, such as invalid_argument or not_found; docs/errors.md lists them. */
     readonly code: string,
     message: string,
-    /** The offending fields, each with what is wrong with it. */
+    /** The offending fields, each with its fault. */
     readonly fields: readonly FieldError[] = [],
     options?: ErrorOptions,
   ) {
@@ -22,28 +22,28 @@ export class AsyncflowError extends Error {
   }
 }
 
-/** What the caller gave can't be; nothing was sent. */
+/** An argument is invalid. Nothing was sent. */
 export function invalid(field: string, message: string): AsyncflowError {
   return new AsyncflowError("invalid_argument", `${field} ${message}`, [{ field, message }]);
 }
 
-/** An answer of the server that is not what was asked for. */
+/** An answer of the server that isn't a success. */
 export class ProblemError extends AsyncflowError {
   override name = "ProblemError";
 
   constructor(
-    /** Of HTTP. */
+    /** The HTTP status. */
     readonly status: number,
-    /** What the server says; made from the status if it says nothing. */
+    /** From the server, or made from the status if it sent none. */
     readonly problem: Problem,
-    /** When to try again, in milliseconds; 0 if the answer doesn't say. */
+    /** When to try again, in milliseconds; 0: unknown. */
     readonly retryAfterMs = 0,
   ) {
     super(problem.code, `${status} ${problem.code}: ${detailOf(problem)}`, problem.errors ?? []);
     this.uncertain = problem.code === "uncertain" || (status >= 500 && status !== 503);
   }
 
-  /** The id under which the server's log has the call; "" if the answer has none. */
+  /** The id that the server logs for the call; "" if the answer has none. */
   get requestId(): string {
     return this.problem.request_id ?? "";
   }
@@ -53,7 +53,7 @@ function detailOf(p: Problem): string {
   return p.detail || (p.errors ?? []).map((f) => `${f.field} ${f.message}`).join("; ") || p.title;
 }
 
-/** A call got no answer, or none that could be read. Its cause says why. */
+/** A call got no answer, or none that could be read. Its cause is the reason. */
 export class ConnectionError extends AsyncflowError {
   override name = "ConnectionError";
 
@@ -67,12 +67,14 @@ export class ConnectionError extends AsyncflowError {
   }
 }
 
-/** submitMany ended early: this is about the batch that follows the results. Its cause says why. */
+/**
+ * submitMany ended early. The error is about the batch after the results. Its cause is the reason.
+ */
 export class SubmitManyError<Result = unknown> extends AsyncflowError {
   override name = "SubmitManyError";
 
   constructor(
-    /** Of the tasks of the batches before, in their order. */
+    /** The results of earlier batches, in the order of their tasks. */
     readonly results: readonly Result[],
     cause: AsyncflowError,
   ) {
@@ -81,7 +83,7 @@ export class SubmitManyError<Result = unknown> extends AsyncflowError {
   }
 }
 
-// With these there never was a connection.
+// With these codes there never was a connection.
 const notSent = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
 
 function systemCode(err: unknown): string {
@@ -91,14 +93,14 @@ function systemCode(err: unknown): string {
   return "";
 }
 
-// innermost drops the words that fetch puts around a cause.
+// innermost removes the words that fetch puts around a cause.
 function innermost(err: unknown): string {
   let e = err;
   while (e instanceof Error && e.cause instanceof Error) e = e.cause;
   return messageOf(e) || systemCode(e);
 }
 
-/** Returns what an error says, whatever was thrown. */
+/** Returns the text of whatever was thrown. */
 export function messageOf(err: unknown): string {
   return err instanceof Error ? err.message : String(err);
 }

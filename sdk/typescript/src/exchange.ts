@@ -2,19 +2,19 @@ import type { Outcome } from "./outcome.js";
 import type { Run } from "./run.js";
 import { after, formatDuration } from "./time.js";
 
-/** What a request is answered with; body "": none. */
+/** The answer to a request; body "": none. */
 export interface Answer {
   status: number;
   body: string;
   headers?: Record<string, string>;
 }
 
-/** A request, its deliveries, and the one answer that it gets. */
+/** A request, its deliveries, and its one answer. */
 export class Exchange {
   readonly runs: Run[] = [];
   /** Resolves when the answer is made. */
   readonly answered: Promise<Answer>;
-  /** Resolves when the answer was sent: true, or the connection broke: false. */
+  /** Resolves when the answer was sent (true), or the connection broke (false). */
   readonly sent: Promise<boolean>;
   private decided = false;
   private setAnswered: (a: Answer) => void = () => {};
@@ -35,7 +35,7 @@ export class Exchange {
     void Promise.all(this.runs.map((r) => r.finished)).then(() => this.decide(false));
   }
 
-  /** The answer was sent, or can't be any more: then all is reported. */
+  /** The answer was sent, or can't be sent any more: then all deliveries are reported. */
   end(arrived: boolean): void {
     if (!arrived) {
       this.decide(true);
@@ -44,7 +44,10 @@ export class Exchange {
     this.setSent(arrived);
   }
 
-  /** Makes the answer, once: what is finished is in it, and the rest is accepted; all of it is if there is nobody to answer. */
+  /**
+   * Makes the answer, once. It has the results that are there; the other deliveries are accepted.
+   * If nobody can be answered any more, all of them are.
+   */
   decide(nobody: boolean): void {
     if (this.decided) return;
     this.decided = true;
@@ -62,7 +65,7 @@ export class Exchange {
   }
 }
 
-// fieldsOf returns an outcome's fields as they stand in an answer.
+// fieldsOf returns the fields of an outcome in an answer.
 function fieldsOf(o: Outcome): string[] {
   const fields: string[] = [];
   if (o.kind !== "done") fields.push(`"outcome":"${o.kind}"`);
@@ -72,14 +75,14 @@ function fieldsOf(o: Outcome): string[] {
   return fields;
 }
 
-const remembered = 10_000; // answers that are kept for requests that come again
-const rememberedLength = 4096; // of each of them
+const remembered = 10_000; // answers that are kept for repeated requests
+const rememberedLength = 4096; // the longest body of each
 
-/** Knows the requests under way and the last ones that were answered, by their id. */
+/** The requests in flight and the last answered ones, by id. */
 export class Requests {
   private readonly known = new Map<string, Answer | Promise<Answer>>();
 
-  /** The answer that a request of that id has got, or will get. */
+  /** The present or future answer to the request with this id. */
   find(id: string): Answer | Promise<Answer> | undefined {
     return this.known.get(id);
   }

@@ -14,56 +14,59 @@ export interface WorkerTask<In> {
   readonly maxAttempts: number;
   /** The fencing number: it grows with every delivery of the task. */
   readonly seq: number;
-  /** Until when a report counts, unless a heartbeat puts it off. */
+  /** When reports stop counting; heartbeats postpone it. */
   readonly deadline: Date;
-  /** The task's, or the last output of a stage before. */
+  /** The task's context, or the latest output of an earlier stage. */
   readonly context: In;
   /** To report later. */
   readonly callback: Callback;
-  /** Aborted when nobody waits for the result any more; its reason is an AbortedError. */
+  /** Aborted when the result no longer counts; its reason is an AbortedError. */
   readonly signal: AbortSignal;
   /**
-   * Tells how far the work is, 0 to 100, and what it is at. It is sent once; that it didn't arrive is
-   * only logged, as it is no reason to stop.
+   * Reports the progress of the work: 0 to 100, and a note. It is sent once. A failure to send it
+   * is only logged, because it is no reason to stop.
    * @throws AsyncflowError that names percent or note if it can't be sent
    */
   progress(percent: number, note?: string): Promise<void>;
 }
 
-/** How the deliveries of one handler are taken. */
+/** Options for the deliveries of one handler. */
 export interface HandlerOptions<In> {
   /**
-   * Makes a context of what came, such as the parse of a schema; what it throws fails the task for
-   * good. Without it nobody checks that a context is what the handler takes it for.
+   * Reads the context, such as the parse function of a schema. If it throws, the task fails for
+   * good. Without it, nothing checks that the context has the handler's type.
    */
   parse?: (context: unknown) => In;
-  /** WorkerOptions.answerWithinMs for this handler. */
+  /** Overrides WorkerOptions.answerWithinMs. */
   answerWithinMs?: number;
   /**
-   * Aborts the handler's signal after this time, so that heartbeats don't keep work alive that
-   * hangs. There is none unless told.
+   * Aborts the handler's signal after this time, so that heartbeats don't keep a hanging handler
+   * alive. By default there is no limit.
    */
   timeLimitMs?: number;
 }
 
-/** Works on one task: the output, or nothing, or later. It throws when the attempt has failed. */
+/** Works on one task. Returns the output, nothing, or later. Throws when the attempt has failed. */
 export type Work<In, Out> = (task: WorkerTask<In>) => Out | typeof later | Promise<Out | typeof later>;
 
-/** What came of one task of a batch; without an error it is done. */
+/** The result of one task of a batch. Without an error, the task is done. */
 export type BatchResult<Out> = { output?: Out; error?: unknown } | typeof later;
 
-/** Works on tasks together. The results are in the order of the tasks; one that is missing has failed. */
+/**
+ * Works on tasks together. The results are in the order of the tasks; a missing result is a
+ * failure.
+ */
 export type BatchWork<In, Out> = (tasks: WorkerTask<In>[], signal: AbortSignal) => BatchResult<Out>[] | Promise<BatchResult<Out>[]>;
 
-/** What deliveries of a stage are handed to. */
+/** Works on the deliveries of a stage. */
 export interface Handler {
   answerWithinMs: number;
   timeLimitMs: number;
-  /** Works on them without waiting for their end, and finishes each. */
+  /** Starts work on the runs; each is finished later. */
   start(runs: Run[]): void;
 }
 
-/** Returns a start that works on each delivery by itself. */
+/** Returns a start that works on each delivery separately. */
 export function one<In, Out>(work: Work<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
   const workOn = async (r: Run): Promise<Outcome> => {
     try {
@@ -110,7 +113,7 @@ function outcomeOf<Out>(result: BatchResult<Out> | undefined): Outcome {
   return result.error === undefined ? returned(result.output) : thrown(result.error);
 }
 
-/** Returns a signal that is aborted when those of all runs are. */
+/** Returns a signal that is aborted when the signals of all runs are. */
 function allAborted(runs: Run[]): AbortSignal {
   const all = new AbortController();
   const check = () => {

@@ -1,6 +1,6 @@
 /**
  * Submits tasks to asyncflow (Client) and serves its deliveries (Worker), in any JavaScript runtime
- * with fetch and WebCrypto. asyncflow/node has what is for Node's own HTTP server.
+ * with fetch and WebCrypto. asyncflow/node serves a Worker by Node's own HTTP server.
  */
 export { Client, type ListParams } from "./client.js";
 export type { CallOptions, ClientOptions } from "./call.js";

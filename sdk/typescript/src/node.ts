@@ -5,8 +5,8 @@ import { register, type Registration } from "./register.js";
 import { headersOf, type Worker } from "./worker.js";
 
 /**
- * Returns a listener that serves a worker in a Node server: createServer(nodeHandler(worker)). It
- * needs the body as it came: no parser may have read it before.
+ * Returns a listener that serves a worker in a Node server: createServer(nodeHandler(worker)). No
+ * parser may have read the body before.
  */
 export function nodeHandler(worker: Worker): (req: IncomingMessage, res: ServerResponse) => void {
   return (req, res) => void serve(worker, req, res);
@@ -21,17 +21,17 @@ async function serve(worker: Worker, req: IncomingMessage, res: ServerResponse):
   const receipt = await worker.receive({ method: req.method ?? "", headers, body: req });
   const answer = await Promise.race([receipt.answer, gone]);
   if (!answer || res.destroyed) return receipt.end(false);
-  const { socket } = req; // finish also comes when the write has failed
+  const { socket } = req; // finish also fires when the write has failed
   const sent = new Promise<boolean>((resolve) => res.once("finish", () => resolve(!socket.destroyed && !socket.errored)));
   res.writeHead(answer.status, { ...headersOf(answer), "Content-Length": Buffer.byteLength(answer.body) });
   res.end(answer.body);
   receipt.end((await Promise.race([sent, gone])) === true);
 }
 
-/** How listen serves. */
+/** Options of listen. */
 export interface ListenOptions {
   port: number;
-  /** 127.0.0.1 unless told. */
+  /** Default 127.0.0.1. */
   host?: string;
   /** Registers the handlers once the server listens. */
   registration?: Registration;
@@ -40,16 +40,19 @@ export interface ListenOptions {
 /** A worker that is served. */
 export interface Listening {
   readonly server: Server;
-  /** Where it listens, such as http://127.0.0.1:9000. */
+  /** Its address, such as http://127.0.0.1:9000. */
   readonly url: string;
-  /** Takes no more deliveries, waits up to graceMs for those under way (see Worker.close), and ends the server. */
+  /**
+   * Refuses new deliveries, waits up to graceMs for those in flight (see Worker.close), and ends
+   * the server.
+   */
   close(graceMs?: number): Promise<void>;
 }
 
 /**
- * Serves a worker by a server of its own, under any path, and resolves once it listens and is
- * registered, if asked to. It speaks plain HTTP/1.1: put TLS before it, or use nodeHandler in a
- * server of your own.
+ * Serves a worker by a server of its own, under any path. Resolves once it listens and, if
+ * requested, is registered. It speaks plain HTTP/1.1: put TLS in front of it, or use nodeHandler in
+ * a server of your own.
  */
 export async function listen(worker: Worker, options: ListenOptions): Promise<Listening> {
   const server = createServer({ requestTimeout: 30_000, headersTimeout: 5000, keepAliveTimeout: 120_000 }, nodeHandler(worker));
@@ -73,7 +76,7 @@ export async function listen(worker: Worker, options: ListenOptions): Promise<Li
     try {
       await register(worker, options.registration);
     } catch (err) {
-      await close(0).catch(() => {}); // the error that counts is err
+      await close(0).catch(() => {}); // throw err, not the error of close
       throw err;
     }
   }

@@ -1,17 +1,20 @@
 import { messageOf } from "./errors.js";
 
-/** Thrown by a handler: the task has failed for good, as no other attempt could do better. */
+/** Thrown by a handler: the task has failed for good, because no other attempt could do better. */
 export class Fail extends Error {
   override name = "Fail";
 }
 
-/** Thrown by a handler: the attempt has failed, and the next one is to wait. */
+/** Thrown by a handler: the attempt has failed, and the next one must wait. */
 export class Retry extends Error {
   override name = "Retry";
 
   constructor(
     message: string,
-    /** The pause before the next attempt: it can stretch the retry policy's, not shorten it. */
+    /**
+     * The pause before the next attempt. It can lengthen the retry policy's pause, but not shorten
+     * it.
+     */
     readonly afterMs: number,
     options?: ErrorOptions,
   ) {
@@ -19,13 +22,13 @@ export class Retry extends Error {
   }
 }
 
-/** Returned by a handler: the work goes on elsewhere, and whoever does it reports by a Reporter. */
+/** Returned by a handler: the work goes on elsewhere. Its end is reported by a Reporter. */
 export const later = Symbol("asyncflow.later");
 
 /**
- * Why the signal of a handler is aborted. cancelled: the task was; lost: the attempt is over
- * otherwise, and another may be under way; stopped: the worker is closing; timeLimit: the handler
- * has had its time.
+ * Why the signal of a handler is aborted. cancelled: the task was cancelled; lost: the attempt is
+ * over for another reason, and another one may be in flight; stopped: the worker is closing;
+ * timeLimit: the handler's time limit has passed.
  */
 export class AbortedError extends Error {
   override name = "AbortedError";
@@ -45,7 +48,7 @@ const reasons = {
   timeLimit: "the handler's time limit is over",
 };
 
-/** What came of a delivery. */
+/** The outcome of a delivery. */
 export interface Outcome {
   kind: "done" | "retry" | "fail" | "accepted";
   /** JSON; undefined: none. */
@@ -54,7 +57,10 @@ export interface Outcome {
   retryAfterMs?: number;
 }
 
-/** Returns what a handler's return value means. An output that isn't JSON would be none the next time, too. */
+/**
+ * Returns the outcome of a handler's return value. An output that isn't JSON fails the task for
+ * good: another attempt would be no better.
+ */
 export function returned(value: unknown): Outcome {
   if (value === later) return { kind: "accepted" };
   if (value === undefined || value === null) return { kind: "done" };
@@ -67,7 +73,10 @@ export function returned(value: unknown): Outcome {
   }
 }
 
-/** Returns what it means that a handler has thrown; reason is why its signal is aborted, if it is. */
+/**
+ * Returns the outcome of an error that a handler has thrown. reason is why its signal was aborted,
+ * if it was.
+ */
 export function thrown(err: unknown, reason?: unknown): Outcome {
   let text = messageOf(err);
   if (reason !== undefined && reason !== err) text += ` (${messageOf(reason)})`;
@@ -85,9 +94,9 @@ function caused<E extends Error>(err: unknown, kind: new (...args: never[]) => E
   return undefined;
 }
 
-const maxError = 4096; // how much of an error asyncflow takes, in characters
+const maxError = 4096; // characters of an error that asyncflow stores
 
-/** Returns an error's text as asyncflow takes it. */
+/** Returns the text of an error, cut to maxError characters. */
 export function shorten(text: string): string {
   if (text.length <= maxError) return text;
   const characters = Array.from(text);

@@ -5,15 +5,15 @@ import { parseDuration, pause } from "./time.js";
 import type { Endpoint, NewEndpoint } from "./types.js";
 import type { Worker } from "./worker.js";
 
-/** Where asyncflow is, and where it reaches this worker. */
+/** Where asyncflow is, and where it can reach this worker. */
 export interface Registration {
-  /** Calls asyncflow with a token of the scopes read and manage. */
+  /** Needs a token with the scopes read and manage. */
   client: Client;
-  /** Where deliveries are to be sent, the same for all handlers. */
+  /** Where deliveries are sent, the same for all handlers. */
   url: string;
   /**
-   * For new endpoints, one of the worker's keys; the first secret (whsec_…) of them unless told. If
-   * there is none, asyncflow makes an ed25519 key for each.
+   * The key for new endpoints, one of the worker's keys. Default: the first secret (whsec_…) among
+   * them. If there is none, asyncflow makes an ed25519 key for each endpoint.
    */
   secret?: string;
   /** May change an endpoint before it is created: its limits, weight, batch, headers, … */
@@ -25,11 +25,12 @@ const minPauseMs = 500;
 const maxPauseMs = 30_000;
 
 /**
- * Makes sure that each handler's stage has an endpoint with the URL, and that its deliveries verify
- * here: each endpoint is challenged. So the worker must be served before, and the task types be
- * there. An endpoint that exists stays as it is. The worker learns the public keys of the endpoints.
+ * Makes sure that the stage of each handler has an endpoint with the URL, and that its deliveries
+ * verify here: it challenges each endpoint. So the task types must exist, and the worker must be
+ * served before. An existing endpoint stays unchanged. The worker learns the public keys of the
+ * endpoints.
  *
- * While asyncflow can't be reached it is tried again, until the signal is aborted.
+ * While asyncflow can't be reached, it tries again, until the signal is aborted.
  */
 export async function register(worker: Worker, r: Registration): Promise<void> {
   if (r.secret !== undefined && !isSecret(r.secret)) throw invalid("secret", "must start with whsec_");
@@ -67,7 +68,10 @@ async function registerStage(worker: Worker, r: Registration, s: Stage): Promise
   worker.log({ level: "info", message: "registered", type: s.type, stage: s.stage, endpoint: verified.id, url: verified.url, new: !found });
 }
 
-/** Refuses a handler whose deliveries would be given up before they are answered, unless it is said that they are never accepted. */
+/**
+ * Refuses a handler whose deliveries would time out before they are answered, unless they are never
+ * accepted.
+ */
 async function checkTime(r: Registration, s: Stage): Promise<void> {
   const type = await r.client.taskType(s.type, r);
   const stage = type.stages.find((known) => known.name === s.stage);
@@ -77,14 +81,17 @@ async function checkTime(r: Registration, s: Stage): Promise<void> {
   }
 }
 
-/** Returns the endpoint of a stage that has the URL; the oldest, if other processes have made some at the same time. */
+/**
+ * Returns the endpoint of a stage that has the URL. If other processes have created some at the
+ * same time, returns the oldest.
+ */
 async function endpointOf(r: Registration, s: Stage): Promise<Endpoint | undefined> {
   const all = (await r.client.endpoints(s.type, r)).filter((e) => e.stage === s.stage && new URL(e.url).href === new URL(r.url).href);
   const age = (e: Endpoint) => `${new Date(e.created_at).toISOString()} ${e.created_at} ${e.id}`;
   return all.sort((a, b) => (age(a) < age(b) ? -1 : 1))[0];
 }
 
-/** Makes an endpoint, or returns the one of another process that was faster. */
+/** Creates an endpoint, or returns the one that another process created first. */
 async function create(worker: Worker, r: Registration, s: Stage): Promise<Endpoint> {
   const secret = r.secret ?? worker.verifier.secret;
   const fresh: NewEndpoint = { type: s.type, stage: s.stage, url: r.url, ...(secret === undefined ? { secret_kind: "ed25519" } : { secret }) };

@@ -5,25 +5,25 @@ import { formatDuration, limit, pause, retryAfterOf } from "./time.js";
 import type { HeartbeatResult } from "./types.js";
 
 /**
- * Where, and with which token, a delivery is reported on. It may be kept as JSON, and used by
- * another process; the token is a secret until the attempt is over.
+ * Where to report on a delivery, and the token to do so. It may be stored as JSON and used by
+ * another process. The token is a secret until the attempt is over.
  */
 export interface Callback {
   url: string;
   token: string;
 }
 
-/** How a Reporter calls. */
+/** Options of a Reporter. */
 export interface ReporterOptions {
-  /** What sends reports; the global fetch unless told. */
+  /** The function that sends reports. Default: the global fetch. */
   fetch?: typeof fetch;
-  /** The first pause between two tries; 500 unless told. It doubles up to 30,000. */
+  /** The first pause between two tries, in milliseconds. It doubles up to 30,000. Default 500. */
   retryMs?: number;
 }
 
 const tryMs = 10_000; // of one try
 const maxNote = 500; // characters
-const longestPauseMs = 30_000; // between two tries, whatever the server asks for
+const longestPauseMs = 30_000; // the longest pause, whatever the server asks for
 
 /** Reports on deliveries. */
 export class Reporter {
@@ -36,9 +36,10 @@ export class Reporter {
   }
 
   /**
-   * Reports that the stage is done, with an output; undefined or null: none. It is sent until it
-   * is answered or the signal is aborted: failures of the network, 429 and 5xx are tried again.
-   * @throws AbortedError lost if the attempt is over; ProblemError if the report was refused otherwise
+   * Reports that the stage is done, with an output; undefined or null: none. It retries failures of
+   * the network, 429 and 5xx until there is another answer, or the signal is aborted.
+   * @throws AbortedError lost if the attempt is over; ProblemError if the report was refused for
+   * another reason
    */
   async complete(callback: Callback, output?: unknown, signal?: AbortSignal): Promise<void> {
     const o = returned(output);
@@ -47,8 +48,8 @@ export class Reporter {
   }
 
   /**
-   * Reports that the attempt failed: for good if err is a Fail, else to be tried again, after a
-   * pause if it is a Retry. It is sent as complete has it.
+   * Reports that the attempt failed: for good if err is a Fail; otherwise it is retried, after a
+   * pause if err is a Retry. It is sent like complete.
    */
   async fail(callback: Callback, err: unknown, signal?: AbortSignal): Promise<void> {
     return this.report(callback, thrown(err), signal);
@@ -71,15 +72,16 @@ export class Reporter {
         if (err === last) throw err;
         last = new ConnectionError(callback.url, err);
       }
-      // Less by up to a half at random, so that workers that failed together don't come back together.
+      // Up to a half less, at random: workers that failed together must not come back together.
       const most = Math.min(Math.max(wait, asked), longestPauseMs);
       if (!(await pause(most * (1 - Math.random() / 2), signal))) throw last;
     }
   }
 
   /**
-   * Puts the attempt's deadline off, and returns the new one. It is sent once.
-   * @throws AbortedError cancelled if the task was, lost if the attempt is over otherwise
+   * Postpones the attempt's deadline, and returns the new one. It is sent once.
+   * @throws AbortedError cancelled if the task was cancelled; lost if the attempt is over for
+   * another reason
    */
   async heartbeat(callback: Callback, signal?: AbortSignal): Promise<Date> {
     const beat = JSON.parse(await this.once(callback, "heartbeat", undefined, signal)) as HeartbeatResult;
@@ -88,8 +90,8 @@ export class Reporter {
   }
 
   /**
-   * Tells how far the work is, 0 to 100, and what it is at; it is shown with the task while it is
-   * running. It is sent once, and is no heartbeat.
+   * Reports the progress of the work: 0 to 100, and a note. Both are shown with the running task.
+   * It is sent once, and is not a heartbeat.
    * @throws AsyncflowError that names percent or note if it can't be sent
    */
   async progress(callback: Callback, percent: number, note = "", signal?: AbortSignal): Promise<void> {
@@ -104,7 +106,8 @@ export class Reporter {
     return text;
   }
 
-  // post sends a report and reads its answer. Redirects are not followed: the token is for asyncflow only.
+  // post sends a report and reads its answer. It follows no redirects: the token is for asyncflow
+  // only.
   private async post(callback: Callback, verb: string, body: string | undefined, signal: AbortSignal | undefined) {
     const within = limit(tryMs, signal);
     try {

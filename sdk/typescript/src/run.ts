@@ -5,7 +5,7 @@ import { AbortedError, shorten, type Outcome } from "./outcome.js";
 import type { Reporter } from "./reporter.js";
 import { after, formatDuration, limit } from "./time.js";
 
-/** A line about a delivery, or about what isn't one. */
+/** A log line, about a delivery or another request. */
 export interface LogLine {
   level: "info" | "warn" | "error";
   message: string;
@@ -16,7 +16,9 @@ export interface LogLine {
 /** What a run needs of its worker. */
 export interface RunOptions {
   reporter: Reporter;
-  /** The pause between heartbeats; undefined: a third of the time that is left, 30 s at most. */
+  /**
+   * The interval of heartbeats, in milliseconds; undefined: a third of the time left, at most 30 s.
+   */
   heartbeatMs: number | undefined;
   timeLimitMs: number;
   log: (line: LogLine) => void;
@@ -26,13 +28,13 @@ export interface RunOptions {
 const maxHeartbeatMs = 30_000;
 const minHeartbeatMs = 100;
 const beatTimeoutMs = 10_000;
-// How long after the deadline a result is still sent: as long as nobody has started the task
-// again it counts, such as when asyncflow itself was away.
+// How long after the deadline a result is still reported. It counts until another attempt has
+// started, such as after asyncflow was away.
 const lateReportsMs = 60_000;
 
 /**
- * One delivery while it is worked on. Its handler ends it by finish; meanwhile it sends
- * heartbeats, and aborts the handler's signal when the attempt is over.
+ * One delivery while it is worked on. Its handler ends it by finish. Meanwhile it sends heartbeats,
+ * and aborts the handler's signal when the attempt is over.
  */
 export class Run {
   /** The handler's return value, once it is there. */
@@ -44,12 +46,12 @@ export class Run {
   private setFinished: () => void = () => {};
 
   private readonly handler = new AbortController();
-  private readonly calls = new AbortController(); // of what is sent to asyncflow
+  private readonly calls = new AbortController(); // for calls to asyncflow
   private readonly start = Date.now();
   private readonly intervalMs: number;
-  private readonly offset: number; // of this machine's clock to the one that deadlines are told by
+  private readonly offset: number; // of this machine's clock to the database's clock, which deadlines use
   private over = false;
-  private late = false; // the deadline is past
+  private late = false; // the deadline has passed
   private stopBeats = () => {};
   private stopEnd = () => {};
   private readonly stopTimeLimit: () => void;
@@ -69,7 +71,7 @@ export class Run {
     this.endIn(left);
   }
 
-  /** Of the handler. */
+  /** The handler's signal. */
   get signal(): AbortSignal {
     return this.handler.signal;
   }
@@ -82,14 +84,14 @@ export class Run {
     if (!this.handler.signal.aborted) this.handler.abort(reason);
   }
 
-  /** Takes what the handler has come to, and resolves once it is in the answer or reported. */
+  /** Takes the result of the handler. Resolves once it is in the answer, or reported. */
   async finish(o: Outcome): Promise<void> {
     this.result = o;
     this.setFinished();
     await this.exchange.answered;
     let by = "answer";
     let failure: unknown;
-    // a report of what was recorded already changes nothing
+    // reporting a recorded result again changes nothing
     if (this.accepted || !(await this.exchange.sent)) {
       by = "report";
       failure = await this.report(o).then(() => undefined, (err: unknown) => err);
@@ -107,13 +109,16 @@ export class Run {
     this.calls.abort(new AbortedError("lost"));
   }
 
-  /** Its part of the answer. With nobody to answer it is accepted even if it is finished. */
+  /**
+   * Its part of the answer. If nobody can be answered any more, even a finished run is accepted,
+   * and then reported.
+   */
   answer(nobody: boolean): Outcome {
     this.accepted = nobody || this.result === undefined || this.result.kind === "accepted";
     return this.accepted || !this.result ? { kind: "accepted" } : this.result;
   }
 
-  /** Sends a heartbeat now: a connection that broke may mean that the attempt is over. */
+  /** Sends a heartbeat now: a broken connection may mean that the attempt is over. */
   async beat(): Promise<void> {
     this.stopBeats();
     if (this.over) return;
@@ -133,12 +138,15 @@ export class Run {
     if (!this.over) this.nextBeat();
   }
 
-  /** Tells how far the handler is. That it didn't arrive is no error: the handler is not to fail for it. */
+  /**
+   * Reports the handler's progress. A failure to send it is only logged: the handler must not fail
+   * because of it.
+   */
   async progress(percent: number, note?: string): Promise<void> {
     try {
       await this.options.reporter.progress(this.delivery.callback, percent, note, this.signal);
     } catch (err) {
-      if (err instanceof AsyncflowError && !(err instanceof ProblemError)) throw err; // the arguments can't be
+      if (err instanceof AsyncflowError && !(err instanceof ProblemError)) throw err; // invalid arguments
       if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
     }
   }
@@ -148,7 +156,7 @@ export class Run {
     this.stopBeats = after(this.intervalMs, () => void this.beat());
   }
 
-  // endIn has the attempt given up: first the handler's work, some time later the reports.
+  // endIn ends the attempt after a time: first the handler's work, some time later the reports.
   private endIn(ms: number): void {
     this.stopEnd();
     this.stopEnd = after(ms, () => {
@@ -164,12 +172,12 @@ export class Run {
     return new Date(deadline).getTime() + this.offset - Date.now();
   }
 
-  // report tells asyncflow the result. A result that is refused fails the task for good: it
+  // report reports the result to asyncflow. A result that is refused fails the task for good: it
   // would be refused again.
   private async report(o: Outcome): Promise<void> {
     if (o.kind === "accepted") return;
     const why = this.signal.reason instanceof AbortedError ? this.signal.reason : undefined;
-    if (why?.why === "cancelled" || (why?.why === "lost" && o.kind === "retry")) throw why; // it is tried again anyway
+    if (why?.why === "cancelled" || (why?.why === "lost" && o.kind === "retry")) throw why; // the task is retried anyway
     const { reporter } = this.options;
     try {
       await reporter.report(this.delivery.callback, o, this.calls.signal);

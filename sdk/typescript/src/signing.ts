@@ -2,9 +2,9 @@ import { AsyncflowError, invalid } from "./errors.js";
 
 type Key = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
 
-/** What the headers of a verified request say. */
+/** The id and the time of a verified request. */
 export interface SignedRequest {
-  /** Of the request; the same again is the same request. */
+  /** A repeated request has the same id. */
   id: string;
   /** When it was signed, by the signer's clock, in milliseconds and whole seconds. */
   at: number;
@@ -13,11 +13,11 @@ export interface SignedRequest {
 const secretPrefix = "whsec_";
 const publicPrefix = "whpk_";
 const toleranceMs = 5 * 60_000;
-// To check a signature takes time, and whoever sends it isn't known yet.
+// Checking a signature takes time, and the sender isn't authenticated yet.
 const maxSignatures = 16;
 const maxId = 256;
 
-/** Tells whether a key is a secret that both sides have. */
+/** Reports whether a key is a secret that both sides share. */
 export function isSecret(key: string): boolean {
   return key.startsWith(secretPrefix);
 }
@@ -32,7 +32,7 @@ export class Verifier {
     return [...this.known].find(isSecret);
   }
 
-  /** Has requests verified with one more key: whsec_ or whpk_, and base64. */
+  /** Adds a key: whsec_ or whpk_, and base64. */
   add(key: string): void {
     if (typeof key !== "string") throw invalid("keys", "has one that is no text");
     if (this.known.has(key)) return;

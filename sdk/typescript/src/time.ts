@@ -1,8 +1,8 @@
 import { invalid } from "./errors.js";
 
-const longest = 2 ** 31 - 1; // what setTimeout takes: 24 days
+const longest = 2 ** 31 - 1; // the longest time of setTimeout, 24 days
 
-/** Calls do after ms, which may be Infinity; the function returned prevents it. */
+/** Calls do after ms, which may be Infinity. The returned function prevents it. */
 export function after(ms: number, act: () => void): () => void {
   let timer: ReturnType<typeof setTimeout>;
   const until = Date.now() + ms;
@@ -69,7 +69,7 @@ export function parseDuration(text: string): number {
   return sum;
 }
 
-/** Returns a duration as the API takes it. */
+/** Returns a duration in the API's format. */
 export function formatDuration(ms: number): string {
   return `${Math.round(Math.min(Math.max(ms, 0), 366 * 24 * 3_600_000))}ms`;
 }

@@ -26,7 +26,7 @@ export type SubmittedBatch = Schemas["SubmittedBatch"];
 
 export type { components, operations, paths } from "./api.gen.js";
 
-/** Tells whether a status is an end: no attempt follows, unless the task is redriven. */
+/** Reports whether a status is final: no attempt follows, unless the task is redriven. */
 export function isFinal(status: Status): boolean {
   return status === "succeeded" || status === "failed" || status === "cancelled";
 }

@@ -3,10 +3,13 @@ import { AsyncflowError, ProblemError } from "./errors.js";
 import { limit, pause } from "./time.js";
 import { isFinal, type Attempt, type Task } from "./types.js";
 
-/** What watch tells: a row of the task's journal, or how the task stands, without its context. */
+/**
+ * An event of watch: an entry of the task's journal, or the task's present state, without its
+ * context.
+ */
 export type TaskEvent = { attempt: Attempt; task?: undefined } | { attempt?: undefined; task: Task };
 
-const silenceMs = 60_000; // the server says something every 15 s
+const silenceMs = 60_000; // the server writes something every 15 s
 const reconnectMinMs = 250;
 const reconnectMaxMs = 15_000;
 
@@ -17,15 +20,15 @@ interface ServerEvent {
   data: string;
 }
 
-/** Where a watch is. */
+/** The state of a watch. */
 interface Place {
-  connected: boolean; // a stream has begun once
-  failures: number; // since something was heard last
+  connected: boolean; // at least one stream has begun
+  failures: number; // since the last bytes came
   last: string; // id of the last event
   shown: string; // the last task, as it was sent
 }
 
-/** Follows a task; Client.watch says how. */
+/** Follows a task; see Client.watch. */
 export async function* watchTask(caller: Caller, path: string, options: CallOptions): AsyncGenerator<TaskEvent, void, undefined> {
   const place: Place = { connected: false, failures: 0, last: "", shown: "" };
   for (;;) {
@@ -71,7 +74,7 @@ async function* connect(caller: Caller, path: string, options: CallOptions, plac
   }
 }
 
-/** Reads server-sent events; heard is called for whatever comes. Leaving the loop ends the stream. */
+/** Reads server-sent events. heard is called for any bytes. Leaving the loop ends the stream. */
 async function* events(body: AsyncIterable<Uint8Array>, heard: () => void): AsyncGenerator<ServerEvent, void, undefined> {
   const utf8 = new TextDecoder();
   let parts: string[] = [];
@@ -80,7 +83,7 @@ async function* events(body: AsyncIterable<Uint8Array>, heard: () => void): Asyn
     heard();
     const text = utf8.decode(chunk, { stream: true });
     if (!text.includes("\n")) {
-      parts.push(text); // of a long line: joined once, when its end has come
+      parts.push(text); // of a long line; joined once, at its end
       continue;
     }
     const lines = (parts.join("") + text).split("\n");
@@ -111,7 +114,7 @@ function addLine(event: ServerEvent, line: string): void {
   }
 }
 
-/** Returns what an event says. Kinds that aren't known are passed over, and so is a task that stands as it did. */
+/** Returns the content of an event. Ignores unknown kinds, and a task that hasn't changed. */
 function take(event: ServerEvent, place: Place): TaskEvent | undefined {
   if (event.id) place.last = event.id;
   switch (event.kind) {

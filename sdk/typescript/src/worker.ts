@@ -8,58 +8,61 @@ import { Run, type LogLine } from "./run.js";
 import { concat, Verifier, type SignedRequest } from "./signing.js";
 import { pause } from "./time.js";
 
-/** How a Worker takes deliveries. */
+/** Options of a Worker. */
 export interface WorkerOptions {
   /**
-   * Verify deliveries: the secrets of the endpoints (whsec_…) or their public keys (whpk_…). One
-   * that fits is enough, so give the old and the new one while a secret is rotated. It may be
-   * empty if register brings one.
+   * The keys that verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
+   * (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while a
+   * secret is rotated. It may be empty if register brings one.
    */
   keys: readonly string[];
-  /** Gets a line for each delivery; to the console, as JSON, unless told. */
+  /** Gets a line for each delivery. Default: the console, as JSON. */
   log?: (line: LogLine) => void;
   /**
-   * Bounds the deliveries that are worked on or not yet reported; 1,000 unless told. What comes
-   * beyond is answered with 503, which costs the task an attempt: so let the endpoint's
-   * max_in_flight be the bound that counts.
+   * Bounds the deliveries that are worked on or not yet reported. Those beyond it are answered with
+   * 503, which costs the task an attempt: so set the endpoint's max_in_flight to a lower value.
+   * Default 1,000.
    */
   maxInFlight?: number;
-  /** Bounds a request; 8 MiB unless told. */
+  /** Bounds a request, in bytes. Default 8 MiB. */
   maxBodyBytes?: number;
   /**
-   * How long the answer to a delivery waits for its handler; after that it is 202. It must be below
-   * the stage's timeout. 2,000 unless told; less than 0: it doesn't wait. Infinity: it is never 202,
-   * and what takes longer than the timeout is given up by asyncflow.
+   * How long the answer to a delivery waits for its handler, in milliseconds; after that the answer
+   * is 202. It must be below the stage's timeout. Default 2,000; less than 0: the answer doesn't
+   * wait. Infinity: the answer is never 202, and asyncflow gives up when the timeout passes.
    */
   answerWithinMs?: number;
-  /** The pause between heartbeats; a third of the time until the deadline, 30 s at most, unless told. */
+  /**
+   * The interval of heartbeats, in milliseconds. Default: a third of the time until the deadline,
+   * at most 30 s.
+   */
   heartbeatMs?: number;
-  /** What reports go through; one with the global fetch unless told. */
+  /** The reporter for results. Default: one with the global fetch. */
   reporter?: Reporter;
 }
 
-/** A request, whichever server took it. */
+/** A request of any server. */
 export interface Incoming {
   method: string;
   headers: Headers;
   body: AsyncIterable<Uint8Array> | null;
 }
 
-/** What is to be done about a request: answer it, and say whether that went well. */
+/** The work on a request: its answer, and a function to call when the answer was sent. */
 export interface Receipt {
   answer: Promise<Answer>;
   /** false: the connection broke. */
   end(arrived: boolean): void;
 }
 
-const closeGraceMs = 5000; // deliveries that were cut short may take so long to say so
+const closeGraceMs = 5000; // how long interrupted handlers have to end
 
 /**
- * Takes deliveries and hands them to its handlers. fetch serves them in a fetch-style server, and
- * nodeHandler in one of Node. Close it after the server that serves it.
+ * Passes deliveries to its handlers. fetch serves them in a fetch-style server, and nodeHandler in
+ * a Node server. Close the worker after its server.
  */
 export class Worker {
-  /** What the worker itself reports with. */
+  /** The reporter that the worker itself uses. */
   readonly reporter: Reporter;
   /** @internal */
   readonly verifier = new Verifier();
@@ -86,15 +89,18 @@ export class Worker {
     this.heartbeatMs = options.heartbeatMs === undefined ? undefined : atLeast("heartbeatMs", options.heartbeatMs, 1);
   }
 
-  /** Has deliveries of a stage worked on by a function, each by itself, also if they come in a batch. */
+  /**
+   * Registers a function for the deliveries of a stage. It gets each delivery separately, even if
+   * they come in a batch.
+   */
   handle<In = unknown, Out = unknown>(type: string, stage: string, work: Work<In, Out>, options: HandlerOptions<In> = {}): this {
     return this.add(type, stage, one(work, options.parse), options);
   }
 
   /**
-   * Has deliveries of a stage worked on together, as they come: up to the endpoint's
+   * Registers a function for the deliveries of a stage that arrive together: up to the endpoint's
    * batch.max_tasks in a call, or one if the endpoint has no batches. The signal is aborted when no
-   * task of the batch is to be worked on any more.
+   * task of the batch needs work any more.
    */
   handleBatch<In = unknown, Out = unknown>(type: string, stage: string, work: BatchWork<In, Out>, options: HandlerOptions<In> = {}): this {
     return this.add(type, stage, together(work, options.parse), options);
@@ -110,7 +116,7 @@ export class Worker {
     return this;
   }
 
-  /** @internal The stages that there are handlers for. */
+  /** @internal The stages that have handlers. */
   get stages(): { type: string; stage: string; answerWithinMs: number }[] {
     return [...this.handlers].map(([name, h]) => ({ type: name.split("/")[0] ?? "", stage: name.split("/")[1] ?? "", answerWithinMs: h.answerWithinMs }));
   }
@@ -121,8 +127,8 @@ export class Worker {
   }
 
   /**
-   * Answers a delivery, a batch of them, or a challenge, under any path. What isn't signed by one of
-   * the keys within five minutes is 401, and nothing of it is read.
+   * Answers a delivery, a batch, or a challenge, under any path. A request that isn't signed by one
+   * of the keys, less than five minutes ago, gets 401, and its body isn't parsed.
    */
   readonly fetch = async (request: Request): Promise<Response> => {
     const gone = new Promise<undefined>((resolve) => request.signal.addEventListener("abort", () => resolve(undefined), { once: true }));
@@ -156,7 +162,7 @@ export class Worker {
       this.log({ level: "info", message: "the same request again", webhookId: signed.id });
       return { answer: Promise.resolve(known), end: () => {} };
     }
-    // A batch that is larger than all the room there is gets it alone.
+    // A batch that is larger than the whole capacity is admitted alone.
     const count = envelope.deliveries.length;
     if (this.closing || (this.runs.size > 0 && this.runs.size + count > this.maxInFlight)) throw new Refused(503, "this worker has no room");
     const exchange = new Exchange(envelope.batch, (a) => this.requests.answered(signed.id, a));
@@ -203,9 +209,9 @@ export class Worker {
   }
 
   /**
-   * Takes no more deliveries (503) and waits until those under way are reported. After graceMs the
-   * signals of their handlers are aborted, and those that end within 5 s report that they failed, so
-   * that the tasks are tried again at once. It rejects if some were cut short.
+   * Refuses new deliveries (503) and waits until those in flight are reported. After graceMs it
+   * aborts the signals of their handlers. Handlers that end within 5 s report a failure, so that
+   * their tasks are retried at once. It rejects if some were cut short.
    */
   async close(graceMs = 20_000): Promise<void> {
     this.closing = true;
@@ -217,7 +223,7 @@ export class Worker {
     throw new Error(`${cut} deliveries were cut short`);
   }
 
-  // isIdle waits until nothing is under way; false: it took longer.
+  // isIdle waits until nothing is in flight; false: it took longer.
   private async isIdle(mostMs: number): Promise<boolean> {
     if (this.runs.size === 0) return true;
     const enough = new AbortController();
@@ -252,8 +258,9 @@ async function readBody(body: AsyncIterable<Uint8Array> | null, most: number, to
   return concat(...parts);
 }
 
-// clockOffset returns how far this machine's clock is ahead of the one that deadlines are told by. The time of a request
-// has whole seconds, and it takes a moment to get here.
+// clockOffset returns how far this machine's clock is ahead of the database's clock, which deadlines
+// use. It ignores up to 2 s: the time of a request has whole seconds, and the request takes a moment
+// to arrive.
 function clockOffset(signed: SignedRequest): number {
   const d = Date.now() - signed.at;
   return d < 0 || d > 2000 ? d : 0;

@@ -19,38 +19,44 @@ import (
 )
 
 const (
-	requestGrace = 5 * time.Second  // for open requests to be answered at a stop
-	workGrace    = 20 * time.Second // for accepted deliveries to be completed after that
+	requestGrace = 5 * time.Second  // at a stop, for requests in flight
+	workGrace    = 20 * time.Second // after that, for accepted deliveries
 )
 
 type options struct {
-	Addr         string `help:"Address to listen on." env:"THUMBNAILS_ADDR" default:"127.0.0.1:8081"`
-	Images       string `help:"Folder that images are read from." env:"THUMBNAILS_IMAGES" default:"images" type:"path"`
-	Out          string `help:"Folder that thumbnails are written to." env:"THUMBNAILS_OUT" default:"thumbnails" type:"path"`
-	Secret       string `help:"Signing secret of the endpoints: whsec_ and the base64 of 24 to 64 bytes." env:"THUMBNAILS_SECRET" required:""`
-	WriteSamples bool   `help:"Write sample images into the folder of images at start." env:"THUMBNAILS_WRITE_SAMPLES"`
+	Addr   string `help:"Address to listen on." env:"THUMBNAILS_ADDR" default:"127.0.0.1:8081"`
+	Images string `help:"Folder of the images." env:"THUMBNAILS_IMAGES" default:"images" type:"path"`
+	Out    string `help:"Folder to write to." env:"THUMBNAILS_OUT" default:"thumbnails" type:"path"`
+	Secret string `help:"Signing secret, whsec_ and base64." env:"THUMBNAILS_SECRET" required:""`
+
+	WriteSamples bool `help:"Write sample images at start." env:"THUMBNAILS_WRITE_SAMPLES"`
 }
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a folder."))
+	kong.Parse(&o,
+		kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a folder."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
-	if err := run(ctx, o, func(addr string) { slog.Info("serving", "addr", addr, "images", o.Images, "thumbnails", o.Out) }); err != nil {
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ready := func(addr string) {
+		slog.Info("serving", "addr", addr, "images", o.Images, "thumbnails", o.Out)
+	}
+	if err := run(ctx, o, ready); err != nil {
 		slog.Error("stopped", "error", err)
 		os.Exit(1)
 	}
 }
 
-// run serves until ctx ends, then answers what is open and completes what was
-// accepted. ready is called once, with the address listened on.
+// run serves until ctx ends. Then it answers the requests in flight and completes the accepted
+// deliveries. It calls ready once, with the address that it listens on.
 func run(ctx context.Context, o options, ready func(addr string)) error {
 	if o.WriteSamples {
 		if _, err := thumbnails.WriteSamples(o.Images); err != nil {
 			return err
 		}
 	}
-	worker, err := thumbnails.New(thumbnails.Config{Images: o.Images, Thumbnails: o.Out, Secret: o.Secret})
+	worker, err := thumbnails.New(thumbnails.Config{Images: o.Images, Thumbnails: o.Out,
+		Secret: o.Secret})
 	if err != nil {
 		return err
 	}
@@ -70,8 +76,8 @@ func run(ctx context.Context, o options, ready func(addr string)) error {
 	}
 }
 
-// newServer bounds every part of a request: deliveries are small and answered at
-// once, so whatever takes longer is a client that is gone or means ill.
+// newServer bounds every part of a request. Deliveries are small and answered at once: whatever
+// takes longer comes from a client that is gone or hostile.
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -83,7 +89,7 @@ func newServer(h http.Handler) *http.Server {
 	}
 }
 
-// stop takes two steps: no more requests, then no more work.
+// stop stops in two steps: no more requests, then no more work.
 func stop(server *http.Server, worker *thumbnails.Worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), requestGrace)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program serves on a free port and stops when it is told to.
+// The program serves on a free port, and stops on request.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,0 +1,161 @@
+package callbacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// result is a worker's answer to one of several deliveries.
+type result struct {
+	TaskID string `json:"task_id"`
+	answer
+}
+
+// resultAccepted is an outcome that only a result may have: the completion comes later.
+const resultAccepted = "accepted"
+
+// maxAnswers bounds the answer to a batch, in bytes.
+const maxAnswers = 16 << 20
+
+// maxAnswer returns how many bytes the answer to n deliveries may have.
+func (s *Sender) maxAnswer(n int) int {
+	one := s.cfg.MaxOutput + answerOverhead
+	return max(one, min(n*one, maxAnswers))
+}
+
+var (
+	errNoBody   = errors.New(`the answer has no body; it must be {"results": [{"task_id": …}, …]}`)
+	errUnlisted = errors.New("the answer has no result for this task")
+	errTwice    = errors.New("the answer has several results for this task")
+)
+
+// readResults completes the outcomes of deliveries from the body of their 2xx response. A result
+// that can't be read makes the attempt at its task fail; a body that can't be read makes all of
+// them fail.
+func (s *Sender) readResults(
+	all []asyncflow.Delivery, o asyncflow.Outcome, contentType string, body []byte,
+) []asyncflow.Outcome {
+	o.Error = errUnlisted.Error()
+	r := resultReader{
+		outcomes:  toAll(all, o),
+		listed:    make([]bool, len(all)),
+		tasks:     make(map[string]int, len(all)),
+		maxOutput: s.cfg.MaxOutput,
+	}
+	for i := range all {
+		r.tasks[all[i].Lease.ID.String()] = i
+	}
+	err := checkJSON(contentType, "")
+	switch {
+	case len(body) == 0:
+		err = errNoBody
+	case err == nil:
+		err = r.read(body)
+	}
+	if err != nil {
+		o.Error = withExcerpt(err, body)
+		return toAll(all, o)
+	}
+	if r.strangers > 0 {
+		s.cfg.Log.Warn("an answer has results for tasks that weren't in the request",
+			"tenant", all[0].Tenant, "endpoint", all[0].Endpoint.ID,
+			"results", r.strangers, "task", cut(r.stranger, 100))
+	}
+	return r.outcomes
+}
+
+// resultReader reads the results of an answer into outcomes.
+type resultReader struct {
+	outcomes  []asyncflow.Outcome
+	listed    []bool
+	tasks     map[string]int // a task's position in outcomes
+	maxOutput int
+
+	strangers int // results for tasks that weren't sent
+	stranger  string
+}
+
+// read reads {"results": […]}. Its error tells the worker why the body can't be read.
+func (r *resultReader) read(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	for _, want := range []json.Token{json.Delim('{'), "results", json.Delim('[')} {
+		if err := expect(d, want); err != nil {
+			return err
+		}
+	}
+	for d.More() {
+		start := d.InputOffset()
+		var one result
+		err := d.Decode(&one)
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return noResults(err)
+		}
+		r.take(one, err, bytes.TrimLeft(body[start:d.InputOffset()], ", \t\r\n"))
+	}
+	for _, want := range []json.Token{json.Delim(']'), json.Delim('}')} {
+		if err := expect(d, want); err != nil {
+			return err
+		}
+	}
+	if d.More() {
+		return errAfter
+	}
+	return nil
+}
+
+// expect reads the token that must come next.
+func expect(d *json.Decoder, want json.Token) error {
+	switch got, err := d.Token(); {
+	case errors.Is(err, io.EOF):
+		return noResults(io.ErrUnexpectedEOF)
+	case err != nil:
+		return noResults(err)
+	case got != want:
+		return errNotResults
+	}
+	return nil
+}
+
+var errNotResults = errors.New(`the answer is not the JSON object ` +
+	`{"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`)
+
+func noResults(err error) error { return errors.New(errNotResults.Error() + ": " + plain(err)) }
+
+// take stores a result, or the reason why it can't be read.
+func (r *resultReader) take(one result, err error, raw []byte) {
+	if err != nil { // the task may be missing from what was decoded
+		err = errors.New("the result is not the JSON object " +
+			"{task_id, output?, outcome?, error?, retry_after?}: " + plain(err))
+		var only struct {
+			TaskID string `json:"task_id"`
+		}
+		json.Unmarshal(raw, &only)
+		one.TaskID = only.TaskID
+	}
+	i, ok := r.tasks[one.TaskID]
+	if !ok {
+		r.strangers++
+		r.stranger = one.TaskID
+		return
+	}
+	o := &r.outcomes[i]
+	switch {
+	case r.listed[i]:
+		*o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: o.Status}
+		err = errTwice
+	case err == nil && one.Outcome == resultAccepted:
+		o.Kind, o.Error = asyncflow.OutcomeAccepted, ""
+	case err == nil:
+		err = one.complete(o, r.maxOutput, `"done", "retry", "fail", "cancel" or "accepted"`)
+	}
+	r.listed[i] = true
+	if err != nil {
+		o.Error = withExcerpt(err, raw)
+	}
+}

@@ -1,0 +1,44 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// Answer is what a worker answered.
+type Answer struct {
+	Status      int
+	ContentType string
+	RetryAfter  string
+	// Body has at most MaxAnswer bytes, and nothing if Status is below 200.
+	Body []byte
+	// BodyErr is why Body isn't the whole body, such as ErrTooLarge; nil if it is.
+	BodyErr error
+}
+
+// ErrTooLarge is the error of an answer whose body is longer than MaxAnswer.
+var ErrTooLarge = errors.New("the answer is too large")
+
+// readAnswer reads a response and its body. Of a body that is too large it reads one byte more
+// than it may have.
+func readAnswer(r *http.Response, most int) Answer {
+	a := Answer{
+		Status:      r.StatusCode,
+		ContentType: r.Header.Get("Content-Type"),
+		RetryAfter:  r.Header.Get("Retry-After"),
+	}
+	if r.StatusCode < 200 || r.Body == http.NoBody {
+		return a
+	}
+	a.Body, a.BodyErr = io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+	switch {
+	case a.BodyErr != nil:
+		a.BodyErr = fmt.Errorf("the answer broke off: %w", a.BodyErr)
+	case len(a.Body) > most:
+		a.Body = a.Body[:most]
+		a.BodyErr = fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, most)
+	}
+	return a
+}

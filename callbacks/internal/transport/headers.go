@@ -1,0 +1,65 @@
+package transport
+
+import (
+	"fmt"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Header is one header of a request.
+type Header struct{ Name, Value string }
+
+// Headers are the headers of a request, in the order in which they are written.
+type Headers []Header
+
+// Set adds a header, or replaces the value of the one with that name.
+func (h *Headers) Set(name, value string) {
+	if i := h.index(name); i >= 0 {
+		(*h)[i].Value = value
+		return
+	}
+	*h = append(*h, Header{Name: name, Value: value})
+}
+
+// Get returns the value of a header, or "".
+func (h Headers) Get(name string) string {
+	if i := h.index(name); i >= 0 {
+		return h[i].Value
+	}
+	return ""
+}
+
+// index returns the position of the header with a name, or -1.
+func (h Headers) index(name string) int {
+	return slices.IndexFunc(h, func(one Header) bool { return strings.EqualFold(one.Name, name) })
+}
+
+// check returns an error if a header can't be written. Names and values may come from elsewhere:
+// from an endpoint's settings, or from a login. An error doesn't show the value, which may be a
+// secret.
+func (h Headers) check() error {
+	for _, one := range h {
+		switch {
+		case !httpguts.ValidHeaderFieldName(one.Name):
+			return fmt.Errorf("invalid header field name %q", one.Name)
+		case isFraming(one.Name):
+			return fmt.Errorf("the header %s is not for callers to set", one.Name)
+		case !httpguts.ValidHeaderFieldValue(one.Value):
+			return fmt.Errorf("invalid header field value for %q", one.Name)
+		}
+	}
+	return nil
+}
+
+// isFraming reports whether a header says where a request ends, or to which host it goes. Only
+// appendHead writes these.
+func isFraming(name string) bool {
+	switch textproto.CanonicalMIMEHeaderKey(name) {
+	case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,78 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// silentNodes reads how long each node has been silent.
+func (g *Governor) silentNodes(
+	ctx context.Context, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	nodes, err := g.store.ListNodes(ctx)
+	var all []asyncflow.AlertReading
+	for _, n := range nodes {
+		all = append(all, asyncflow.AlertReading{
+			Alert: asyncflow.AlertNodeGone, Subject: n.ID,
+			Value: seconds(at.Sub(n.Seen)), Limit: asyncflow.NodeGoneLimit.Seconds(),
+		})
+	}
+	return all, err
+}
+
+// overdueJobs reads how long ago each job should have succeeded, by its times. A job that never
+// has counts from the start of the oldest live node that runs jobs.
+func (g *Governor) overdueJobs(
+	ctx context.Context, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	status, err := ReadStatus(ctx, g.store)
+	var all []asyncflow.AlertReading
+	begin := at
+	for _, n := range status.Nodes {
+		if governs(n) && n.Started.Before(begin) {
+			begin = n.Started
+		}
+	}
+	for _, job := range status.Jobs {
+		spec, err := parse(job.Spec)
+		if err != nil { // it is off
+			continue
+		}
+		last := job.Succeeded
+		if last.IsZero() {
+			last = begin
+		}
+		all = append(all, asyncflow.AlertReading{
+			Alert: asyncflow.AlertJobOverdue, Subject: job.Name,
+			Value: seconds(at.Sub(spec.Next(last.UTC()))), Limit: asyncflow.JobOverdueLimit.Seconds(),
+		})
+	}
+	return all, err
+}
+
+// overdueRolls reads, for each type that is still leased from an old roll, how long ago the newer
+// one was opened.
+func (g *Governor) overdueRolls(
+	ctx context.Context, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	var all []asyncflow.AlertReading
+	var errs []error
+	for t := range g.store.Catalog.Types() {
+		if t.Begin == t.End {
+			continue
+		}
+		opened, err := g.store.RollOpened(ctx, t)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, asyncflow.AlertReading{
+			Alert: asyncflow.AlertRollOverdue, Subject: t.Tenant + "/" + t.Name,
+			Value: seconds(at.Sub(opened)), Limit: asyncflow.RollOverdueLimit.Seconds(),
+		})
+	}
+	return all, errors.Join(errs...)
+}

@@ -1,0 +1,128 @@
+package governance
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// backlogs reads how long the oldest task that is not in flight has been due: of each type that
+// isn't paused, and of each of its stages without an endpoint.
+func (g *Governor) backlogs(
+	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	stats, err := g.store.Stats(ctx, tenant, "")
+	var all []asyncflow.AlertReading
+	for _, s := range stats {
+		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 {
+			continue
+		}
+		if rules.BacklogAge > 0 {
+			all = append(all, backlogReading(
+				asyncflow.AlertBacklogAge, s.Type, s.Backlog[0], at, rules.BacklogAge.Std()))
+		}
+		for _, b := range s.Backlog {
+			if b.WaitsFor == asyncflow.WaitEndpoint && b.Stage != "" {
+				all = append(all, backlogReading(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, b, at,
+					asyncflow.EndpointMissingLimit))
+			}
+		}
+	}
+	return all, err
+}
+
+func backlogReading(
+	kind asyncflow.AlertKind, subject string, b store.Backlog, at time.Time, limit time.Duration,
+) asyncflow.AlertReading {
+	return asyncflow.AlertReading{
+		Alert: kind, Subject: subject, WaitsFor: b.WaitsFor,
+		Value: seconds(at.Sub(b.Oldest)), Limit: limit.Seconds(),
+	}
+}
+
+// failureRates reads the failure rate of each type with enough attempts. While an endpoint of the
+// type fails, there are few attempts, and any number is enough.
+func (g *Governor) failureRates(
+	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	failures, err := g.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
+	var all []asyncflow.AlertReading
+	for name, t := range g.store.Catalog.TypesOf(tenant) {
+		f, circuit := failures[name], typeCircuit(t, at)
+		if name != asyncflow.AlertType && (circuit != circuitClosed || rules.Enough(f.Attempts)) {
+			all = append(all,
+				rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules, rules.FailureRate))
+		}
+	}
+	return all, err
+}
+
+// endpointFailures reads the failure rate of each endpoint that has enough attempts or an open
+// circuit breaker. An endpoint that is failing now has the rate 1, however few its attempts.
+func (g *Governor) endpointFailures(
+	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	counted, err := g.store.EndpointFailures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
+	failures := map[string]store.Failing{}
+	for _, e := range counted {
+		failures[e.ID] = e.Failing
+	}
+	var all []asyncflow.AlertReading
+	for name, t := range g.store.Catalog.TypesOf(tenant) {
+		for _, e := range t.AllEndpoints() {
+			f, circuit := failures[e.ID], endpointCircuit(&e, at)
+			if name == asyncflow.AlertType || circuit == circuitClosed && !rules.Enough(f.Attempts) {
+				continue
+			}
+			if circuit == circuitFailing {
+				f = store.Failing{Attempts: 1, Failures: 1}
+			}
+			all = append(all, rateReading(asyncflow.AlertEndpointFailing, name+"/"+e.Stage+"/"+e.ID, f,
+				circuit, rules, rules.EndpointFailureRate))
+		}
+	}
+	return all, err
+}
+
+// circuit is the state of an endpoint's circuit breaker, or the worst of a type's, as far as it
+// matters for counting attempts.
+type circuit int
+
+const (
+	circuitClosed  circuit = iota // all attempts pass
+	circuitPaused                 // none pass: the endpoint asked for a pause
+	circuitFailing                // hardly any pass: see Health.Failing
+)
+
+func endpointCircuit(e *asyncflow.Endpoint, at time.Time) circuit {
+	switch {
+	case !e.Serves(), e.Health.At(at) == asyncflow.HealthClosed:
+		return circuitClosed
+	case e.Health.Failing():
+		return circuitFailing
+	}
+	return circuitPaused
+}
+
+func typeCircuit(t *store.Type, at time.Time) (worst circuit) {
+	for _, e := range t.AllEndpoints() {
+		worst = max(worst, endpointCircuit(&e, at))
+	}
+	return worst
+}
+
+// rateReading returns the share of attempts that failed. If an open circuit breaker leaves too few
+// attempts to decide, the alert keeps its state.
+func rateReading(
+	kind asyncflow.AlertKind, subject string, f store.Failing, c circuit,
+	rules asyncflow.AlertRules, limit float64,
+) asyncflow.AlertReading {
+	r := asyncflow.AlertReading{Alert: kind, Subject: subject, Limit: limit}
+	r.Open = f.Attempts == 0 || c == circuitPaused && !rules.Enough(f.Attempts)
+	if !r.Open {
+		r.Value = float64(f.Failures) / float64(f.Attempts)
+	}
+	return r
+}

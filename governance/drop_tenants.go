@@ -1,0 +1,57 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// dropTenants drops the deleted tenants whose grace is over, and returns how many tables
+// they had.
+func (g *Governor) dropTenants(ctx context.Context) (int, error) {
+	due, err := g.store.DueDrops(ctx)
+	sum, errs := 0, []error{err}
+	for _, d := range due {
+		n, err := g.dropTenant(ctx, d.Tenant)
+		sum += n
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}
+
+// dropTenant drops a tenant in steps, once every node has heard of the drop.
+func (g *Governor) dropTenant(ctx context.Context, slug string) (int, error) {
+	since, err := g.store.BeginDrop(ctx, slug)
+	if err != nil || since.IsZero() {
+		return 0, err
+	}
+	if !waitFor(ctx, max(0, spread-g.since(since))) {
+		return 0, ctx.Err()
+	}
+	start, sum := time.Now(), 0
+	for ctx.Err() == nil {
+		step, err := g.store.DropStep(ctx, slug)
+		sum += step.Tables
+		switch {
+		case err != nil:
+			return sum, err
+		case !step.Left:
+			g.log.Info("tables of a deleted tenant dropped", "tenant", slug, "tables", sum,
+				"duration", time.Since(start).Round(time.Millisecond))
+			return sum, nil
+		}
+	}
+	return sum, ctx.Err()
+}
+
+// dryRunDropTenants returns how many tables would be dropped now, by tenant.
+func (g *Governor) dryRunDropTenants(ctx context.Context) ([]store.Due, error) {
+	due, err := g.store.DueDrops(ctx)
+	all := make([]store.Due, len(due))
+	for i, d := range due {
+		all[i] = store.Due{Tenant: d.Tenant, Rows: d.Tables}
+	}
+	return withoutEmpty(all), err
+}

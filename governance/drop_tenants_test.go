@@ -1,0 +1,188 @@
+package governance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+func (b *bundle) suspend(t *testing.T, suspended bool) {
+	t.Helper()
+	_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Suspend: &suspended})
+	require.NoError(t, err)
+}
+
+// The ticks of a suspended tenant's schedules stay due, and its alerts silent.
+func TestSchedulesOfASuspendedTenant(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	_, _, err := b.PutSchedule(t.Context(), tenant,
+		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
+			Every:    asyncflow.Duration(time.Minute),
+			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
+	require.NoError(t, err)
+	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
+	b.suspend(t, true)
+	n, err := b.jobs["schedules"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	due, err := b.jobs["schedules"].Look(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, due)
+	b.suspend(t, false)
+	n, err = b.jobs["schedules"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, n, "it was kept")
+}
+
+// At the quota of pending tasks a tick has no task; it has one when the quota allows it.
+func TestTicksAtTheQuota(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	_, err := b.PatchTenant(t.Context(), tenant,
+		store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaPendingTasks: 1}})
+	require.NoError(t, err)
+	lease := b.submitAndLease(t, pipe, 1)[0]
+	_, _, err = b.PutSchedule(t.Context(), tenant,
+		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
+			Every:    asyncflow.Duration(time.Minute),
+			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
+	require.NoError(t, err)
+	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
+	n, err := b.jobs["schedules"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	_, err = b.Cancel(t.Context(), tenant, lease.ID, "")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		n, err := b.jobs["schedules"].Run(t.Context())
+		return err == nil && n == 1
+	}, patience, 20*time.Millisecond)
+}
+
+// A tenant is dropped in steps. If one is interrupted, another node goes on. The name is free when
+// everything is gone, and ids don't repeat.
+func TestDropInSteps(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	a := setup(t, url, "a", governance.Config{})
+	const types = 24
+	for i := range types {
+		a.pipe(t, fmt.Sprint("pipe", i))
+	}
+	_, err := a.OpenRoll(t.Context(), a.pipe(t, "pipe0"))
+	require.NoError(t, err)
+	_, err = a.DeleteTenant(t.Context(), tenant, new(time.Duration))
+	require.NoError(t, err)
+	since, err := a.BeginDrop(t.Context(), tenant)
+	require.NoError(t, err)
+	require.False(t, since.IsZero())
+	_, known := a.Catalog.Tenant(tenant)
+	assert.False(t, known, "no node knows it from then on")
+	_, err = a.RestoreTenant(t.Context(), tenant)
+	assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	version := versionOf(t, url)
+	steps, before := 0, tables(t, url)
+	require.Greater(t, before, 5*types)
+	for left := true; left; steps++ {
+		// Each step by another node; every second one is killed before it ends.
+		b := setup(t, url, fmt.Sprint("node", steps), governance.Config{})
+		_, err = store.CreateTenant(t.Context(), url, tenant)
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+		_, err = store.Migrate(t.Context(), url)
+		require.NoError(t, err)
+		broken, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = b.DropStep(broken, tenant)
+		require.Error(t, err)
+		step, err := b.DropStep(t.Context(), tenant)
+		require.NoError(t, err)
+		now := tables(t, url)
+		assert.LessOrEqual(t, before-now, 22, "few tables at once, so few locks")
+		before, left = now, step.Left
+	}
+	assert.Greater(t, steps, types*5/20)
+	assert.Zero(t, before)
+	_, err = a.Tenant(t.Context(), tenant)
+	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	since, err = a.BeginDrop(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Zero(t, since, "there is nothing left to drop")
+
+	created, err := store.CreateTenant(t.Context(), url, tenant)
+	require.NoError(t, err)
+	assert.True(t, created)
+	assert.Greater(t, versionOf(t, url), version,
+		"a node that has slept through all of it takes it for no other one")
+	require.NoError(t, a.Catalog.Refresh(t.Context()))
+	for range 2 {
+		r := a.Submit(t.Context(), tenant,
+			[]asyncflow.NewTask{{Type: a.pipe(t, "pipe7").Name, Context: []byte(`1`)}})[0]
+		require.NoError(t, r.Err)
+		assert.Equal(t, 3, r.ID.Position(), "after all positions that any type of the tenant before had")
+	}
+}
+
+// versionOf returns the version of the tenant's configuration.
+func versionOf(t *testing.T, url string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	require.NoError(t,
+		conn.QueryRow(t.Context(), `SELECT version FROM asyncflow.tenants WHERE slug = 'acme'`).Scan(&n))
+	return n
+}
+
+// tables counts the tables of the tenant.
+func tables(t *testing.T, url string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	require.NoError(t,
+		conn.QueryRow(t.Context(),
+			`SELECT count(*) FROM pg_tables WHERE schemaname = 'tenant_acme'`).Scan(&n))
+	return n
+}
+
+// A tenant that was restored in time is not dropped, and neither is one whose grace isn't over.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	grace := time.Hour
+	_, err := b.DeleteTenant(t.Context(), tenant, &grace)
+	require.NoError(t, err)
+	n, err := b.jobs["drop-tenants"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	since, err := b.BeginDrop(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Zero(t, since)
+	exec(t, url, `UPDATE asyncflow.tenants SET drop_at = now() - interval '1 s'`)
+	_, err = b.RestoreTenant(t.Context(), tenant)
+	require.NoError(t, err, "until a drop has begun")
+	n, err = b.jobs["drop-tenants"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	left, err := b.DropStep(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Zero(t, left, "a step drops nothing of a tenant that isn't being dropped")
+	assert.NotZero(t, tables(t, url))
+}

@@ -1,0 +1,65 @@
+package governance
+
+import (
+	"context"
+	"errors"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// forget deletes the rows of nodes that are gone, of operations and episodes of alerts that ended
+// long ago, old minutes of endpoints, expired signing secrets, and entries of the audit that are
+// older than its retention.
+func (g *Governor) forget(ctx context.Context) (int, error) {
+	g.attention.tidy(g.store.Catalog.Tenants())
+	sum, err := g.store.ForgetNodes(ctx)
+	audit, err2 := g.forgetAudit(ctx, "")
+	sum += audit
+	errs := []error{err, err2}
+	for tenant := range g.store.Catalog.Tenants() {
+		for _, forget := range []func(context.Context, string) (int, error){
+			g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes,
+			g.store.ForgetSecrets, g.forgetAudit,
+		} {
+			n, err := forget(ctx, tenant)
+			sum += n
+			errs = append(errs, err)
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
+// forgetAudit deletes the entries older than the retention from a tenant's audit, or from the
+// operator's ("").
+func (g *Governor) forgetAudit(ctx context.Context, tenant string) (int, error) {
+	if g.audit == 0 {
+		return 0, nil
+	}
+	return untilDone(func() (int, error) { return g.store.ForgetAudit(ctx, tenant, g.audit) })
+}
+
+func (g *Governor) dryRunForget(ctx context.Context) ([]store.Due, error) {
+	nodes, err := g.store.LookForgetNodes(ctx)
+	audit, err1 := g.dryRunForgetAudit(ctx, "")
+	due, err2 := g.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		due, err := g.store.LookForgetOperations(ctx, tenant)
+		episodes, err2 := g.store.LookForgetEpisodes(ctx, tenant)
+		minutes, err3 := g.store.LookForgetMinutes(ctx, tenant)
+		entries, err4 := g.dryRunForgetAudit(ctx, tenant)
+		secrets, err5 := g.store.LookForgetSecrets(ctx, tenant)
+		due = append(due,
+			store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: episodes},
+			store.Due{Tenant: tenant, Rows: minutes + entries + secrets})
+		return due, errors.Join(err, err2, err3, err4, err5)
+	})
+	all := append([]store.Due{{Rows: nodes + audit}}, due...)
+	return withoutEmpty(all), errors.Join(err, err1, err2)
+}
+
+func (g *Governor) dryRunForgetAudit(ctx context.Context, tenant string) (int, error) {
+	if g.audit == 0 {
+		return 0, nil
+	}
+	return g.store.LookForgetAudit(ctx, tenant, g.audit)
+}

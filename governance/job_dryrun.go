@@ -1,0 +1,42 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// dryRunTypes calls count for each type of each tenant and returns the rows that a job would move.
+func (g *Governor) dryRunTypes(
+	ctx context.Context, count func(store.Overview) (int, error),
+) ([]store.Due, error) {
+	var all []store.Due
+	_, err := g.eachType(ctx, 0, func(o store.Overview) (int, error) {
+		n, err := count(o)
+		all = append(all, store.Due{Tenant: o.Type.Tenant, Type: o.Type.Name, Rows: n})
+		return n, err
+	})
+	return withoutEmpty(all), err
+}
+
+// dryRunTenants calls count for each tenant and returns the rows that a job would move.
+func (g *Governor) dryRunTenants(
+	count func(tenant string) ([]store.Due, error),
+) ([]store.Due, error) {
+	var all []store.Due
+	var errs []error
+	for tenant := range g.store.Catalog.Tenants() {
+		due, err := count(tenant)
+		all, errs = append(all, due...), append(errs, err)
+	}
+	return withoutEmpty(all), errors.Join(errs...)
+}
+
+// withoutEmpty drops entries without rows, and sorts by tenant.
+func withoutEmpty(all []store.Due) []store.Due {
+	slices.SortStableFunc(all, func(a, b store.Due) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return slices.DeleteFunc(all, func(d store.Due) bool { return d.Rows == 0 })
+}

@@ -1,0 +1,110 @@
+package governance
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// jobTimeout bounds one run of a job.
+const jobTimeout = 5 * time.Minute
+
+const (
+	// recordEvery is the least time between two records of a job on this node; recordTime
+	// bounds the write of one.
+	recordEvery = 5 * time.Second
+	recordTime  = 5 * time.Second
+)
+
+// runner runs one job repeatedly, never twice at once, and keeps the run to be recorded next.
+type runner struct {
+	*Governor
+	job Job
+
+	recorded time.Time     // the time of the last record
+	pending  *store.JobRun // the run to be recorded next
+	failures int           // failed runs since the last record
+	failed   bool          // the last run failed
+}
+
+// run runs the job once, logs the result, and records it if note decides so.
+func (r *runner) run(ctx context.Context) {
+	run, err := r.do(ctx, r.job)
+	switch {
+	case ctx.Err() != nil: // the node is stopping
+		return
+	case err != nil:
+		r.log.Warn("job failed; it will run again", "job", r.job.Name, "error", err)
+	case run.Rows > 0:
+		r.log.Log(ctx, r.job.level(), "job", "job", r.job.Name, "rows", run.Rows,
+			"duration", run.Duration.Round(time.Millisecond))
+	}
+	r.note(run)
+	if r.pending != nil && time.Since(r.recorded) >= recordEvery {
+		r.record()
+	}
+}
+
+// note decides whether to record a run: always if it moved rows, failed, or succeeded after a
+// failure; otherwise once in store.IdleEvery.
+func (r *runner) note(run store.JobRun) {
+	fails := run.Error != ""
+	worth := !run.Idle() || r.failed || time.Since(r.recorded) >= store.IdleEvery && r.pending == nil
+	if r.failed = fails; fails {
+		r.failures++
+	}
+	if worth {
+		r.pending = &run
+	}
+}
+
+func (r *runner) record() {
+	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+	defer cancel()
+	if err := r.store.RecordJob(ctx, *r.pending, r.failures); err != nil {
+		r.log.Warn("can't record the run of a job", "job", r.job.Name, "error", err)
+		return
+	}
+	r.recorded, r.pending, r.failures = time.Now(), nil, 0
+}
+
+// do runs a job once.
+func (g *Governor) do(ctx context.Context, job Job) (store.JobRun, error) {
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+	defer cancel()
+	run := store.JobRun{Name: job.Name, Spec: job.Spec, Started: g.store.Clock.Now()}
+	start := time.Now()
+	var err error
+	run.Rows, err = g.recovering(job.Name, func() (int, error) { return job.Run(ctx) })
+	run.Duration = time.Since(start)
+	if err != nil {
+		run.Error = err.Error()
+	}
+	return run, err
+}
+
+// recovering calls do, and logs a panic and turns it into an error.
+func (g *Governor) recovering(job string, do func() (int, error)) (n int, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Error("a job panicked", "job", job, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("it panicked: %v", p)
+		}
+	}()
+	return do()
+}
+
+// RunByHand runs a job once, now, and records it.
+func (g *Governor) RunByHand(ctx context.Context, job Job) (store.JobRun, error) {
+	run, err := g.do(ctx, job)
+	if ctx.Err() != nil {
+		return run, err
+	}
+	r := runner{Governor: g, job: job}
+	r.note(run)
+	r.record()
+	return run, err
+}

@@ -1,0 +1,67 @@
+package governance
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// promote moves tasks to ready that are due soon, whose stage has an endpoint again, or whose
+// flow key may go on. It also wakes dispatchers for tasks that have been due for a while, because
+// their notification was lost.
+func (g *Governor) promote(ctx context.Context) (int, error) {
+	return g.eachType(ctx, 0, func(o store.Overview) (int, error) {
+		now := g.store.Clock.Now()
+		if !o.Ready.IsZero() && o.Ready.Before(now) {
+			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
+		}
+		if len(o.Held) > 0 && o.Type.Limited(now) {
+			g.store.Wakeups.Announce(o.Type.Key(), now) // the next lease takes them
+		}
+		stuck, err := g.releaseStuck(ctx, o)
+		served := served(o.Type, o.Held, now)
+		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
+		if err != nil || !due && len(served) == 0 && !(o.HeldKeys && o.Type.Flow == nil) {
+			return stuck, err
+		}
+		n, err := untilDone(func() (int, error) { return g.store.Promote(ctx, o.Type, served) })
+		return stuck + n, err
+	})
+}
+
+// releaseStuck releases blocked tasks whose flow key may go on, of all flow keys of the type.
+func (g *Governor) releaseStuck(ctx context.Context, o store.Overview) (sum int, err error) {
+	if !o.HeldKeys || o.Type.Flow == nil {
+		return 0, nil
+	}
+	for last := ""; ; {
+		var n int
+		n, last, err = g.store.ReleaseStuck(ctx, o.Type, last)
+		sum += n
+		if err != nil || last == "" {
+			return sum, err
+		}
+	}
+}
+
+// served returns those of the stages with waiting tasks that have an endpoint: none for a limited
+// type, whose leases take these tasks.
+func served(t *store.Type, waiting []string, now time.Time) (served []string) {
+	if t.Limited(now) {
+		return nil
+	}
+	for _, stage := range waiting {
+		if place, _ := t.Place(stage, 1); t.Serves(place) {
+			served = append(served, stage)
+		}
+	}
+	return served
+}
+
+func (g *Governor) dryRunPromote(ctx context.Context) ([]store.Due, error) {
+	return g.dryRunTypes(ctx, func(o store.Overview) (int, error) {
+		return g.store.LookPromote(ctx, o.Type, served(o.Type, o.Held, g.store.Clock.Now()))
+	})
+}

@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
+)
+
+// answerHeaders are what a handler adds to its answer, whether that is a success or an error.
+type answerHeaders struct {
+	allowance *ratelimit.Allowance
+}
+
+type answerHeadersKey struct{}
+
+func headersOf(ctx context.Context) *answerHeaders {
+	if h, ok := ctx.Value(answerHeadersKey{}).(*answerHeaders); ok {
+		return h
+	}
+	return &answerHeaders{}
+}
+
+// write sets the headers of an answer.
+func (h *answerHeaders) write(c *fiber.Ctx) {
+	if h.allowance == nil {
+		return
+	}
+	policy, limit := h.allowance.Headers()
+	c.Set("RateLimit-Policy", policy)
+	c.Set("RateLimit", limit)
+}

@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// passAudited is pass for a call that always has an entry in the audit. A change writes its entry
+// itself, in its transaction; passAudited writes the entry of every other result, before the
+// answer. Denied calls get their entry from countDenied.
+func (s *Server) passAudited(
+	c *fiber.Ctx, o *contract.Operation, values map[string]string,
+) error {
+	call := store.NewAct("", s.entryOf(c, o))
+	for _, value := range values { // a path has one at most
+		call.Object = value
+	}
+	call.Status, call.StatusNew = o.Status, o.StatusNew
+	err := recovered(func() error { return s.pass(c, o, values, call) })
+	if call.Written() {
+		return err
+	}
+	call.Status = c.Response().StatusCode()
+	if err != nil {
+		known := knownError(err)
+		call.Status, call.Code = statusOf[known.Code], string(known.Code)
+	}
+	call.Outcome = asyncflow.AuditOutcomeOf(call.Status)
+	// A caller without a good token must not fill the audit.
+	proven := principalOf(c.UserContext()).Kind != ""
+	if proven && call.Outcome != asyncflow.AuditDenied {
+		s.record(call)
+	}
+	return err
+}
+
+// recordTime bounds the writing of an entry, which goes on when the call's own time is over.
+const recordTime = 3 * time.Second
+
+// record writes the entry of a call that changed nothing. If that fails, the log has the entry.
+func (s *Server) record(call *store.Act) {
+	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+	defer cancel()
+	if err := s.cfg.Store.Record(ctx, call); err != nil {
+		s.log.Error("can't write an entry of the audit",
+			"tenant", call.Tenant,
+			"subject", call.Subject,
+			"action", call.Action,
+			"object", call.Object,
+			"address", call.Address,
+			"status", call.Status,
+			"request_id", call.RequestID,
+			"error", err,
+		)
+	}
+}
+
+// entryOf returns what is known of a call without its credential.
+func (s *Server) entryOf(c *fiber.Ctx, o *contract.Operation) asyncflow.AuditEntry {
+	e := asyncflow.AuditEntry{
+		Origin:     asyncflow.AuditFromAPI,
+		Action:     o.Action,
+		ObjectType: o.ObjectType,
+		RequestID:  requestID(c),
+		UserAgent:  asyncflow.AuditText(c.Get(fiber.HeaderUserAgent), asyncflow.MaxAuditText),
+	}
+	e.Address, e.Proxy = s.addressOf(c)
+	return e
+}
+
+// withCall writes the proven caller into an audited call, and whose audit has its entry: calls for
+// operators only belong to no tenant. The context that it returns has the audited call.
+func (s *Server) withCall(
+	ctx context.Context, call *store.Act, o *contract.Operation,
+) context.Context {
+	p := principalOf(ctx)
+	setCaller(&call.AuditEntry, p)
+	if !o.OperatorsOnly() && s.cfg.Store.Catalog.HasTenant(p.Tenant) {
+		call.Schema = p.Tenant
+	}
+	return store.WithAct(ctx, call)
+}
+
+// setCaller writes a proven caller into an entry.
+func setCaller(e *asyncflow.AuditEntry, p auth.Principal) {
+	e.Tenant, e.Subject, e.TokenID = p.Tenant, p.Subject, p.TokenID
+	e.Issuer, e.Scopes = p.Issuer, p.Scopes.String()
+}

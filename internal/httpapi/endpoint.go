@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// CreateEndpoint registers an endpoint, and challenges it unless challenges are off. Only the
+// answer to this call has the endpoint's secret.
+func (s *Server) CreateEndpoint(
+	ctx context.Context, r CreateEndpointRequestObject,
+) (CreateEndpointResponseObject, error) {
+	e := asyncflow.Endpoint{
+		ID:             uuid.Must(uuid.NewV7()).String(),
+		Type:           r.Body.Type,
+		Stage:          r.Body.Stage,
+		URL:            r.Body.URL,
+		Weight:         asyncflow.DefaultWeight,
+		Challenged:     s.cfg.VerifyEndpoints,
+		AllowDuplicate: r.Body.AllowDuplicate,
+		Limits:         asyncflow.Limits{MaxInFlight: r.Body.MaxInFlight, Rate: r.Body.Rate},
+		Batch:          r.Body.Batch,
+	}
+	if r.Body.Weight != nil {
+		e.Weight = *r.Body.Weight
+	}
+	if err := e.Validate(s.cfg.Egress); err != nil {
+		return nil, err
+	}
+	o := asyncflow.Outbound{Headers: r.Body.Headers, Auth: r.Body.Auth, TLS: r.Body.TLS}
+	if err := s.setOutbound(&e, o, s.cfg.Egress); err != nil {
+		return nil, err
+	}
+	secret, kept, err := s.newSecret(e.ID, r.Body.Secret, r.Body.SecretKind, "secret_kind")
+	if err != nil {
+		return nil, err
+	}
+	e.Secrets = []asyncflow.SigningSecret{kept}
+	tenant := principalOf(ctx).Tenant
+	store.ActOf(ctx).About(e.ID)
+	store.ActOf(ctx).Note("type", e.Type)
+	store.ActOf(ctx).Note("stage", e.Stage)
+	stored, err := s.cfg.Store.CreateEndpoint(ctx, tenant, e)
+	if err == nil && s.cfg.VerifyEndpoints {
+		stored, err = s.challenge(ctx, tenant, stored)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(ctx, stored)
+	out.Secret = secret
+	return CreateEndpoint201JSONResponse(out), err
+}
+
+// ListEndpoints lists a page of the tenant's endpoints.
+func (s *Server) ListEndpoints(
+	ctx context.Context, r ListEndpointsRequestObject,
+) (ListEndpointsResponseObject, error) {
+	after, err := readEndpointCursor(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	page, more, err := s.cfg.Store.EndpointPage(ctx, principalOf(ctx).Tenant, r.Params.Type, after,
+		pageLimit(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	var out ListEndpoints200JSONResponse
+	if more {
+		last := store.PlaceOf(page[len(page)-1])
+		key := append([]string{last.Type, last.Stage}, cursor.PlaceKey(last.Place)...)
+		out.NextCursor = cursor.Write(true, key...)
+	}
+	out.Data, err = s.endpointsOut(ctx, page)
+	return out, err
+}
+
+func readEndpointCursor(text string) (after store.EndpointPlace, err error) {
+	key, err := cursor.Read(text, 4)
+	if err != nil {
+		return after, err
+	}
+	after.Type, after.Stage = key[0], key[1]
+	if text != "" && (asyncflow.CheckName(key[0]) != nil || asyncflow.CheckName(key[1]) != nil) {
+		return after, cursor.Bad()
+	}
+	after.Place, err = cursor.ParsePlace(key[2], key[3])
+	return after, err
+}
+
+// GetEndpoint returns one endpoint.
+func (s *Server) GetEndpoint(
+	ctx context.Context, r GetEndpointRequestObject,
+) (GetEndpointResponseObject, error) {
+	id, err := endpointID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.cfg.Store.Endpoint(ctx, principalOf(ctx).Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(ctx, e)
+	return GetEndpoint200JSONResponse(out), err
+}
+
+// DeleteEndpoint deletes an endpoint.
+func (s *Server) DeleteEndpoint(
+	ctx context.Context, r DeleteEndpointRequestObject,
+) (DeleteEndpointResponseObject, error) {
+	id, err := endpointID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Store.DeleteEndpoint(ctx, principalOf(ctx).Tenant, id); err != nil {
+		return nil, err
+	}
+	return DeleteEndpoint204Response{}, nil
+}
+
+// endpointID parses the id in a path. Only UUIDs name endpoints.
+func endpointID(raw string) (string, error) {
+	id, err := uuid.Parse(raw)
+	if err != nil {
+		return "", asyncflow.Errorf(asyncflow.CodeNotFound, "there is no endpoint %q", raw)
+	}
+	return id.String(), nil
+}

@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/signing"
+)
+
+// RotateEndpointSecret gives an endpoint a new signing secret.
+func (s *Server) RotateEndpointSecret(
+	ctx context.Context, r RotateEndpointSecretRequestObject,
+) (RotateEndpointSecretResponseObject, error) {
+	id, err := endpointID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	var p SecretRotation
+	if r.Body != nil {
+		p = *r.Body
+	}
+	var shown string
+	change := func(e *asyncflow.Endpoint) (err error) {
+		shown, err = s.rotate(e, p)
+		return err
+	}
+	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, change)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.endpointOut(ctx, e)
+	out.Secret = shown
+	return RotateEndpointSecret200JSONResponse(out), err
+}
+
+func (s *Server) rotate(e *asyncflow.Endpoint, p SecretRotation) (shown string, err error) {
+	overlap := asyncflow.DefaultOverlap
+	if p.Overlap != nil {
+		overlap = time.Duration(*p.Overlap)
+	}
+	if p.Kind == "" && p.Secret == "" && len(e.Secrets) > 0 {
+		p.Kind = e.Secrets[0].Kind
+	}
+	for _, old := range e.Secrets {
+		if secret, err := s.cfg.Keys.Open(old.Sealed, e.ID); err == nil && secret == p.Secret {
+			return "", asyncflow.InvalidField("secret", "is one that the endpoint has already")
+		}
+	}
+	shown, next, err := s.newSecret(e.ID, p.Secret, p.Kind, "kind")
+	if err != nil {
+		return "", err
+	}
+	return shown, e.Rotate(next, overlap, s.cfg.Store.Clock.Now())
+}
+
+// newSecret returns a signing secret as the answer shows it and as the store keeps it. It is the
+// given one, or a new one of a kind. A private key is never shown.
+func (s *Server) newSecret(
+	endpoint, given string, kind asyncflow.SecretKind, field string,
+) (shown string, kept asyncflow.SigningSecret, err error) {
+	secret := given
+	if secret == "" {
+		if secret, err = signing.NewSecretOf(kind); err != nil {
+			return "", kept, err
+		}
+	}
+	kept, err = s.cfg.Keys.SigningSecret(secret, endpoint, s.cfg.Store.Clock.Now())
+	if err != nil {
+		return "", kept, err
+	}
+	if kind != "" && kind != kept.Kind {
+		return "", kept, asyncflow.InvalidField(field, "is %s, but the secret is of the kind %s",
+			kind, kept.Kind)
+	}
+	if kept.Kind != asyncflow.SecretHMAC {
+		return "", kept, nil
+	}
+	return secret, kept, nil
+}

@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// endpointOut returns the document of an endpoint of the caller's tenant, without its secrets.
+func (s *Server) endpointOut(ctx context.Context, e asyncflow.Endpoint) (Endpoint, error) {
+	all, err := s.endpointsOut(ctx, []asyncflow.Endpoint{e})
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return all[0], nil
+}
+
+func (s *Server) endpointsOut(
+	ctx context.Context, endpoints []asyncflow.Endpoint,
+) ([]Endpoint, error) {
+	now := s.cfg.Store.Clock.Now()
+	counts, err := s.cfg.Store.EndpointFailures(ctx, principalOf(ctx).Tenant,
+		now.Add(-asyncflow.FailureWindow))
+	if err != nil {
+		return nil, err
+	}
+	counted := make(map[string]store.Failing, len(counts))
+	for _, c := range counts {
+		counted[c.ID] = c.Failing
+	}
+	out := make([]Endpoint, len(endpoints))
+	for i, e := range endpoints {
+		if out[i], err = s.endpointDocument(e, counted[e.ID], now); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (s *Server) endpointDocument(
+	e asyncflow.Endpoint, counted store.Failing, now time.Time,
+) (Endpoint, error) {
+	o, err := s.cfg.Keys.OpenOutbound(e)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	o = o.Masked()
+	out := Endpoint{
+		ID:                  e.ID,
+		Type:                e.Type,
+		Stage:               e.Stage,
+		URL:                 e.URL,
+		Weight:              e.Weight,
+		MaxInFlight:         e.Limits.MaxInFlight,
+		Rate:                e.Limits.Rate,
+		Batch:               e.Batch,
+		Health:              healthOut(e.Health, counted, now),
+		Secrets:             secretsOut(e, now),
+		OldSecretSignsUntil: e.OldSecretSignsUntil(now),
+		Headers:             o.Headers,
+		Auth:                o.Auth,
+		TLS:                 o.TLS,
+		Verification:        verificationOf(e),
+		VerifiedAt:          e.VerifiedAt,
+		VerificationError:   e.VerificationError,
+		CreatedAt:           e.CreatedAt,
+		UpdatedAt:           e.UpdatedAt,
+	}
+	return out, nil
+}
+
+func healthOut(h asyncflow.Health, counted store.Failing, now time.Time) EndpointHealth {
+	out := EndpointHealth{
+		State:    h.At(now),
+		Since:    h.Since,
+		Reason:   h.Reason,
+		Attempts: counted.Attempts,
+		Failures: counted.Failures,
+	}
+	switch out.State {
+	case asyncflow.HealthOpen:
+		out.Until = h.Until
+	case asyncflow.HealthHalfOpen:
+		out.Since = h.Until
+	}
+	return out
+}
+
+func secretsOut(e asyncflow.Endpoint, now time.Time) []EndpointSecret {
+	active := e.ActiveSecrets(now)
+	out := make([]EndpointSecret, len(active))
+	for i, s := range active {
+		out[i] = EndpointSecret{
+			ID:        s.ID,
+			Kind:      s.Kind,
+			PublicKey: s.PublicKey,
+			CreatedAt: s.CreatedAt,
+			ExpiresAt: s.ExpiresAt,
+		}
+	}
+	return out
+}
+
+func verificationOf(e asyncflow.Endpoint) EndpointVerification {
+	switch {
+	case !e.VerifiedAt.IsZero():
+		return Verified
+	case e.Challenged:
+		return Unverified
+	}
+	return Unneeded
+}

@@ -1,0 +1,136 @@
+package contract
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Request is what the contract checks of a request.
+type Request struct {
+	Operation *Operation
+	Values    map[string]string // in the path
+	Path      string
+	Query     []byte // as it was sent
+	Body      []byte
+}
+
+// Check returns which fields of a request the contract doesn't allow.
+func (c *Contract) Check(ctx context.Context, r Request) error {
+	o := r.Operation
+	query, err := o.ReadQuery(r.Query)
+	if err != nil {
+		return err
+	}
+	err = openapi3filter.ValidateRequest(ctx, &openapi3filter.RequestValidationInput{
+		Request: &http.Request{
+			Method: o.Route.Method,
+			URL:    &url.URL{Path: r.Path, RawQuery: query.Encode()},
+			Header: http.Header{},
+		},
+		PathParams:  r.Values,
+		QueryParams: query,
+		Route:       o.Route,
+		Options: &openapi3filter.Options{
+			MultiError:          true,
+			SkipSettingDefaults: true,
+			ExcludeRequestBody:  true,
+			AuthenticationFunc:  openapi3filter.NoopAuthenticationFunc,
+		},
+	})
+	fields := append(faults(err, ""), o.checkBody(r.Body)...)
+	switch {
+	case len(fields) > 0:
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
+	case err != nil:
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Message: err.Error()}
+	}
+	return nil
+}
+
+// checkBody returns the faults of a body.
+func (o *Operation) checkBody(body []byte) []asyncflow.FieldError {
+	wanted := o.Route.Operation.RequestBody
+	if wanted == nil {
+		return nil
+	}
+	if len(body) == 0 {
+		if wanted.Value.Required {
+			return []asyncflow.FieldError{{Field: "body", Message: "is required"}}
+		}
+		return nil
+	}
+	var value any
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return []asyncflow.FieldError{{Field: "body", Message: "is not valid JSON: " + err.Error()}}
+	}
+	return schemaFaults(wanted.Value.Content.Get("application/json").Schema.Value, value, "")
+}
+
+// ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,
+// and those that are given twice.
+func (o *Operation) ReadQuery(raw []byte) (url.Values, error) {
+	query, err := url.ParseQuery(string(raw))
+	if err != nil {
+		return nil, asyncflow.InvalidField("query", "can't be read")
+	}
+	for name, values := range query {
+		if o.Route.Operation.Parameters.GetByInAndName("query", name) == nil {
+			return nil, asyncflow.InvalidField(name, "is not a parameter of this call")
+		}
+		if len(values) > 1 {
+			return nil, asyncflow.InvalidField(name, "is given %d times", len(values))
+		}
+		if !utf8.ValidString(values[0]) || strings.ContainsRune(values[0], 0) {
+			return nil, asyncflow.InvalidField(name, "must be UTF-8 without NUL")
+		}
+	}
+	return query, nil
+}
+
+// CheckRetry checks the retry policy of a task, if the task has one. The type that the task is
+// read into can't tell a limit of 0 from none.
+func (c *Contract) CheckRetry(task []byte) error {
+	if !bytes.Contains(task, []byte(`"retry"`)) {
+		return nil
+	}
+	var doc struct{ Retry any }
+	if json.Unmarshal(task, &doc) != nil || doc.Retry == nil {
+		return nil
+	}
+	return c.checkSchema("RetryPolicy", doc.Retry, "retry")
+}
+
+// CheckTask checks one task of a batch.
+func (c *Contract) CheckTask(task []byte) error {
+	var doc any
+	if err := json.Unmarshal(task, &doc); err != nil {
+		return asyncflow.InvalidField("body", "%v", err)
+	}
+	return c.checkSchema("NewTask", doc, "")
+}
+
+// checkSchema checks a value against the schema of a name; at is the value's path in the body.
+func (c *Contract) checkSchema(schema string, value any, at string) error {
+	fields := schemaFaults(c.Doc.Components.Schemas[schema].Value, value, at)
+	if len(fields) > 0 {
+		return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}
+	}
+	return nil
+}
+
+func schemaFaults(s *openapi3.Schema, value any, at string) []asyncflow.FieldError {
+	err := s.VisitJSON(prune(s, value), openapi3.VisitAsRequest(), openapi3.MultiErrors())
+	return faults(err, at)
+}

@@ -1,0 +1,221 @@
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// MaxFaults is how many faults of a request an answer names. A body of 1 MB can have 400,000.
+const MaxFaults = 20
+
+// faults turns the errors of the validator into fields, up to a little over MaxFaults. at is the
+// path of the part of the body that was validated.
+func faults(err error, at string) []asyncflow.FieldError {
+	var request *openapi3filter.RequestError
+	var schema *openapi3.SchemaError
+	// Only the outermost list is of several fields: a list in a field's error, such as that of an
+	// allOf, is about the field. errors.As would find both.
+	multi, isMulti := err.(openapi3.MultiError)
+	switch {
+	case isMulti:
+		var all []asyncflow.FieldError
+		for _, e := range multi {
+			if all = append(all, faults(e, at)...); len(all) > MaxFaults {
+				break // the answer names no more
+			}
+		}
+		return all
+	case errors.As(err, &request) && request.Parameter != nil:
+		field := asyncflow.FieldError{
+			Field: request.Parameter.Name, Message: parameterMessage(request)}
+		return []asyncflow.FieldError{field}
+	case errors.As(err, &schema):
+		return []asyncflow.FieldError{schemaFault(schema, at)}
+	}
+	return nil
+}
+
+func parameterMessage(e *openapi3filter.RequestError) string {
+	var schema *openapi3.SchemaError
+	var parse *openapi3filter.ParseError
+	switch {
+	case errors.As(e.Err, &schema):
+		return schemaMessage(schema)
+	case errors.As(e.Err, &parse) && e.Parameter.Schema != nil:
+		kind := kindOf(e.Parameter.Schema.Value)
+		return fmt.Sprintf("is %q; it must be %s", fmt.Sprint(parse.Value), kind)
+	case errors.Is(e.Err, openapi3filter.ErrInvalidRequired):
+		return "is required"
+	case errors.Is(e.Err, openapi3filter.ErrInvalidEmptyValue):
+		return "must not be empty"
+	case e.Err != nil:
+		return e.Err.Error()
+	}
+	return e.Reason
+}
+
+// schemaFault names the offending field, such as stages[1].timeout.
+func schemaFault(e *openapi3.SchemaError, at string) asyncflow.FieldError {
+	field := at
+	for _, part := range e.JSONPointer() {
+		switch {
+		case part != "" && strings.Trim(part, "0123456789") == "":
+			field += "[" + part + "]"
+		default:
+			field = join(field, part)
+		}
+	}
+	var inner *openapi3.SchemaError
+	if e.SchemaField == "allOf" && errors.As(e.Origin, &inner) { // the inner error names the part
+		return schemaFault(inner, at)
+	}
+	if name, ok := strings.CutPrefix(e.Reason, `property "`); ok && e.SchemaField == "properties" {
+		field = join(field, strings.TrimSuffix(name, `" is unsupported`))
+		return asyncflow.FieldError{Field: field, Message: "is not a known field"}
+	}
+	if field == "" {
+		field = "body"
+	}
+	return asyncflow.FieldError{Field: field, Message: schemaMessage(e)}
+}
+
+func join(field, name string) string {
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+// schemaMessage returns what is wrong with a value, and its limit.
+func schemaMessage(e *openapi3.SchemaError) string {
+	s := e.Schema
+	switch e.SchemaField {
+	case "required":
+		return "is required"
+	case "nullable":
+		return "must be " + kindOf(s) + ", not null"
+	case "oneOf", "format", "type":
+		return "must be " + kindOf(s)
+	case "enum":
+		return fmt.Sprintf("is %s; it must be one of %s", shown(e.Value), choices(s.Enum))
+	case "minimum", "maximum":
+		return fmt.Sprintf("is %s; it must be %s", shown(e.Value), kindOf(s))
+	case "minLength":
+		if s.MinLength == 1 {
+			return "must not be empty"
+		}
+		return fmt.Sprintf("is %d characters long; it must have at least %d",
+			lengthOf(e.Value), s.MinLength)
+	case "maxLength":
+		return fmt.Sprintf("is %d characters long; the limit is %d",
+			lengthOf(e.Value), *s.MaxLength)
+	case "minItems", "maxItems":
+		return fmt.Sprintf("must have %d to %s entries", s.MinItems, orAny(s.MaxItems))
+	case "minProperties":
+		return fmt.Sprintf("must have at least %d fields", s.MinProps)
+	case "maxProperties":
+		return fmt.Sprintf("must have %d fields at most", *s.MaxProps)
+	case "pattern":
+		if s.Description != "" {
+			rule := lowerFirst(strings.TrimSpace(s.Description))
+			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), rule)
+		}
+	case "allOf": // the inner error says more
+		var inner *openapi3.SchemaError
+		if errors.As(e.Origin, &inner) {
+			return schemaMessage(inner)
+		}
+	}
+	return e.Reason
+}
+
+// lengthOf returns the length of a string in characters.
+func lengthOf(v any) int {
+	text, _ := v.(string)
+	return utf8.RuneCountInString(text)
+}
+
+func lowerFirst(s string) string { return strings.TrimSuffix(strings.ToLower(s[:1])+s[1:], ".") }
+
+// shown returns a value as messages show it: the first characters of its JSON.
+func shown(v any) string {
+	const limit = 40
+	raw, err := api.Encode(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	text := []rune(string(raw))
+	if len(text) > limit {
+		return string(text[:limit]) + "…"
+	}
+	return string(text)
+}
+
+func choices(enum []any) string {
+	words := make([]string, len(enum))
+	for i, e := range enum {
+		words[i] = fmt.Sprint(e)
+	}
+	return strings.Join(words, ", ")
+}
+
+// kindOf returns, in words, what a value must be.
+func kindOf(s *openapi3.Schema) string {
+	switch {
+	case s.Format == "date-time":
+		return "a time such as 2026-11-21T10:00:00Z"
+	case len(s.OneOf) > 0:
+		kinds := make([]string, len(s.OneOf))
+		for i, one := range s.OneOf {
+			kinds[i] = kindOf(one.Value)
+		}
+		return strings.Join(kinds, ", or ")
+	case len(s.AllOf) == 1:
+		return kindOf(s.AllOf[0].Value)
+	case s.Type.Is("array") && s.Items != nil && s.MaxItems != nil:
+		return fmt.Sprintf("an array of %d to %d entries, each %s",
+			s.MinItems, *s.MaxItems, kindOf(s.Items.Value))
+	case s.Type.Is("array"):
+		return "an array"
+	case s.Type.Is("object"):
+		return "an object"
+	case s.Type.Is("integer"):
+		return "a whole number" + rangeOf(s)
+	case s.Type.Is("string") && s.MaxLength != nil && s.Pattern == "":
+		return fmt.Sprintf("a string of %d to %d characters", s.MinLength, *s.MaxLength)
+	case s.Type == nil || len(*s.Type) == 0:
+		return "a JSON value"
+	}
+	return "a " + (*s.Type)[0] + rangeOf(s)
+}
+
+// rangeOf returns the bounds of a schema as in " of 0 to 9".
+func rangeOf(s *openapi3.Schema) string {
+	number := func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) }
+	switch {
+	case s.Min != nil && s.Max != nil:
+		return " of " + number(s.Min) + " to " + number(s.Max)
+	case s.Min != nil:
+		return " of at least " + number(s.Min)
+	case s.Max != nil:
+		return " of at most " + number(s.Max)
+	}
+	return ""
+}
+
+// orAny returns a limit, or words for none.
+func orAny(n *uint64) string {
+	if n == nil {
+		return "any number of"
+	}
+	return fmt.Sprint(*n)
+}

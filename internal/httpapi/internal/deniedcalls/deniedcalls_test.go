@@ -1,0 +1,121 @@
+package deniedcalls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// book has the entries that were written.
+type book struct {
+	acts []*store.Act
+	err  error
+}
+
+func (b *book) write(_ context.Context, acts []*store.Act) error {
+	if b.err == nil {
+		b.acts = append(b.acts, acts...)
+	}
+	return b.err
+}
+
+func (b *book) calls() (sum int64) {
+	for _, a := range b.acts {
+		sum += a.Calls
+	}
+	return sum
+}
+
+func newCounter() (*Counter, *book, *time.Time) {
+	b, now := &book{}, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	return New(b.write, func() time.Time { return now }, slog.New(slog.DiscardHandler)), b, &now
+}
+
+func described(address string) func() asyncflow.AuditEntry {
+	return func() asyncflow.AuditEntry { return asyncflow.AuditEntry{Address: address, Action: "a.b"} }
+}
+
+// The first call of a kind is written soon, the others of its window together.
+func TestMinute(t *testing.T) {
+	t.Parallel()
+	c, b, now := newCounter()
+	start := *now
+	c.Count(Key{Address: "x"}, described("x"))
+	c.flush(false)
+	require.Len(t, b.acts, 1)
+	for range 99 {
+		*now = now.Add(100 * time.Millisecond)
+		c.Count(Key{Address: "x"}, described("other"))
+		c.flush(false)
+	}
+	require.Len(t, b.acts, 1)
+	*now = start.Add(window)
+	c.flush(false)
+	require.Len(t, b.acts, 2)
+	rest := b.acts[1]
+	assert.Equal(t, []any{int64(99), "x", start.Add(100 * time.Millisecond),
+		start.Add(9900 * time.Millisecond)}, []any{rest.Calls, rest.Address, rest.At, rest.LastAt})
+	c.Count(Key{Address: "x"}, described("x"))
+	c.flush(false)
+	require.Len(t, b.acts, 3, "a new minute")
+	assert.Zero(t, b.acts[2].LastAt)
+	c.Flush()
+	require.Len(t, b.acts, 3)
+}
+
+// Calls from any number of addresses make a bounded number of entries per hour, and every call is
+// counted.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	c, b, now := newCounter()
+	const perMinute = 10_000
+	for minute := range 60 {
+		for i := range perMinute {
+			c.Count(Key{Address: fmt.Sprint(minute, i)}, described(fmt.Sprint(minute, i)))
+		}
+		c.flush(false)
+		require.LessOrEqual(t, len(c.kinds), maxKinds+1)
+		*now = now.Add(time.Minute)
+		c.flush(false)
+	}
+	assert.LessOrEqual(t, len(b.acts), 2*maxKinds+60)
+	assert.EqualValues(t, 60*perMinute, b.calls())
+	last := b.acts[len(b.acts)-1]
+	assert.Equal(t, []any{asyncflow.AuditAny, int64(perMinute), ""},
+		[]any{last.Action, last.Calls, last.Address})
+	c.Count(Key{Address: "later"}, described("later"))
+	c.flush(false)
+	assert.Equal(t, "later", b.acts[len(b.acts)-1].Address,
+		"in the next hour kinds are told apart again")
+}
+
+// While the database is down, no entry is lost up to a limit, and memory is bounded.
+func TestWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	c, b, now := newCounter()
+	b.err = errors.New("no database")
+	for i := range 3 {
+		c.Count(Key{Address: fmt.Sprint(i)}, described("x"))
+		c.flush(false)
+	}
+	require.Len(t, c.pending, 3)
+	b.err = nil
+	c.flush(false)
+	require.EqualValues(t, 3, b.calls())
+	b.err = errors.New("no database")
+	for range 10 * maxPending {
+		*now = now.Add(2 * time.Minute)
+		c.Count(Key{Address: "x"}, described("x"))
+		c.flush(false)
+	}
+	require.LessOrEqual(t, len(c.pending), maxPending)
+}

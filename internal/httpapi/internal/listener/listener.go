@@ -1,0 +1,180 @@
+// Package listener limits how many connections a server has open.
+package listener
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits bounds the open connections.
+type Limits struct {
+	Max           int
+	MaxPerAddress int // of one IPv4 address, or one IPv6 /64
+}
+
+// maxRefusing bounds the connections that are being told why they are closed. Others are closed
+// without a word.
+const maxRefusing = 100
+
+// refusedRead bounds what is read of a refused connection, in bytes.
+const refusedRead = 16 << 10
+
+// Listener accepts connections up to its limits, and refuses the others.
+type Listener struct {
+	net.Listener
+	limits  Limits
+	refusal func(reason string) []byte
+	log     *slog.Logger
+	close   func() error // may be called more than once
+
+	mu     sync.Mutex
+	open   int
+	from   map[netip.Addr]int
+	warned time.Time
+
+	refusing chan struct{} // holds one value for each connection that is being refused
+}
+
+// New returns a listener whose connections come from l. A connection over the limits gets
+// refusal's answer and is closed.
+func New(
+	l net.Listener, limits Limits, refusal func(reason string) []byte, log *slog.Logger,
+) *Listener {
+	return &Listener{
+		Listener: l,
+		limits:   limits,
+		refusal:  refusal,
+		log:      log,
+		close:    sync.OnceValue(l.Close),
+		from:     map[netip.Addr]int{},
+		refusing: make(chan struct{}, maxRefusing),
+	}
+}
+
+// Close stops accepting connections. It may be called more than once.
+func (l *Listener) Close() error { return l.close() }
+
+// Accept returns the next connection that is within the limits.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		addr := addressOf(c)
+		if reason := l.enter(addr); reason != "" {
+			l.refuse(c, reason)
+			continue
+		}
+		return &Conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(addr) })}, nil
+	}
+}
+
+// enter counts a connection, or returns which limit is reached.
+func (l *Listener) enter(addr netip.Addr) (reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.open >= l.limits.Max:
+		reason = fmt.Sprintf("this node has %d connections; that is its limit", l.open)
+	case l.from[addr] >= l.limits.MaxPerAddress:
+		reason = fmt.Sprintf(
+			"this node has %d connections from your address; that is its limit", l.from[addr])
+	default:
+		l.open++
+		l.from[addr]++
+		return ""
+	}
+	if time.Since(l.warned) > time.Minute {
+		l.warned = time.Now()
+		l.log.Warn("connections are turned away", "address", addr, "reason", reason)
+	}
+	return reason
+}
+
+func (l *Listener) leave(addr netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.from[addr]--; l.from[addr] == 0 {
+		delete(l.from, addr)
+	}
+}
+
+// refuse sends the refusal and closes the connection. It reads what the client has sent first:
+// closing with unread bytes would reset the connection and lose the answer.
+func (l *Listener) refuse(c net.Conn, reason string) {
+	select {
+	case l.refusing <- struct{}{}:
+	default:
+		c.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.refusing }()
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Second))
+		if _, err := c.Write(l.refusal(reason)); err != nil {
+			return
+		}
+		if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			io.CopyN(io.Discard, c, refusedRead)
+		}
+	}()
+}
+
+// addressOf returns the address that a connection counts for. The holder of an IPv6 address has
+// its whole /64, so the /64 counts.
+func addressOf(c net.Conn) netip.Addr {
+	to, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr := to.Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
+	}
+	return addr
+}
+
+// Conn is a connection that counts until it is closed. One goroutine reads it.
+type Conn struct {
+	net.Conn
+	leave  func()
+	ended  bool
+	linger bool
+}
+
+// Ended reports whether the client has sent its last byte, and all its bytes were read.
+func (c *Conn) Ended() bool { return c.ended }
+
+// Linger makes Close read and drop, for a short time, what the client still sends.
+func (c *Conn) Linger() { c.linger = true }
+
+// Read reads what the client has sent.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.ended = c.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// lingerTime is how long a lingering Close reads.
+const lingerTime = 500 * time.Millisecond
+
+// Close closes the connection. Without Linger, closing with unread bytes resets the connection,
+// and the client loses the last answer.
+func (c *Conn) Close() error {
+	defer c.leave()
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger &&
+		half.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.Copy(io.Discard, c.Conn)
+	}
+	return c.Conn.Close()
+}

@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// CancelTasks counts the tasks that match a filter (dry run), or starts to cancel them.
+func (s *Server) CancelTasks(
+	ctx context.Context, r CancelTasksRequestObject,
+) (CancelTasksResponseObject, error) {
+	b := r.Body
+	n := store.NewOperation{
+		Kind:   store.CancelTasks,
+		Reason: cancelReason(ctx, b.Reason),
+		Pace:   float64(b.Pace),
+		Filter: store.Filter{
+			Type:   b.Type,
+			Status: asyncflow.Status(b.Status),
+			Stage:  b.Stage,
+			Error:  b.Error,
+			Since:  b.Since,
+			Until:  b.Until,
+		},
+	}
+	store.ActOf(ctx).About(b.Type)
+	if b.DryRun {
+		store.ActOf(ctx).Note("dry_run", true)
+		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
+		return CancelTasks200JSONResponse{Count: count}, err
+	}
+	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
+	return CancelTasks202JSONResponse(operationOut(o)), err
+}
+
+// RedriveTasks counts the tasks that match a filter (dry run), or starts to redrive them.
+func (s *Server) RedriveTasks(
+	ctx context.Context, r RedriveTasksRequestObject,
+) (RedriveTasksResponseObject, error) {
+	b := r.Body
+	n := store.NewOperation{
+		Kind:      store.RedriveTasks,
+		FromStage: b.FromStage,
+		Pace:      float64(b.Pace),
+		Filter: store.Filter{
+			Type:   b.Type,
+			Status: asyncflow.Status(b.Status),
+			Stage:  b.Stage,
+			Error:  b.Error,
+			Since:  b.Since,
+			Until:  b.Until,
+		},
+	}
+	store.ActOf(ctx).About(b.Type)
+	if b.DryRun {
+		store.ActOf(ctx).Note("dry_run", true)
+		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
+		return RedriveTasks200JSONResponse{Count: count}, err
+	}
+	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
+	return RedriveTasks202JSONResponse(operationOut(o)), err
+}
+
+// ListOperations lists a page of the tenant's operations.
+func (s *Server) ListOperations(
+	ctx context.Context, r ListOperationsRequestObject,
+) (ListOperationsResponseObject, error) {
+	after, err := cursor.ReadPlace(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	page, more, err := s.cfg.Store.OperationPage(ctx, principalOf(ctx).Tenant, after,
+		pageLimit(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
+	for i, o := range page {
+		key := cursor.PlaceKey(store.Place{At: o.CreatedAt, ID: o.ID})
+		out.Data[i], out.NextCursor = operationOut(o), cursor.Write(more, key...)
+	}
+	return out, nil
+}
+
+// GetOperation returns one operation.
+func (s *Server) GetOperation(
+	ctx context.Context, r GetOperationRequestObject,
+) (GetOperationResponseObject, error) {
+	id, err := operationID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.cfg.Store.Operation(ctx, principalOf(ctx).Tenant, id)
+	return GetOperation200JSONResponse(operationOut(o)), err
+}
+
+// StopOperation stops one operation.
+func (s *Server) StopOperation(
+	ctx context.Context, r StopOperationRequestObject,
+) (StopOperationResponseObject, error) {
+	id, err := operationID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.cfg.Store.StopOperation(ctx, principalOf(ctx).Tenant, id)
+	return StopOperation200JSONResponse(operationOut(o)), err
+}
+
+// operationID parses the id in a path. Only UUIDs name operations.
+func operationID(raw string) (string, error) {
+	id, err := uuid.Parse(raw)
+	if err != nil {
+		return "", asyncflow.Errorf(asyncflow.CodeNotFound, "there is no operation %q", raw)
+	}
+	return id.String(), nil
+}
+
+func operationOut(o store.Operation) Operation {
+	return Operation{
+		ID:         o.ID,
+		Kind:       OperationKind(o.Kind),
+		Type:       o.Filter.Type,
+		State:      OperationState(o.State),
+		Total:      o.Total,
+		Done:       o.Done,
+		Skipped:    o.Skipped,
+		Pace:       float32(o.Pace),
+		Error:      o.Error,
+		CreatedAt:  o.CreatedAt,
+		FinishedAt: o.FinishedAt,
+	}
+}

@@ -1,0 +1,144 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// carryOn does the work of the background job until an operation has ended.
+func (b *bundle) carryOn(o api.Operation) api.Operation {
+	b.t.Helper()
+	for {
+		step, err := b.store.StepOperation(b.t.Context(),
+			store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.ID})
+		require.NoError(b.t, err)
+		if step.Next.IsZero() {
+			return read[api.Operation](b, 200, b.call("GET", "/v1/operations/"+o.ID, ""))
+		}
+	}
+}
+
+func TestBulkRedrive(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	first, second := b.failSecond(), b.failSecond()
+	assert.EqualValues(t, 2, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`)).Count)
+	assert.EqualValues(t, 0, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","status":"cancelled","dry_run":true}`)).Count)
+	assert.EqualValues(t, 2, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/redrive",
+			`{"type":"pipe","stage":"second","error":"NO","dry_run":true}`)).Count)
+	o := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","from_stage":"first","pace":0.1}`))
+	assert.Equal(t, []any{api.OperationKind("redrive"), "pipe", api.OperationState("running"),
+		int64(2), int64(0), float32(0.1)},
+		[]any{o.Kind, o.Type, o.State, o.Total, o.Done, o.Pace})
+	assert.Zero(t, o.FinishedAt)
+	_, err := b.store.StepOperation(t.Context(),
+		store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.ID})
+	require.NoError(t, err)
+	o = read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", ""))
+	assert.Equal(t, []any{api.OperationState("stopped"), int64(1)}, []any{o.State, o.Done})
+	assert.Equal(t, o, read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", "")),
+		"again changes nothing")
+
+	o = b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe"}`)))
+	assert.Equal(t, []any{api.OperationState("done"), int64(1), int64(1), int64(0)},
+		[]any{o.State, o.Total, o.Done, o.Skipped})
+	stages := map[string]string{first: "first", second: "second"}
+	for id, stage := range stages {
+		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+		assert.Equal(t, []any{asyncflow.StatusPending, stage}, []any{task.Status, task.Stage})
+	}
+	list := read[api.OperationList](b, 200, b.call("GET", "/v1/operations", "")).Data
+	require.Len(t, list, 2)
+	assert.Equal(t, o, list[0], "newest first")
+}
+
+func TestBulkCancel(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for i := range 5 {
+		read[api.SubmittedTask](b, 201,
+			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i, i%2)))
+	}
+	assert.EqualValues(t, 5, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`)).Count)
+	o := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","status":"waiting","reason":"too late"}`))
+	assert.EqualValues(t, 2, b.carryOn(o).Done)
+	b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe"}`)))
+	errors := map[string]int{}
+	for _, task := range read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=cancelled", "")).Data {
+		errors[task.Error]++
+	}
+	assert.Equal(t, map[string]int{"too late": 2, "cancelled by test": 3}, errors)
+	assert.Len(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&error=TOO&stage=first", "")).Data, 2)
+	assert.Empty(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&error=TOO&stage=second", "")).Data)
+	o = read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe"}`))
+	assert.Equal(t, api.OperationState("done"), o.State, "nothing is left to cancel")
+}
+
+func TestOperationsRefused(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for _, c := range []struct {
+		path, body string
+		status     int
+		field      string
+	}{
+		{"/v1/tasks/cancel", `{}`, 400, "type"},
+		{"/v1/tasks/cancel", `{"type":"nope"}`, 404, "type"},
+		{"/v1/tasks/cancel", `{"type":"pipe","status":"failed"}`, 400, "status"},
+		{"/v1/tasks/cancel", `{"type":"pipe","pace":0}`, 400, "pace"},
+		{"/v1/tasks/cancel", `{"type":"pipe","stage":"Not a name"}`, 400, "stage"},
+		{"/v1/tasks/cancel", `{"type":"pipe","error":"a\u0000b"}`, 400, "error"},
+		{"/v1/tasks/cancel", `{"type":"pipe","since":"yesterday"}`, 400, "since"},
+		{"/v1/tasks/cancel", `{"type":"pipe","since":"2026-11-21T00:00:00Z",` +
+			`"until":"2026-11-20T00:00:00Z"}`, 400, "until"},
+		{"/v1/tasks/cancel", `{"type":"pipe","from_stage":"first"}`, 400, "from_stage"},
+		{"/v1/tasks/redrive", `{"type":"pipe","status":"running"}`, 400, "status"},
+		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third"}`, 400, "from_stage"},
+		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third","dry_run":true}`, 400, "from_stage"},
+		{"/v1/tasks/redrive", `{"type":"pipe","error":"a\u0000b"}`, 400, "error"},
+		{"/v1/tasks/redrive", `{"type":"pipe","pace":1000000}`, 400, "pace"},
+	} {
+		a := b.call("POST", c.path, c.body)
+		require.Equal(t, c.status, a.status, "%s %s: %s", c.path, c.body, a.body)
+		require.NotEmpty(t, a.problem.Errors, "%s: %s", c.body, a.body)
+		assert.Equal(t, c.field, a.problem.Errors[0].Field, c.body)
+	}
+	a := b.call("GET", "/v1/tasks?type=pipe&error=a%00b", "")
+	require.Equal(t, 400, a.status)
+	assert.Equal(t, "error", a.problem.Errors[0].Field)
+	for _, id := range []string{"x", "01890a5d-ac96-774b-bcce-b302099a8057"} {
+		assert.Equal(t, 404, b.call("GET", "/v1/operations/"+id, "").status)
+		assert.Equal(t, 404, b.call("POST", "/v1/operations/"+id+"/stop", "").status)
+	}
+	assert.Empty(t, read[api.OperationList](b, 200, b.call("GET", "/v1/operations", "")).Data,
+		"none of them began")
+	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/operations", "").body))
+
+	reader := b.newToken("acme", auth.ScopeRead)
+	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/cancel", `{"type":"pipe"}`).status)
+	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/redrive", `{"type":"pipe"}`).status)
+	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/operations/x/stop", "").status)
+	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/operations", "").status)
+	operator := b.newToken("acme", auth.ScopeOperate)
+	assert.Equal(t, 202, b.callAs(operator, "POST", "/v1/tasks/cancel", `{"type":"pipe"}`).status)
+	assert.Equal(t, 403, b.callAs(operator, "GET", "/v1/operations", "").status)
+	other := b.newToken("other", auth.ScopeRead)
+	assert.Empty(t, read[api.OperationList](b, 200, b.callAs(other, "GET", "/v1/operations", "")).Data)
+}

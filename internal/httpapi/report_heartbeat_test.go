@@ -1,0 +1,168 @@
+package httpapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// rescue makes the lease of the one running task run out, and rescues the task.
+func (b *bundle) rescue() {
+	b.t.Helper()
+	_, err := b.db.Exec(b.t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	require.NoError(b.t, err)
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(b.t, err)
+	n, err := b.store.Rescue(b.t.Context(), pipe)
+	require.NoError(b.t, err)
+	require.Equal(b.t, 1, n)
+}
+
+func (b *bundle) submitOne() (id, path string) {
+	b.t.Helper()
+	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
+	return id, "/v1/callbacks/" + id
+}
+
+func TestHeartbeat(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	l, token := b.lease()
+	beat := read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", ""))
+	assert.Equal(t, asyncflow.StatusRunning, beat.Status)
+	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.DefaultProcessingTime), beat.Deadline,
+		5*time.Second)
+	assert.Greater(t, beat.Deadline, l.Until)
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.Equal(t, beat.Deadline, task.Deadline)
+
+	// While the attempt goes on, its token stays valid after its expiry.
+	old := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+		Expiry: time.Now().Add(-time.Hour)})
+	assert.Equal(t, 200, b.callAs(old, "POST", path+"/heartbeat", "").status)
+	b.rescue()
+	a := b.callAs(token, "POST", path+"/heartbeat", "")
+	assert.Equal(t, 409, a.status)
+	assert.Contains(t, a.problem.Detail, "its lease ran out")
+	assert.Equal(t, 401, b.callAs(old, "POST", path+"/heartbeat", "").status, "and no longer")
+	assert.Equal(t, 401, b.callAs(old, "POST", path+"/complete", "").status)
+}
+
+func TestProgress(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	_, token := b.lease()
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/progress",
+		`{"percent":40,"note":"page 12"}`).status)
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.Equal(t, api.Progress{Percent: 40, Note: "page 12"}, task.Progress)
+	for body, field := range map[string]string{`{"percent":101}`: "percent", `{"note":"x"}`: "percent",
+		`{"percent":1,"done":true}`: "done"} {
+		a := b.callAs(token, "POST", path+"/progress", body)
+		assert.Equal(t, 400, a.status, body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, body)
+	}
+	assert.Equal(t, 200, b.callAs(token, "POST", path+"/complete", "").status)
+	assert.Equal(t, 409, b.callAs(token, "POST", path+"/progress", `{"percent":50}`).status)
+	task = read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.Zero(t, task.Progress, "the next attempt has its own")
+}
+
+// A result that comes after its lease was lost counts if the task was not started again, whether
+// the task is in ready or in wait.
+func TestLateResult(t *testing.T) {
+	for name, interval := range map[string]string{"in ready": "-1", "in wait": "-600"} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.call("PUT", "/v1/task-types/pipe",
+				`{"stages":[{"name":"first","retry":{"interval":`+interval+`}},{"name":"second"}]}`)
+			id, path := b.submitOne()
+			l, token := b.lease()
+			b.rescue()
+			assert.Equal(t, 409, b.callAs(token, "POST", path+"/fail", `{"error":"no"}`).status,
+				"a failure changes nothing: it is tried again anyway")
+			for range 2 { // the same report again is well
+				a := b.callAs(token, "POST", path+"/complete", `{"output":"late"}`)
+				assert.Equal(t, asyncflow.StatusPending, read[api.CallbackResult](b, 200, a).Status)
+			}
+			a := b.callAs(token, "POST", path+"/complete", `{"output":"later"}`)
+			assert.Equal(t, 409, a.status)
+			assert.Contains(t, a.problem.Detail, `ended as "done" with another output`)
+			a = b.callAs(token, "POST", path+"/fail", `{"error":"no","retryable":false}`)
+			assert.Equal(t, 409, a.status)
+			assert.Contains(t, a.problem.Detail, `ended as "done"`)
+			next, _ := b.lease()
+			assert.Equal(t, []any{"second", `"late"`, l.Seq + 2},
+				[]any{next.Stage, string(next.Context), next.Seq})
+			attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
+			require.Len(t, attempts, 2)
+			assert.Equal(t, []any{api.AttemptOutcome("lost"), 1, api.AttemptOutcome("done"), 1},
+				[]any{attempts[0].Outcome, attempts[0].Attempt, attempts[1].Outcome, attempts[1].Attempt})
+		})
+	}
+}
+
+// A late result doesn't count if the task was started again.
+func TestTooLateResult(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	_, path := b.submitOne()
+	_, first := b.lease()
+	b.rescue()
+	_, second := b.lease()
+	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", "").status)
+	assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", "").status)
+	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", "").status,
+		"the second attempt's outcome is not the first one's")
+}
+
+// A late result doesn't count if the lost attempt was the last: final states never change.
+func TestLateResultOfTheLastAttempt(t *testing.T) {
+	b := setup(t)
+	b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only","retry":{"max_attempts":1}}]}`)
+	id, path := b.submitOne()
+	_, token := b.lease()
+	b.rescue()
+	a := b.callAs(token, "POST", path+"/complete", "")
+	assert.Equal(t, 409, a.status)
+	assert.Contains(t, a.problem.Detail, "the task is failed")
+	assert.Equal(t, asyncflow.StatusFailed,
+		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
+}
+
+// If a stage has less time for processing than for its delivery, a heartbeat's deadline is the end
+// of the delivery while that is open, and max_processing_time from now after a 202, whether the 202
+// has been written or not.
+func TestHeartbeatOfAShortStage(t *testing.T) {
+	b := setup(t)
+	b.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"only","timeout":"10m","max_processing_time":"1m"}]}`)
+	id, path := b.submitOne()
+	l, token := b.lease()
+	deadline := func() time.Time {
+		t.Helper()
+		beat := read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", ""))
+		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+		assert.Equal(t, task.Deadline, beat.Deadline)
+		return beat.Deadline
+	}
+	open := deadline()
+	assert.WithinDuration(t, l.Until, open, time.Millisecond)
+	written := make(chan error, 1)
+	b.committer.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) {
+		written <- err
+	})
+	require.NoError(t, <-written)
+	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline,
+		"the deadline that the worker was told applies")
+	assert.Less(t, deadline(), l.Until.Add(-5*time.Minute))
+}

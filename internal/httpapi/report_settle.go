@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// report settles the attempt that the completion token vouches for, and returns the task's status
+// after that. Repeating a report, with the same output byte for byte, changes nothing and is no
+// error. The error of any other report for an attempt that is over is CodeConflict.
+func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Status, error) {
+	a, err := s.attemptOf(ctx)
+	if err != nil {
+		return "", err
+	}
+	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
+	l, stands := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq)
+	if !stands {
+		if l, stands, err = s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq); err != nil {
+			return "", err
+		}
+	}
+	if !stands {
+		return s.reportEnded(ctx, a, o)
+	}
+	now := s.cfg.Store.Clock.Now()
+	o.Duration = now.Sub(l.LeasedAt)
+	return s.settle(ctx, a, asyncflow.Settlement{
+		Lease:   l,
+		Outcome: o,
+		Verdict: asyncflow.Decide(a.taskType.TaskType, l, o, now),
+	})
+}
+
+// attempt is the attempt that a completion token vouches for.
+type attempt struct {
+	callbacks.Completion
+	taskType *store.Type
+}
+
+// attemptOf returns the attempt that the call's token vouches for. It is CodeNotFound if the task
+// is gone: its type or tenant may since have been deleted and made again under the same name.
+func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
+	c := completionOf(ctx)
+	t, err := s.cfg.Store.TypeOf(ctx, c.Tenant, c.Task)
+	return attempt{c, t}, err
+}
+
+// errReportUnknown answers a report if the database has not accepted it in time.
+var errReportUnknown = asyncflow.Errorf(asyncflow.CodeUnavailable,
+	"the database doesn't answer; report again")
+
+// settle waits until the settlement is durable, or until ctx ends; the worker may then report
+// again.
+func (s *Server) settle(
+	ctx context.Context, a attempt, settlement asyncflow.Settlement,
+) (asyncflow.Status, error) {
+	done := make(chan store.Settled, 1)
+	s.cfg.Committer.Settle(a.Tenant, settlement, func(r store.Settled) { done <- r })
+	var r store.Settled
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+		return "", errReportUnknown
+	}
+	switch {
+	case r.Err != nil:
+		return "", r.Err
+	case r.Stale || r.Written != "": // Written: an earlier report settled it
+		return s.reportEnded(ctx, a, settlement.Outcome)
+	}
+	asyncflow.LogAttempt(s.log, a.Tenant, settlement)
+	return settlement.Verdict.Status(s.cfg.Store.Clock.Now()), nil
+}
+
+// reportEnded answers a report for an attempt whose lease is gone.
+func (s *Server) reportEnded(
+	ctx context.Context, a attempt, o asyncflow.Outcome,
+) (asyncflow.Status, error) {
+	if err := a.Expired(s.cfg.Store.Clock.Now()); err != nil {
+		return "", err
+	}
+	written, same, err := s.cfg.Store.WrittenAs(ctx, a.taskType, a.Task, a.Seq, o)
+	if err != nil {
+		return "", err
+	}
+	// A failure needs no late report: the lost attempt is retried anyway.
+	if written == asyncflow.OutcomeLost && o.Kind != asyncflow.OutcomeFailed {
+		taken, err := s.reportLate(ctx, a, o)
+		if err != nil {
+			return "", err
+		}
+		if taken {
+			return s.statusOf(ctx, a)
+		}
+	}
+	switch {
+	case same:
+		return s.statusOf(ctx, a)
+	case written == o.Kind:
+		return "", store.OtherOutcome(written, o)
+	}
+	return "", s.over(ctx, a, written)
+}
+
+// reportLate settles a lost attempt by its late outcome, unless the task was started again.
+func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome) (bool, error) {
+	var l asyncflow.Lease
+	decide := func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
+		l = lost
+		return asyncflow.Decide(a.taskType.TaskType, lost, o, now)
+	}
+	v, taken, err := s.cfg.Store.SettleLate(ctx, a.taskType, a.Task, a.Seq, o, decide)
+	if v.Kind != "" {
+		asyncflow.LogAttempt(s.log, a.Tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v})
+	}
+	return taken, err
+}
+
+func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, error) {
+	task, err := s.cfg.Store.Task(ctx, a.Tenant, a.Task)
+	return task.Status, err
+}
+
+// errCancelled answers a worker whose task was cancelled.
+var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict,
+	"this attempt is over: the task was cancelled")
+
+// over returns an error that says how an attempt ended, and the status of its task.
+func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
+	status, err := s.statusOf(ctx, a)
+	switch {
+	case err != nil:
+		return err
+	case written == asyncflow.OutcomeLost:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"this attempt is over: its lease ran out; the task is %s", status)
+	case written == asyncflow.OutcomeCancelled:
+		return errCancelled
+	case written == "":
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"this attempt does not hold the task's lease; the task is %s", status)
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"this attempt is over: it ended as %q; the task is %s", written, status)
+}

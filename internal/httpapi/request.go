@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A request passes begin, admit, and its handler. In between, admit finds the operation
+// (contract), the caller (request_caller.go) and the body (request_body.go), and checks them
+// (request_validation.go).
+
+// requestTime bounds a call once its body is there, apart from the wait that it asks for: a
+// database that doesn't answer must not keep callers forever.
+const requestTime = 30 * time.Second
+
+// begin sees a request first: it gives the request an id and turns panics into errors.
+func (s *Server) begin(c *fiber.Ctx) error {
+	requestID(c)
+	return recovered(c.Next)
+}
+
+// admit passes a request to its handler if its caller may make it and it keeps to the contract.
+// A request that the contract doesn't know reaches no handler.
+func (s *Server) admit(c *fiber.Ctx) error {
+	if err := checkFraming(&c.Request().Header); err != nil {
+		c.Context().SetConnectionClose() // what follows is not read as a request
+		return err
+	}
+	o, values := s.contract.Find(c.Method(), c.Path())
+	if o == nil {
+		return s.unknownRoute(c)
+	}
+	var err error
+	if o.Audited {
+		err = s.passAudited(c, o, values)
+	} else {
+		err = s.pass(c, o, values, nil)
+	}
+	if err != nil {
+		s.countDenied(c, o, err)
+	}
+	return err
+}
+
+// pass is admit for a known operation. It writes the caller into call, unless that is nil.
+func (s *Server) pass(
+	c *fiber.Ctx, o *contract.Operation, values map[string]string, call *store.Act,
+) error {
+	ctx, err := s.identify(c.UserContext(), c, o, values)
+	if call != nil {
+		ctx = s.withCall(ctx, call, o)
+	}
+	c.SetUserContext(ctx)
+	if err != nil {
+		return err
+	}
+	memory := s.bodies.Lend(tenantOf(ctx))
+	defer memory.End()
+	if err := s.readBody(c, o, &memory); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeOf(c, o))
+	defer cancel()
+	headers := &answerHeaders{}
+	c.SetUserContext(context.WithValue(ctx, answerHeadersKey{}, headers))
+	if err := s.validate(c, o, values); err != nil {
+		return err
+	}
+	defer headers.write(c)
+	if err := c.Next(); err != nil {
+		return err
+	}
+	return s.lendAnswer(c, tenantOf(ctx))
+}
+
+// timeOf returns how long a call may take.
+func timeOf(c *fiber.Ctx, o *contract.Operation) time.Duration {
+	switch {
+	case o.ID == "submitTask" || o.ID == "submitTasks":
+		return dispatcher.SubmitPatience
+	case o.ID == "getTask" && c.Context().QueryArgs().Has("wait"):
+		return requestTime + asyncflow.MaxWait
+	}
+	return requestTime
+}
+
+func (s *Server) unknownRoute(c *fiber.Ctx) error {
+	if methods := s.contract.Methods(c.Path()); len(methods) > 0 {
+		c.Set(fiber.HeaderAllow, strings.Join(methods, ", "))
+		return fiber.ErrMethodNotAllowed
+	}
+	return fiber.ErrNotFound
+}

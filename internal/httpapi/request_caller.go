@@ -1,0 +1,108 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+)
+
+type principalKey struct{}
+
+// principalOf returns the verified caller, which identify has put into the context.
+func principalOf(ctx context.Context) auth.Principal {
+	p, _ := ctx.Value(principalKey{}).(auth.Principal)
+	return p
+}
+
+type completionKey struct{}
+
+// completionOf returns what the verified completion token of a call vouches for.
+func completionOf(ctx context.Context) callbacks.Completion {
+	c, _ := ctx.Value(completionKey{}).(callbacks.Completion)
+	return c
+}
+
+// tenantOf returns the tenant that a verified caller acts for; "": none.
+func tenantOf(ctx context.Context) string {
+	if p, ok := ctx.Value(principalKey{}).(auth.Principal); ok {
+		return p.Tenant
+	}
+	return completionOf(ctx).Tenant
+}
+
+// identify proves who calls, and that the caller's scopes allow the call. The context that it
+// returns has the caller, once proven, even if there is an error.
+func (s *Server) identify(
+	ctx context.Context, c *fiber.Ctx, o *contract.Operation, values map[string]string,
+) (context.Context, error) {
+	if o.Access == contract.AccessOpen {
+		return ctx, nil
+	}
+	token, err := auth.Bearer(c.Get(fiber.HeaderAuthorization))
+	if err != nil {
+		return ctx, err
+	}
+	if o.Access == contract.AccessCompletion {
+		return s.identifyWorker(ctx, token, values["id"])
+	}
+	p, err := s.cfg.Verifier.Verify(ctx, token, time.Now())
+	if err != nil {
+		return ctx, err
+	}
+	ctx = context.WithValue(ctx, principalKey{}, p)
+	if err := o.Allow(p); err != nil {
+		return ctx, err
+	}
+	if p.Kind == auth.KindOperator { // acts for no tenant
+		return ctx, nil
+	}
+	return ctx, s.checkTenant(ctx, p)
+}
+
+// identifyWorker proves that a worker was given the delivery that it reports on.
+func (s *Server) identifyWorker(
+	ctx context.Context, token, rawID string,
+) (context.Context, error) {
+	id, err := asyncflow.ParseTaskID(rawID)
+	if err != nil {
+		return ctx, err
+	}
+	completion, err := s.cfg.Keys.VerifyCompletion(token, id)
+	return context.WithValue(ctx, completionKey{}, completion), err
+}
+
+// tokenLeeway is how far the clock of a token's issuer may be behind.
+const tokenLeeway = 30 * time.Second
+
+// checkTenant refuses a caller whose tenant doesn't exist, is suspended, or was created after the
+// token was issued. Operators can still resume a suspended tenant: they act for no tenant.
+func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
+	catalog := s.cfg.Store.Catalog
+	t, ok := catalog.Tenant(p.Tenant)
+	if !ok {
+		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
+		err := catalog.RefreshTenant(ctx, p.Tenant)
+		if t, ok = catalog.Tenant(p.Tenant); !ok && err != nil {
+			return err
+		}
+		if !ok {
+			return asyncflow.Errorf(asyncflow.CodeForbidden, "there is no tenant %q: "+
+				"an operator makes it with asyncflow tenants create", p.Tenant)
+		}
+	}
+	switch {
+	case !t.TokensFrom.IsZero() && p.IssuedAt.Add(tokenLeeway).Before(t.TokensFrom):
+		return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the token is older than the tenant: "+
+			"it was issued to an earlier one of that name, or doesn't say when (claim iat)")
+	case t.Suspended:
+		return t.Refusal()
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+)
+
+// maxBodyDepth bounds the nesting of a body. Documents that are stored have a lower limit, whose
+// error names their field.
+const maxBodyDepth = 1000
+
+// validate checks a request whose body has been read against the contract.
+func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string]string) error {
+	// A small compressed body could become huge.
+	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" {
+		return asyncflow.InvalidField("Content-Encoding",
+			"is %q; bodies are taken as they are, not compressed", encoding)
+	}
+	wanted := o.Route.Operation.RequestBody
+	body := bodyOf(c) // without the copy that c.Body makes
+	if wanted == nil && len(body) > 0 && string(body) != "{}" {
+		return errUnwantedBody
+	}
+	if n := asyncflow.Depth(body); n > maxBodyDepth {
+		return asyncflow.InvalidField("body", "is nested %d deep; the limit is %d", n, maxBodyDepth)
+	}
+	if len(body) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
+		return asyncflow.InvalidField("Content-Type", "must be application/json")
+	}
+	if wanted != nil && len(body) == 0 {
+		if wanted.Value.Required {
+			return asyncflow.InvalidField("body", "is required")
+		}
+		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
+		c.Request().SetBodyString("{}")
+		body = c.Request().Body()
+	}
+	if !o.ByHand {
+		return s.check(c, o, values, body)
+	}
+	if _, err := o.ReadQuery(c.Request().URI().QueryString()); err != nil {
+		return err
+	}
+	if o.ID == "submitTask" { // in a batch, each task has its own result
+		return s.contract.CheckRetry(body)
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), "application/json")
+}
+
+func (s *Server) check(
+	c *fiber.Ctx, o *contract.Operation, values map[string]string, body []byte,
+) error {
+	return s.contract.Check(c.UserContext(), contract.Request{
+		Operation: o,
+		Values:    values,
+		Path:      c.Path(),
+		Query:     c.Request().URI().QueryString(),
+		Body:      body,
+	})
+}
+
+// checkBody returns what the contract doesn't allow of a request, if it knows the request.
+func (s *Server) checkBody(c *fiber.Ctx) error {
+	if o, values := s.contract.Find(c.Method(), c.Path()); o != nil {
+		return s.check(c, o, values, bodyOf(c))
+	}
+	return nil
+}

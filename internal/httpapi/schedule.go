@@ -1,0 +1,194 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// nextRuns is how many of its next runs a schedule shows.
+const nextRuns = 5
+
+// ListSchedules lists a page of the tenant's schedules.
+func (s *Server) ListSchedules(
+	ctx context.Context, r ListSchedulesRequestObject,
+) (ListSchedulesResponseObject, error) {
+	after, err := cursor.ReadName(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	page, more, err := s.cfg.Store.SchedulePage(ctx, principalOf(ctx).Tenant, after,
+		pageLimit(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	out := ListSchedules200JSONResponse{Data: make([]Schedule, len(page))}
+	for i, stored := range page {
+		if out.Data[i], err = s.scheduleOut(stored); err != nil {
+			return nil, err
+		}
+		out.NextCursor = cursor.Write(more, stored.Name)
+	}
+	return out, nil
+}
+
+// GetSchedule returns one schedule.
+func (s *Server) GetSchedule(
+	ctx context.Context, r GetScheduleRequestObject,
+) (GetScheduleResponseObject, error) {
+	stored, err := s.cfg.Store.Schedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.scheduleOut(stored)
+	return GetSchedule200JSONResponse(out), err
+}
+
+// PutSchedule creates a schedule or makes a new version of it.
+func (s *Server) PutSchedule(
+	ctx context.Context, r PutScheduleRequestObject,
+) (PutScheduleResponseObject, error) {
+	schedule := scheduleIn(r.Name, *r.Body).WithDefaults()
+	if err := schedule.Validate(s.cfg.MaxContext); err != nil {
+		return nil, err
+	}
+	if err := checkContext(schedule.Context, s.contextQuota(ctx)); err != nil {
+		return nil, err
+	}
+	if err := s.checkPriority(ctx, schedule.Type, schedule.Priority); err != nil {
+		return nil, err
+	}
+	put := s.cfg.Store.PutSchedule
+	if r.Params.DryRun {
+		put = s.cfg.Store.CheckSchedule
+		store.ActOf(ctx).Note("dry_run", true)
+	}
+	stored, created, err := put(ctx, principalOf(ctx).Tenant, schedule)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.scheduleOut(stored)
+	if created {
+		return PutSchedule201JSONResponse(out), err
+	}
+	return PutSchedule200JSONResponse(out), err
+}
+
+// DeleteSchedule deletes a schedule.
+func (s *Server) DeleteSchedule(
+	ctx context.Context, r DeleteScheduleRequestObject,
+) (DeleteScheduleResponseObject, error) {
+	if err := s.cfg.Store.DeleteSchedule(ctx, principalOf(ctx).Tenant, r.Name); err != nil {
+		return nil, err
+	}
+	return DeleteSchedule204Response{}, nil
+}
+
+// PauseSchedule pauses a schedule: its runs are skipped.
+func (s *Server) PauseSchedule(
+	ctx context.Context, r PauseScheduleRequestObject,
+) (PauseScheduleResponseObject, error) {
+	stored, err := s.cfg.Store.PauseSchedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+		"by", principalOf(ctx).Subject)
+	out, err := s.scheduleOut(stored)
+	return PauseSchedule200JSONResponse(out), err
+}
+
+// ResumeSchedule resumes a paused schedule.
+func (s *Server) ResumeSchedule(
+	ctx context.Context, r ResumeScheduleRequestObject,
+) (ResumeScheduleResponseObject, error) {
+	stored, err := s.cfg.Store.ResumeSchedule(ctx, principalOf(ctx).Tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+		"by", principalOf(ctx).Subject)
+	out, err := s.scheduleOut(stored)
+	return ResumeSchedule200JSONResponse(out), err
+}
+
+// TriggerSchedule submits the task of a schedule now.
+func (s *Server) TriggerSchedule(
+	ctx context.Context, r TriggerScheduleRequestObject,
+) (TriggerScheduleResponseObject, error) {
+	if err := s.limitSubmits(ctx, 1); err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	schedule, err := s.cfg.Store.Schedule(ctx, tenant, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{schedule.Task()})[0]
+	if submitted.Err != nil {
+		return nil, submitted.Err
+	}
+	store.ActOf(ctx).Note("task", submitted.ID.String())
+	return TriggerSchedule201JSONResponse(submittedOut(submitted)), nil
+}
+
+func scheduleIn(name string, spec ScheduleSpec) asyncflow.Schedule {
+	schedule := asyncflow.Schedule{
+		Name:         name,
+		Type:         spec.Type,
+		Context:      spec.Context,
+		Priority:     spec.Priority,
+		Cron:         spec.Cron,
+		TimeZone:     spec.TimeZone,
+		Every:        spec.Every,
+		Overlap:      spec.Overlap,
+		CatchUp:      spec.CatchUp,
+		CatchUpLimit: spec.CatchUpLimit,
+		StartsAt:     spec.StartsAt,
+		EndsAt:       spec.EndsAt,
+	}
+	if !spec.Retry.IsZero() {
+		schedule.Retry = &spec.Retry
+	}
+	return schedule
+}
+
+func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
+	runs, err := stored.NextRuns(s.cfg.Store.Clock.Now(), nextRuns)
+	if err != nil {
+		return Schedule{}, err
+	}
+	out := Schedule{
+		Name:          stored.Name,
+		Version:       stored.Version,
+		Type:          stored.Type,
+		Context:       stored.Context,
+		Priority:      stored.Priority,
+		Cron:          stored.Cron,
+		TimeZone:      stored.TimeZone,
+		Every:         stored.Every,
+		Overlap:       stored.Overlap,
+		CatchUp:       stored.CatchUp,
+		CatchUpLimit:  stored.CatchUpLimit,
+		StartsAt:      stored.StartsAt,
+		EndsAt:        stored.EndsAt,
+		NextRuns:      append([]time.Time{}, runs...),
+		PausedAt:      stored.PausedAt,
+		LastRunAt:     stored.LastAt,
+		Skipped:       stored.Skipped,
+		LastSkippedAt: stored.SkippedAt,
+		CreatedAt:     stored.CreatedAt,
+		UpdatedAt:     stored.UpdatedAt,
+	}
+	if stored.Retry != nil {
+		out.Retry = *stored.Retry
+	}
+	if stored.LastID.Number != 0 {
+		out.LastTaskID = stored.LastID.String()
+	}
+	return out, nil
+}

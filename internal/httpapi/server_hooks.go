@@ -1,0 +1,80 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// hook sets what fiber has no setting for.
+func (s *Server) hook(server *fasthttp.Server) {
+	server.HeaderReceived = func(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
+		if !h.IsHTTP11() { // it would take the interim answer for the answer (RFC 9110, 10.1.1)
+			h.Del(fasthttp.HeaderExpect)
+		}
+		return unchanged
+	}
+	// Errors about requests that can't be read must not show any part of the request.
+	server.SecureErrorLogMessage = true
+	handler, failed := server.Handler, server.ErrorHandler
+	server.Handler = func(c *fasthttp.RequestCtx) {
+		defer s.shield(c)
+		if slices.Contains(fiber.DefaultMethods, string(c.Method())) {
+			handler(c)
+		} else { // fiber would answer it with plain text
+			writeProblem(c, asyncflow.InvalidField("method", "is not known"))
+			c.SetConnectionClose()
+		}
+		endBody(c)
+		if Inspect != nil {
+			s.inspect(c)
+		}
+	}
+	server.ErrorHandler = func(c *fasthttp.RequestCtx, err error) {
+		defer s.shield(c)
+		failed(c, err)
+		if Inspect != nil {
+			s.inspect(c)
+		}
+	}
+}
+
+// shield turns a panic outside of the handlers into a 500, such as a panic in the answer to a
+// request that can't be read. Nothing else would keep that panic from ending the node.
+func (s *Server) shield(c *fasthttp.RequestCtx) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	writeProblem(c, &asyncflow.Error{Code: asyncflow.CodeInternal, Err: fmt.Errorf("%v", p)})
+	c.SetConnectionClose()
+	defer func() { _ = recover() }() // the log itself may panic
+	s.log.Error("panic outside of a request's handler", "panic", p, "stack", string(debug.Stack()))
+}
+
+// writeProblem answers with a problem document where no handler can.
+func writeProblem(c *fasthttp.RequestCtx, err error) {
+	p := problemOf(err)
+	body, _ := encode(p) // plain fields
+	c.Response.Reset()
+	c.SetStatusCode(p.Status)
+	c.SetContentType(problemType)
+	c.SetBody(body)
+}
+
+// refusal is a whole HTTP answer for a connection over the limits, whose request isn't read.
+func refusal(reason string) []byte {
+	p := problemOf(asyncflow.Errorf(asyncflow.CodeUnavailable, "%s", reason))
+	body, _ := encode(p) // plain fields
+	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + http.StatusText(p.Status) +
+		"\r\nContent-Type: " + problemType + "\r\nContent-Length: " + strconv.Itoa(len(body)) +
+		"\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+	return append([]byte(head), body...)
+}

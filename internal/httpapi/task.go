@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// GetTask returns a task: at once, or when it is final or the wait that was asked for is over.
+func (s *Server) GetTask(
+	ctx context.Context, r GetTaskRequestObject,
+) (GetTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := readWait(r.Params.Wait)
+	if err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	var task store.Task
+	if wait == 0 {
+		task, err = s.cfg.Store.Task(ctx, tenant, id)
+	} else {
+		task, err = s.awaitFinal(ctx, tenant, id, wait)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return GetTask200JSONResponse(s.taskOut(tenant, task)), nil
+}
+
+func (s *Server) awaitFinal(
+	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
+) (store.Task, error) {
+	if err := s.streams.Take(tenant, 1); err != nil {
+		return store.Task{}, err
+	}
+	defer s.streams.Give(tenant, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	return s.cfg.Store.AwaitFinal(ctx, tenant, id, wait)
+}
+
+// readWait parses how long to wait for a final state; "" is not at all.
+func readWait(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	var wait asyncflow.Duration
+	if err := wait.UnmarshalText([]byte(text)); err != nil {
+		return 0, asyncflow.InvalidField("wait", "%v", err)
+	}
+	if wait < 0 || wait.Std() > asyncflow.MaxWait {
+		return 0, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s",
+			wait, asyncflow.MaxWait)
+	}
+	return wait.Std(), nil
+}
+
+// ListTasks lists a page of tasks.
+func (s *Server) ListTasks(
+	ctx context.Context, r ListTasksRequestObject,
+) (ListTasksResponseObject, error) {
+	p := r.Params
+	f := store.Filter{
+		Type:   p.Type,
+		Status: p.Status,
+		Stage:  p.Stage,
+		Error:  p.Error,
+		Since:  p.Since,
+		Until:  p.Until,
+		Limit:  orDefaultPage(p.Limit),
+	}
+	var err error
+	if f.Before, err = cursor.ReadNumber(p.Cursor); err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	page, err := s.cfg.Store.TaskPage(ctx, tenant, f)
+	if err != nil {
+		return nil, err
+	}
+	out := ListTasks200JSONResponse{
+		Data:       make([]Task, len(page.Tasks)),
+		NextCursor: cursor.WriteNumber(page.Next),
+	}
+	for i, task := range page.Tasks {
+		out.Data[i] = s.taskOut(tenant, task)
+	}
+	return out, nil
+}
+
+func (s *Server) taskOut(tenant string, t store.Task) Task {
+	out := Task{
+		ID:          t.ID.String(),
+		Type:        t.ID.Type,
+		Status:      t.Status,
+		Stage:       t.Stage,
+		Attempt:     t.Attempt,
+		MaxAttempts: s.maxAttempts(tenant, t),
+		Priority:    t.Options.Priority,
+		Key:         t.Options.Key,
+		FlowKey:     t.Options.FlowKey,
+		WaitsFor:    TaskWaitsFor(t.WaitsFor),
+		OrderTime:   t.OrderTime,
+		Deadline:    t.Deadline,
+		Error:       t.Error,
+		CreatedAt:   t.CreatedAt,
+		FinishedAt:  t.FinishedAt,
+		Context:     t.Context,
+		Result:      t.Result,
+	}
+	if t.Progress != nil {
+		out.Progress = Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
+	}
+	return out
+}
+
+// maxAttempts returns how many attempts the task's stage has; 0: unknown.
+func (s *Server) maxAttempts(tenant string, t store.Task) int {
+	taskType, err := s.cfg.Store.Catalog.Type(tenant, t.ID.Type)
+	if err != nil {
+		return 0
+	}
+	return taskType.MaxAttempts(t.Stage, t.Options)
+}

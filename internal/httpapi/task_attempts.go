@@ -1,0 +1,79 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// ListAttempts lists a page of the journal of a task.
+func (s *Server) ListAttempts(
+	ctx context.Context, r ListAttemptsRequestObject,
+) (ListAttemptsResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	key, err := cursor.Read(r.Params.Cursor, 1)
+	if err != nil {
+		return nil, err
+	}
+	after, err := readSeq(key[0])
+	if err != nil {
+		return nil, cursor.Bad()
+	}
+	page, more, err := s.cfg.Store.AttemptPage(ctx, principalOf(ctx).Tenant, id, store.AttemptPage{
+		After:   after,
+		Limit:   pageLimit(r.Params.Limit),
+		Outputs: r.Params.Outputs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := ListAttempts200JSONResponse{Data: make([]Attempt, len(page))}
+	for i, a := range page {
+		out.Data[i], out.NextCursor = attemptOut(a), cursor.Write(more, strconv.Itoa(a.Seq))
+	}
+	return out, nil
+}
+
+// maxSeq is the largest seq of a journal row.
+const maxSeq = 1<<15 - 1
+
+// readSeq parses the seq of a journal row; "" is 0.
+func readSeq(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	seq, err := strconv.ParseUint(text, 10, 31)
+	if err == nil && seq > maxSeq {
+		err = strconv.ErrRange
+	}
+	return int(seq), err
+}
+
+func attemptOut(a store.Attempt) Attempt {
+	out := Attempt{
+		Seq:           a.Seq,
+		At:            a.At,
+		Stage:         a.Stage,
+		Attempt:       a.Attempt,
+		Outcome:       AttemptOutcome(a.Outcome),
+		Final:         AttemptFinal(a.Final),
+		Endpoint:      a.Endpoint,
+		DurationMs:    float32(a.Duration.Seconds() * 1000),
+		StatusCode:    a.Status,
+		Error:         a.Error,
+		Output:        a.Output,
+		OutputBytes:   a.LeftOut,
+		OutputExcerpt: a.Excerpt,
+	}
+	if a.NextTime != nil {
+		out.NextTime = *a.NextTime
+	}
+	return out
+}

@@ -1,0 +1,124 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// CancelTask ends a task that is not final.
+func (s *Server) CancelTask(
+	ctx context.Context, r CancelTaskRequestObject,
+) (CancelTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	tenant, reason := principalOf(ctx).Tenant, cancelReason(ctx, "")
+	if r.Body != nil {
+		reason = cancelReason(ctx, r.Body.Reason)
+	}
+	task, err := s.cfg.Store.Cancel(ctx, tenant, id, reason)
+	if err != nil {
+		return nil, err
+	}
+	return CancelTask200JSONResponse(s.taskOut(tenant, task)), nil
+}
+
+// cancelReason returns the reason of a cancel: the caller's, or else who the caller is.
+func cancelReason(ctx context.Context, given string) string {
+	if given != "" {
+		return callbacks.Clean(given, callbacks.MaxErrorBytes)
+	}
+	return "cancelled by " + cmp.Or(principalOf(ctx).Subject, "a caller")
+}
+
+// PatchTask changes when a pending or waiting task runs.
+func (s *Server) PatchTask(
+	ctx context.Context, r PatchTaskRequestObject,
+) (PatchTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := patchIn(*r.Body, s.cfg.Store.Clock.Now())
+	if err == nil {
+		err = s.checkPriority(ctx, id.Type, p.Priority)
+	}
+	if err != nil {
+		return nil, err
+	}
+	notePatch(ctx, p)
+	tenant := principalOf(ctx).Tenant
+	task, err := s.cfg.Store.Change(ctx, tenant, id, p)
+	if err != nil {
+		return nil, err
+	}
+	return PatchTask200JSONResponse(s.taskOut(tenant, task)), nil
+}
+
+// notePatch writes into the audit what is to be changed.
+func notePatch(ctx context.Context, p asyncflow.Patch) {
+	if len(p.Priority) > 0 {
+		store.ActOf(ctx).Note("priority", p.Priority)
+	}
+	if !p.RunAt.IsZero() {
+		store.ActOf(ctx).Note("run_at", p.RunAt)
+	}
+}
+
+func patchIn(in TaskPatch, now time.Time) (asyncflow.Patch, error) {
+	p := asyncflow.Patch{Priority: in.Priority, RunAt: in.RunAt}
+	if in.Delay != nil {
+		switch delay := in.Delay.Std(); {
+		case !in.RunAt.IsZero():
+			return p, asyncflow.InvalidField("delay", "and run_at exclude each other")
+		case delay < 0 || delay > asyncflow.MaxDelay:
+			return p, asyncflow.InvalidField("delay", "is %s; it must be 0s to %s (a year)",
+				in.Delay, asyncflow.MaxDelay)
+		default:
+			p.RunAt = now.Add(delay)
+		}
+	}
+	return p, p.Validate(now)
+}
+
+// RedriveTask runs a failed or cancelled task again.
+func (s *Server) RedriveTask(
+	ctx context.Context, r RedriveTaskRequestObject,
+) (RedriveTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	redrive := store.Redrive{}
+	if r.Body != nil {
+		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context}
+	}
+	if redrive.Context != nil {
+		err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext)
+		if err == nil {
+			err = checkContext(redrive.Context, s.contextQuota(ctx))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if redrive.Stage != "" {
+		store.ActOf(ctx).Note("stage", redrive.Stage)
+	}
+	if redrive.Context != nil {
+		store.ActOf(ctx).Note("context", "edited")
+	}
+	tenant := principalOf(ctx).Tenant
+	task, err := s.cfg.Store.Redrive(ctx, tenant, id, redrive)
+	if err != nil {
+		return nil, err
+	}
+	return RedriveTask200JSONResponse(s.taskOut(tenant, task)), nil
+}

@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// The two calls that submit tasks, and the two that report how a task ended, come in thousands a
+// second. Their handlers are written by hand: generated ones copy the whole body and each header
+// first.
+
+// submitTask accepts one task.
+func (s *Server) submitTask(c *fiber.Ctx) error {
+	header, err := idempotencyKey(c)
+	if err != nil {
+		return err
+	}
+	var body NewTask
+	if err := decodeBody(c, &body); err != nil {
+		return err
+	}
+	ctx, task := c.UserContext(), taskIn(&body)
+	switch {
+	case len(header) > asyncflow.MaxKeyLength:
+		return asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d",
+			len(header), asyncflow.MaxKeyLength)
+	case header != "" && task.Options.Key != "" && header != task.Options.Key:
+		return asyncflow.InvalidField("Idempotency-Key", "differs from key in the body")
+	case header != "":
+		task.Options.Key = header
+	}
+	err = s.checkTask(ctx, &task, s.cfg.Store.Clock.Now(), s.contextQuota(ctx))
+	if err != nil {
+		return err
+	}
+	if err := s.limitSubmits(ctx, 1); err != nil {
+		return err
+	}
+	tenant := principalOf(ctx).Tenant
+	result := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})[0]
+	switch {
+	case result.Err != nil:
+		return result.Err
+	case result.Existing:
+		return writeDocument(c, http.StatusOK, submittedLine(&result))
+	}
+	return writeDocument(c, http.StatusCreated, submittedLine(&result))
+}
+
+// decodeBody decodes the body of a request without a copy of the whole: Decode keeps nothing of
+// what it reads.
+func decodeBody(c *fiber.Ctx, into any) error {
+	if err := Decode(c.Request().Body(), into); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	return nil
+}
+
+// idempotencyKey returns the header Idempotency-Key, or "" if there is none.
+func idempotencyKey(c *fiber.Ctx) (string, error) {
+	const name = "Idempotency-Key"
+	switch values := c.Request().Header.PeekAll(name); len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		if len(values[0]) == 0 {
+			return "", asyncflow.InvalidField(name, "must not be empty")
+		}
+		return string(values[0]), nil
+	default:
+		return "", asyncflow.InvalidField(name, "is given %d times", len(values))
+	}
+}
+
+// checkTask checks a new task against the rules of the domain, its tenant's quota for contexts in
+// bytes, and its type's stages.
+func (s *Server) checkTask(
+	ctx context.Context, task *asyncflow.NewTask, now time.Time, quota int,
+) error {
+	if err := task.Validate(now, s.cfg.MaxContext); err != nil {
+		return err
+	}
+	if err := checkContext(task.Context, quota); err != nil {
+		return err
+	}
+	return s.checkPriority(ctx, task.Type, task.Options.Priority)
+}
+
+// checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
+// type, as far as this node knows the type. For an unknown type, a later step returns the error.
+func (s *Server) checkPriority(
+	ctx context.Context, taskType string, p asyncflow.Priority,
+) error {
+	if len(p) < 2 { // the same for every stage
+		return nil
+	}
+	t, err := s.cfg.Store.Catalog.Type(principalOf(ctx).Tenant, taskType)
+	if err != nil {
+		return nil
+	}
+	return t.CheckPriority(p)
+}
+
+func taskIn(t *NewTask) asyncflow.NewTask {
+	task := asyncflow.NewTask{
+		Type:      t.Type,
+		Context:   t.Context,
+		RunAt:     t.RunAt,
+		Delay:     t.Delay,
+		KeyWindow: t.KeyWindow,
+		Options:   asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey},
+	}
+	if !t.Retry.IsZero() {
+		task.Options.Retry = &t.Retry
+	}
+	return task
+}
+
+// submittedOut returns the document of a task that was accepted.
+func submittedOut(r store.Submitted) SubmittedTask {
+	return SubmittedTask{
+		ID:        r.ID.String(),
+		Type:      r.ID.Type,
+		Stage:     r.Stage,
+		Status:    r.Status,
+		OrderTime: r.OrderTime,
+		Existing:  r.Existing,
+	}
+}
+
+// submittedLine returns the answer to a single submit.
+func submittedLine(r *store.Submitted) []byte {
+	return append(appendSubmitted(make([]byte, 0, submittedBytes), r), '\n')
+}
+
+// submittedBytes is about as many bytes as appendSubmitted appends.
+const submittedBytes = 200
+
+// appendSubmitted appends what package json would write of submittedOut. It is written by hand
+// because there are many. By their rules, names and ids need no escapes.
+func appendSubmitted(b []byte, r *store.Submitted) []byte {
+	b = append(b, '{')
+	if r.Existing {
+		b = append(b, `"existing":true,`...)
+	}
+	b = r.ID.Append(append(b, `"id":"`...))
+	if !r.OrderTime.IsZero() {
+		b = r.OrderTime.AppendFormat(append(b, `","order_time":"`...), time.RFC3339Nano)
+	}
+	b = append(append(b, `","stage":"`...), r.Stage...)
+	b = append(append(b, `","status":"`...), r.Status...)
+	b = append(append(b, `","type":"`...), r.ID.Type...)
+	return append(b, `"}`...)
+}

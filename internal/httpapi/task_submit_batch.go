@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// submitTasks accepts a batch: each task has a result of its own.
+func (s *Server) submitTasks(c *fiber.Ctx) error {
+	var body NewTaskBatch
+	if err := decodeBody(c, &body); err != nil {
+		return err
+	}
+	ctx, items := c.UserContext(), body.Tasks
+	if n := len(items); n < 1 || n > asyncflow.MaxBatch {
+		return asyncflow.InvalidField("tasks", "must have 1 to %d entries", asyncflow.MaxBatch)
+	}
+	errs := make([]error, len(items))
+	good := make([]asyncflow.NewTask, 0, len(items))
+	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
+	for i := range items {
+		task, err := s.itemIn(&items[i])
+		if err == nil {
+			err = s.checkTask(ctx, &task, now, quota)
+		}
+		if err == nil {
+			good = append(good, task)
+		}
+		errs[i] = err
+	}
+	if err := s.limitSubmits(ctx, len(good)); err != nil {
+		return err
+	}
+	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
+	doc, err := s.batchResults(errs, submitted)
+	if err != nil {
+		return err
+	}
+	return writeDocument(c, http.StatusCreated, doc)
+}
+
+// itemIn returns a task of a batch, or which of its fields can't be read.
+func (s *Server) itemIn(item *BatchItem) (asyncflow.NewTask, error) {
+	if item.Err == nil {
+		return taskIn(&item.NewTask), s.contract.CheckRetry(item.Raw)
+	}
+	return asyncflow.NewTask{}, s.explainTask(item.Raw, item.Err)
+}
+
+// batchResults returns the answer to a batch. errs has the error of each task that was refused;
+// submitted has the results of the others, in their order.
+func (s *Server) batchResults(errs []error, submitted []store.Submitted) ([]byte, error) {
+	doc := append(make([]byte, 0, len(errs)*submittedBytes), `{"tasks":[`...)
+	for i, err := range errs {
+		result := store.Submitted{Err: err}
+		if err == nil {
+			result, submitted = submitted[0], submitted[1:]
+		}
+		if i > 0 {
+			doc = append(doc, ',')
+		}
+		if doc, err = s.appendResult(doc, i, &result); err != nil {
+			return nil, err
+		}
+	}
+	return append(doc, "]}\n"...), nil
+}
+
+// appendResult appends the result of task i of a batch.
+func (s *Server) appendResult(b []byte, i int, r *store.Submitted) ([]byte, error) {
+	if r.Err == nil {
+		return append(appendSubmitted(append(b, `{"task":`...), r), '}'), nil
+	}
+	if asyncflow.CodeOf(r.Err) == asyncflow.CodeInternal {
+		s.log.Error("submit failed", "error", r.Err)
+	}
+	doc, err := encode(BatchResult{Error: itemProblem(i, r.Err)})
+	return append(b, bytes.TrimSpace(doc)...), err
+}
+
+// itemProblem returns the problem of task i of a batch, with its fields named as tasks[i].field.
+func itemProblem(i int, err error) Problem {
+	p := problemOf(err)
+	p.Errors = slices.Clone(p.Errors) // several tasks may share an error
+	for n, f := range p.Errors {
+		if p.Errors[n].Field = fmt.Sprintf("tasks[%d]", i); f.Field != "body" {
+			p.Errors[n].Field += "." + f.Field
+		}
+	}
+	return p
+}

@@ -1,0 +1,193 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+func TestIdempotencyKey(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	first := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
+	assert.False(t, first.Existing)
+	again := read[api.SubmittedTask](b, 200,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
+	assert.Equal(t, []any{first.ID, true, asyncflow.StatusPending},
+		[]any{again.ID, again.Existing, again.Status})
+	b.lease()
+	again = read[api.SubmittedTask](b, 200,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
+	assert.Equal(t, asyncflow.StatusRunning, again.Status, "its status is that of the first task now")
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+first.ID, ""))
+	assert.Equal(t, "order 7", task.Key)
+
+	a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":2},"key":"order 7"}`)
+	assert.Equal(t, 422, a.status)
+	assert.Equal(t, "key", a.problem.Errors[0].Field)
+	assert.Contains(t, a.problem.Detail, first.ID+", which has another context")
+
+	b.call("PUT", "/v1/task-types/other", `{"stages":[{"name":"only"}]}`)
+	assert.Equal(t, 201, b.call("POST", "/v1/tasks",
+		`{"type":"other","context":{"a":2},"key":"order 7"}`).status, "keys are by type")
+	for body, field := range map[string]string{
+		`"key":"` + strings.Repeat("k", 256) + `"`: "key",
+		`"key_window":"1h"`:                        "key_window",
+		`"key":"k","key_window":"5000h"`:           "key_window",
+		`"key":"k","key_window":"-1h"`:             "key_window",
+		`"key":"a` + "\\u0000" + `b"`:              "key",
+		`"key":""`:                                 "key",
+		`"k\u0065y" : "","delay":"1s"`:             "key",
+		`"flow_key":""`:                            "flow_key",
+	} {
+		task := `{"type":"pipe","context":1,` + body + `}`
+		a := b.call("POST", "/v1/tasks", task)
+		require.Equal(t, 400, a.status, "%s: %s", body, a.body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, body)
+		batch := read[api.SubmittedBatch](b, 201,
+			b.call("POST", "/v1/tasks/batch", `{"tasks":[`+task+`]}`)).Tasks
+		require.NotEmpty(t, batch[0].Error.Errors, body)
+		assert.Equal(t, []string{"tasks[0]." + field, a.problem.Errors[0].Message},
+			[]string{batch[0].Error.Errors[0].Field, batch[0].Error.Errors[0].Message}, body)
+	}
+}
+
+func TestIdempotencyKeyHeader(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	submitWith := func(headers []string, body string) answer {
+		req, err := http.NewRequest("POST", b.url+"/v1/tasks", strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+b.token)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header["Idempotency-Key"] = headers
+		return b.do(req)
+	}
+	submit := func(header, body string) answer { return submitWith([]string{header}, body) }
+	first := read[api.SubmittedTask](b, 201, submit("h1", `{"type":"pipe","context":1}`))
+	assert.Equal(t, first.ID, read[api.SubmittedTask](b, 200,
+		submit("h1", `{"type":"pipe","context":1}`)).ID)
+	assert.Equal(t, first.ID, read[api.SubmittedTask](b, 200,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"h1"}`)).ID,
+		"it is the same thing as key")
+	a := submit("h1", `{"type":"pipe","context":1,"key":"h2"}`)
+	assert.Equal(t, 400, a.status)
+	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
+	a = submitWith([]string{"h1", "h2"}, `{"type":"pipe","context":1}`)
+	assert.Equal(t, 400, a.status)
+	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
+	assert.Contains(t, a.problem.Errors[0].Message, "is given 2 times")
+	a = submit("", `{"type":"pipe","context":1}`)
+	assert.Equal(t, 400, a.status, "an empty one would be none in silence")
+	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
+}
+
+// The answer to a repeated key has the order_time of a task that is still in the order, and none
+// for a running or final task.
+func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	const task = `{"type":"pipe","context":1,"key":"k"}`
+	first := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", task))
+	assert.Equal(t, first.OrderTime,
+		read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", task)).OrderTime)
+	check := func(status asyncflow.Status) {
+		t.Helper()
+		for path, body := range map[string]string{"/v1/tasks": task, "/v1/tasks/batch": `{"tasks":[` +
+			task + `]}`} {
+			a := b.call("POST", path, body)
+			assert.Contains(t, string(a.body), `"status":"`+string(status)+`"`)
+			assert.NotContains(t, string(a.body), "order_time")
+		}
+	}
+	b.lease()
+	check(asyncflow.StatusRunning)
+	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+first.ID+"/cancel", "").status)
+	check(asyncflow.StatusCancelled)
+}
+
+// Many submits with one key at once create one task, in batches and single calls.
+func TestIdempotencyKeyAtOnce(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ids := map[string]int{}
+	note := func(id string) {
+		mu.Lock()
+		ids[id]++
+		mu.Unlock()
+	}
+	for range 64 {
+		wg.Go(func() {
+			a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"one"}`)
+			if assert.Contains(t, []int{200, 201}, a.status, "%s", a.body) {
+				note(read[api.SubmittedTask](b, a.status, a).ID)
+			}
+		})
+		wg.Go(func() {
+			a := read[api.SubmittedBatch](b, 201,
+				b.call("POST", "/v1/tasks/batch",
+					`{"tasks":[{"type":"pipe","context":1,"key":"one"},{"type":"pipe","context":1,"key":"one"}]}`))
+			for _, r := range a.Tasks {
+				note(r.Task.ID)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Len(t, ids, 1, "one task")
+	assert.Len(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data, 1)
+}
+
+func TestIdempotencyKeyExpires(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	submit := func() answer {
+		return b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"k","key_window":"1h"}`)
+	}
+	first := read[api.SubmittedTask](b, 201, submit())
+	n, err := b.store.ExpireKeys(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	expire := func() {
+		_, err := b.db.Exec(t.Context(),
+			`UPDATE tenant_acme.idempotency_keys SET expires_at = now() - interval '1 s'`)
+		require.NoError(t, err)
+	}
+	expire()
+	second := read[api.SubmittedTask](b, 201, submit())
+	assert.NotEqual(t, first.ID, second.ID,
+		"its window is over, though governance hasn't been there yet")
+	expire()
+	n, err = b.store.ExpireKeys(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 201, submit().status)
+}
+
+// In a batch, a key that belongs to another task fails alone.
+func TestIdempotencyKeysInABatch(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	first := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
+	a := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch", fmt.Sprintf(`{"tasks":[
+		{"type":"pipe","context":1,"key":"a"}, {"type":"pipe","context":2,"key":"a"},
+		{"type":"pipe","context":3,"key":"b"}, {"type":"pipe","context":"%s","key":"c"},
+		{"type":"pipe","context":4}]}`, "\xff")))
+	assert.Equal(t, []any{first.ID, true}, []any{a.Tasks[0].Task.ID, a.Tasks[0].Task.Existing})
+	assert.Equal(t, []any{422, "tasks[1].key"},
+		[]any{a.Tasks[1].Error.Status, a.Tasks[1].Error.Errors[0].Field})
+	assert.Equal(t, asyncflow.StatusPending, a.Tasks[2].Task.Status)
+	assert.Equal(t, 400, a.Tasks[3].Error.Status)
+	assert.Equal(t, asyncflow.StatusPending, a.Tasks[4].Task.Status)
+}

@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// ListTaskTypes lists a page of the tenant's task types.
+func (s *Server) ListTaskTypes(
+	ctx context.Context, r ListTaskTypesRequestObject,
+) (ListTaskTypesResponseObject, error) {
+	after, err := cursor.ReadName(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	types, more, err := s.cfg.Store.TypePage(ctx, principalOf(ctx).Tenant, after,
+		pageLimit(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	out := ListTaskTypes200JSONResponse{Data: make([]TaskType, len(types))}
+	for i, t := range types {
+		out.Data[i], out.NextCursor = s.taskTypeOut(t), cursor.Write(more, t.Name)
+	}
+	return out, nil
+}
+
+// GetTaskType returns one task type.
+func (s *Server) GetTaskType(
+	ctx context.Context, r GetTaskTypeRequestObject,
+) (GetTaskTypeResponseObject, error) {
+	t, err := s.cfg.Store.TaskType(ctx, principalOf(ctx).Tenant, r.Type)
+	if err != nil {
+		return nil, err
+	}
+	return GetTaskType200JSONResponse(s.taskTypeOut(t)), nil
+}
+
+// PutTaskType creates a task type or makes a new version of it.
+func (s *Server) PutTaskType(
+	ctx context.Context, r PutTaskTypeRequestObject,
+) (PutTaskTypeResponseObject, error) {
+	t := taskTypeIn(r.Type, *r.Body).WithDefaults()
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	put := s.cfg.Store.PutTaskType
+	if r.Params.DryRun {
+		put = s.cfg.Store.CheckTaskType
+		store.ActOf(ctx).Note("dry_run", true)
+	}
+	stored, created, err := put(ctx, principalOf(ctx).Tenant, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case created:
+		return PutTaskType201JSONResponse(s.taskTypeOut(stored)), nil
+	default:
+		return PutTaskType200JSONResponse(s.taskTypeOut(stored)), nil
+	}
+}
+
+// DeleteTaskType deletes a task type and drops its tables.
+func (s *Server) DeleteTaskType(
+	ctx context.Context, r DeleteTaskTypeRequestObject,
+) (DeleteTaskTypeResponseObject, error) {
+	if err := s.cfg.Store.DeleteTaskType(ctx, principalOf(ctx).Tenant, r.Type); err != nil {
+		return nil, err
+	}
+	return DeleteTaskType204Response{}, nil
+}
+
+func taskTypeIn(name string, spec TaskTypeSpec) asyncflow.TaskType {
+	return asyncflow.TaskType{
+		Name:             name,
+		Stages:           spec.Stages,
+		Retry:            spec.Retry,
+		ScheduleLimit:    spec.ScheduleLimit,
+		ScheduleInterval: spec.ScheduleInterval,
+		Limits:           asyncflow.Limits{MaxInFlight: spec.MaxInFlight, Rate: spec.Rate},
+		Flow:             spec.Flow,
+		RollRows:         spec.RollRows,
+		RollAge:          spec.RollAge,
+		Retention:        spec.Retention,
+		StageMapping:     spec.StageMapping,
+	}
+}
+
+// PauseTaskType pauses a task type: its tasks are not leased.
+func (s *Server) PauseTaskType(
+	ctx context.Context, r PauseTaskTypeRequestObject,
+) (PauseTaskTypeResponseObject, error) {
+	reason := ""
+	if r.Body != nil {
+		reason = callbacks.Clean(r.Body.Reason, callbacks.MaxErrorBytes)
+	}
+	tenant := principalOf(ctx).Tenant
+	t, err := s.cfg.Store.Pause(ctx, tenant, r.Type, reason)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Committer.Quiesce(ctx, store.TypeKey{Tenant: tenant, Type: r.Type})
+	s.log.Info("task type paused", "tenant", tenant, "type", t.Name,
+		"by", principalOf(ctx).Subject, "reason", t.PauseReason)
+	return PauseTaskType200JSONResponse(s.taskTypeOut(t)), nil
+}
+
+// ResumeTaskType resumes a paused task type.
+func (s *Server) ResumeTaskType(
+	ctx context.Context, r ResumeTaskTypeRequestObject,
+) (ResumeTaskTypeResponseObject, error) {
+	var ramp asyncflow.Duration
+	if r.Body != nil {
+		ramp = r.Body.Ramp
+	}
+	if ramp < 0 || ramp.Std() > asyncflow.MaxRamp {
+		return nil, asyncflow.InvalidField("ramp", "is %s; it must be 0s to %s",
+			ramp, asyncflow.MaxRamp)
+	}
+	t, err := s.cfg.Store.Resume(ctx, principalOf(ctx).Tenant, r.Type, ramp.Std())
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("task type resumed", "tenant", principalOf(ctx).Tenant, "type", t.Name,
+		"by", principalOf(ctx).Subject, "ramp", t.Ramp)
+	return ResumeTaskType200JSONResponse(s.taskTypeOut(t)), nil
+}
+
+// ReleaseFlowKey lets the tasks of a flow key continue after one of them has failed.
+func (s *Server) ReleaseFlowKey(
+	ctx context.Context, r ReleaseFlowKeyRequestObject,
+) (ReleaseFlowKeyResponseObject, error) {
+	store.ActOf(ctx).Note("flow_key", r.Body.FlowKey)
+	n, err := s.cfg.Store.UnblockKey(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
+	if err != nil {
+		return nil, err
+	}
+	return ReleaseFlowKey200JSONResponse{Released: n}, nil
+}
+
+func (s *Server) taskTypeOut(t store.StoredType) TaskType {
+	return TaskType{
+		Name:             t.Name,
+		Version:          t.Version,
+		Stages:           t.Stages,
+		Retry:            t.Retry,
+		ScheduleLimit:    t.ScheduleLimit,
+		ScheduleInterval: t.ScheduleInterval,
+		MaxInFlight:      t.MaxInFlight,
+		Rate:             t.Rate,
+		Flow:             t.Flow,
+		RollRows:         t.RollRows,
+		RollAge:          t.RollAge,
+		Retention:        t.Retention,
+		StageMapping:     t.StageMapping,
+		PausedAt:         t.PausedAt,
+		PauseReason:      t.PauseReason,
+		RampUntil:        t.RampUntil(s.cfg.Store.Clock.Now()),
+		CreatedAt:        t.CreatedAt,
+		UpdatedAt:        t.UpdatedAt,
+	}
+}

@@ -1,0 +1,146 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// CreateTenant creates a tenant.
+func (s *Server) CreateTenant(
+	ctx context.Context, r CreateTenantRequestObject,
+) (CreateTenantResponseObject, error) {
+	if err := r.Body.Quotas.Validate(); err != nil {
+		return nil, err
+	}
+	t, err := s.cfg.Store.CreateTenant(ctx, r.Body.Slug, r.Body.Quotas)
+	if err != nil {
+		return nil, err
+	}
+	s.logTenant(ctx, "tenant created", t)
+	return CreateTenant201JSONResponse(TenantOut(t)), nil
+}
+
+// ListTenants lists a page of tenants.
+func (s *Server) ListTenants(
+	ctx context.Context, r ListTenantsRequestObject,
+) (ListTenantsResponseObject, error) {
+	after, err := cursor.ReadName(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	page, more, err := s.cfg.Store.TenantPage(ctx, after, orDefaultPage(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	out := ListTenants200JSONResponse{Data: make([]Tenant, len(page))}
+	for i, t := range page {
+		out.Data[i], out.NextCursor = TenantOut(t), cursor.Write(more, t.Slug)
+	}
+	return out, nil
+}
+
+// GetTenant returns a tenant with its usage.
+func (s *Server) GetTenant(
+	ctx context.Context, r GetTenantRequestObject,
+) (GetTenantResponseObject, error) {
+	t, err := s.cfg.Store.Tenant(ctx, r.Slug)
+	if err != nil {
+		return nil, err
+	}
+	out := TenantOut(t)
+	out.Usage, err = QuotaUsageOf(ctx, s.cfg.Store, t)
+	return GetTenant200JSONResponse(out), err
+}
+
+// PatchTenant changes the quotas of a tenant, and suspends or resumes it.
+func (s *Server) PatchTenant(
+	ctx context.Context, r PatchTenantRequestObject,
+) (PatchTenantResponseObject, error) {
+	if r.Body.Reason != "" && (r.Body.Suspended == nil || !*r.Body.Suspended) {
+		return nil, asyncflow.InvalidField("reason",
+			"is that of a suspension: it needs suspended to be true")
+	}
+	t, err := s.cfg.Store.PatchTenant(ctx, r.Slug, store.TenantPatch{
+		Quotas:  quotaChangesIn(r.Body.Quotas),
+		Suspend: r.Body.Suspended,
+		Reason:  callbacks.Clean(r.Body.Reason, asyncflow.MaxReasonLength),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
+	s.logTenant(ctx, "tenant changed", t)
+	return PatchTenant200JSONResponse(TenantOut(t)), nil
+}
+
+// DeleteTenant suspends a tenant. The tenant is dropped after a grace period.
+func (s *Server) DeleteTenant(
+	ctx context.Context, r DeleteTenantRequestObject,
+) (DeleteTenantResponseObject, error) {
+	grace, err := readGrace(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.cfg.Store.DeleteTenant(ctx, r.Slug, grace)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
+	s.logTenant(ctx, "tenant deleted", t)
+	return DeleteTenant202JSONResponse(TenantOut(t)), nil
+}
+
+// readGrace parses the grace period of a deleted tenant; nil: the default.
+func readGrace(p DeleteTenantParams) (*time.Duration, error) {
+	var grace asyncflow.Duration
+	switch {
+	case p.Now && p.Grace != "":
+		return nil, asyncflow.InvalidField("grace", "and now exclude each other")
+	case p.Now:
+		return new(time.Duration), nil
+	case p.Grace == "":
+		return nil, nil
+	}
+	if err := grace.UnmarshalText([]byte(p.Grace)); err != nil {
+		return nil, asyncflow.InvalidField("grace", "%v", err)
+	}
+	d := grace.Std()
+	return &d, asyncflow.CheckGrace(d)
+}
+
+// RestoreTenant undoes a deletion.
+func (s *Server) RestoreTenant(
+	ctx context.Context, r RestoreTenantRequestObject,
+) (RestoreTenantResponseObject, error) {
+	t, err := s.cfg.Store.RestoreTenant(ctx, r.Slug)
+	if err != nil {
+		return nil, err
+	}
+	s.logTenant(ctx, "tenant restored", t)
+	return RestoreTenant200JSONResponse(TenantOut(t)), nil
+}
+
+func (s *Server) logTenant(ctx context.Context, message string, t store.StoredTenant) {
+	s.log.Info(message, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()),
+		"reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
+}
+
+// TenantOut returns the document of a tenant, without its usage.
+func TenantOut(t store.StoredTenant) Tenant {
+	return Tenant{
+		Slug:        t.Slug,
+		State:       t.State(),
+		SuspendedAt: t.SuspendedAt,
+		Reason:      t.SuspendReason,
+		DeletedAt:   t.DeletedAt,
+		DropAt:      t.DropAt,
+		Quotas:      t.Own,
+		CreatedAt:   t.CreatedAt,
+	}
+}

@@ -1,0 +1,67 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// GetQuota returns the quotas of the caller's tenant.
+func (s *Server) GetQuota(
+	ctx context.Context, _ GetQuotaRequestObject,
+) (GetQuotaResponseObject, error) {
+	t, err := s.cfg.Store.Tenant(ctx, principalOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	data, err := QuotaUsageOf(ctx, s.cfg.Store, t)
+	return GetQuota200JSONResponse{Data: data}, err
+}
+
+// QuotaUsageOf returns the quotas that apply to a tenant, and how much of each is in use.
+func QuotaUsageOf(
+	ctx context.Context, st *store.Store, t store.StoredTenant,
+) ([]QuotaUsage, error) {
+	used, err := st.TenantUsage(ctx, t.Slug)
+	if err != nil {
+		return nil, err
+	}
+	applies := st.QuotasOf(t)
+	out := make([]QuotaUsage, 0, len(used)+1)
+	for _, name := range asyncflow.QuotaNames() {
+		u := QuotaUsage{Name: name, Limit: applies.Get(name), Own: t.Own.Get(name) != 0}
+		if n, ok := used[name]; ok {
+			u.Used = &n
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+func quotaChangesIn(in QuotaChanges) map[asyncflow.QuotaName]float64 {
+	all := map[asyncflow.QuotaName]float64{}
+	for name, value := range map[asyncflow.QuotaName]*int64{
+		asyncflow.QuotaTaskTypes:          in.TaskTypes,
+		asyncflow.QuotaEndpoints:          in.Endpoints,
+		asyncflow.QuotaSchedules:          in.Schedules,
+		asyncflow.QuotaConfigurationBytes: in.ConfigurationBytes,
+		asyncflow.QuotaPendingTasks:       in.PendingTasks,
+		asyncflow.QuotaContextBytes:       in.ContextBytes,
+		asyncflow.QuotaConcurrency:        in.Concurrency,
+	} {
+		if value != nil {
+			all[name] = float64(*value)
+		}
+	}
+	for name, value := range map[asyncflow.QuotaName]*float64{
+		asyncflow.QuotaSubmitsPerSecond:    in.SubmitsPerSecond,
+		asyncflow.QuotaDeliveriesPerSecond: in.DeliveriesPerSecond,
+	} {
+		if value != nil {
+			all[name] = *value
+		}
+	}
+	return all
+}
