@@ -259,8 +259,8 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	}
 }
 
-// tidy drops what is known of a type that is gone, once nothing of it is to be counted any more: its
-// tasks may end before Begun is called for them.
+// tidy drops what is known of a type that is gone, once nothing of it is to be counted any more.
+// Its tasks may end before Begun is called for them.
 func (l *Ledger) tidy(key store.TypeKey, u *usage) {
 	if u.gone && u.inFlight == 0 && u.leasing == 0 {
 		delete(l.types, key)
