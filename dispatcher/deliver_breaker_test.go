@@ -107,11 +107,11 @@ func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 	fail := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return refused }
 	n := b.start("a", dispatcher.Config{}, fail)
 	n.submit(t, 1)
-	require.Eventually(t, func() bool { return n.failing() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.Failing() > 0 }, patience, time.Millisecond)
 	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
 	require.Eventually(t, func() bool {
 		b.exec(`SELECT 1`) // an attempt that was under way may be noted after the deletion
-		return n.failing() == 0
+		return n.Failing() == 0
 	}, patience, 5*time.Millisecond)
 }
 

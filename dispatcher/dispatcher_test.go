@@ -77,18 +77,13 @@ func prepare(ctx context.Context, url string) error {
 	return nil
 }
 
-// node is a running dispatcher.
+// node is a store and what writes to it, with a dispatcher that runs, or without one.
 type node struct {
 	*store.Store
-	inFlight func() int
-	load     func() int // bytes
-	soonRoom func(*store.Type, int) bool
-	waiting  func() int
-	// quiescing is how many pauses wait for leases.
-	quiescing func() int
-	failing   func() int
-	halt      func() // stop the dispatcher, and wait until it has
-	stop      func() // stop all of it
+	*dispatcher.Committer
+	*dispatcher.Dispatcher        // nil: there is none
+	halt                   func() // stop the dispatcher, and wait until it has
+	stop                   func() // stop all of it
 }
 
 func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node {
@@ -98,30 +93,53 @@ func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node 
 
 func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.Sender) *node {
 	b.t.Helper()
-	s, err := store.Open(b.t.Context(), store.Config{URL: b.url, Node: name, Roles: "dispatcher", Notify: cfg.Poll == 0})
-	require.NoError(b.t, err)
-	d := dispatcher.New(s, send, cfg)
+	n := b.open(store.Config{Node: name, Roles: "dispatcher", Notify: cfg.Poll == 0})
+	n.Dispatcher = dispatcher.New(n.Committer, send, cfg)
 	ctx, stopDispatcher := context.WithCancel(context.Background())
 	storing, stopStore := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { assert.NoError(b.t, s.Run(storing)) })
+	running.Go(func() { assert.NoError(b.t, n.Store.Run(storing)) })
 	dispatched := make(chan struct{})
 	go func() {
-		assert.NoError(b.t, d.Run(ctx))
+		assert.NoError(b.t, n.Dispatcher.Run(ctx))
 		close(dispatched)
 	}()
-	halt := func() {
+	n.halt = func() {
 		stopDispatcher()
 		<-dispatched
 	}
-	n := &node{Store: s, inFlight: d.InFlight, load: d.Load, soonRoom: d.SoonRoom, waiting: d.Waiting, quiescing: d.Quiescing, failing: d.Failing, halt: halt, stop: sync.OnceFunc(func() {
-		halt()
+	end := n.stop
+	n.stop = sync.OnceFunc(func() {
+		n.halt()
 		stopStore()
 		running.Wait()
+		end()
+	})
+	b.t.Cleanup(n.stop)
+	return n
+}
+
+// open opens a node that delivers nothing, and whose store doesn't run.
+func (b *bundle) open(cfg store.Config) *node {
+	b.t.Helper()
+	cfg.URL = b.url
+	s, err := store.Open(b.t.Context(), cfg)
+	require.NoError(b.t, err)
+	c := dispatcher.NewCommitter(s, nil)
+	n := &node{Store: s, Committer: c, stop: sync.OnceFunc(func() {
+		c.Close()
 		s.Close()
 	})}
 	b.t.Cleanup(n.stop)
 	return n
+}
+
+// Pause pauses a type, and returns when no lease of it is under way on the node any more.
+func (n *node) Pause(t *testing.T, name string) {
+	t.Helper()
+	_, err := n.Store.Pause(t.Context(), tenant, name, "")
+	require.NoError(t, err)
+	n.Quiesce(t.Context(), store.TypeKey{Tenant: tenant, Type: name})
 }
 
 func (n *node) submit(t *testing.T, count int) []store.Submitted {
@@ -249,10 +267,7 @@ func TestPolling(t *testing.T) {
 	b := setup(t)
 	cfg := dispatcher.Config{Poll: 20 * time.Millisecond}
 	b.start("a", cfg, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
-	other, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "b"})
-	require.NoError(t, err)
-	defer other.Close()
-	n := &node{Store: other}
+	n := b.open(store.Config{Node: "b"})
 	n.await(t, n.submit(t, 3), asyncflow.StatusSucceeded)
 }
 
@@ -260,16 +275,13 @@ func TestPolling(t *testing.T) {
 func TestNotify(t *testing.T) {
 	b := setup(t)
 	b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
-	other, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "b", Notify: true})
-	require.NoError(t, err)
+	n := b.open(store.Config{Node: "b", Notify: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	running := make(chan error, 1)
-	go func() { running <- other.Run(ctx) }()
-	n := &node{Store: other}
+	go func() { running <- n.Store.Run(ctx) }()
 	n.await(t, n.submit(t, 3), asyncflow.StatusSucceeded)
 	cancel()
 	require.NoError(t, <-running)
-	other.Close()
 }
 
 // A task whose stage has no endpoint waits, and no attempt is counted.

@@ -2,43 +2,73 @@ package dispatcher
 
 import "github.com/asyncflow/asyncflow/store"
 
-// AskLimits asks all that a lease of a task, its delivery and its end ask because somebody
-// may have limits, and tells whether the lease is to be a guarded one.
-func (d *Dispatcher) AskLimits(t *store.Type) (guarded bool) {
-	now := d.store.Clock.Now()
-	room, _ := d.roomOf(t, now, 0, 0)
-	guarded = room == 0 || d.endpointRoom(t, d.slots.rest(), 0) == 0 || d.holding.has(t.Key()) || t.Guarded(now)
-	d.charge(t.Tenant, 1)
-	d.held.ended(t.Key(), 0, now)
-	d.charge(t.Tenant, -1)
-	return guarded
+// AskLimits asks all that a lease of a task, its delivery and its end ask because some type, tenant
+// or endpoint may have limits. It reports whether the lease is to be a limited one.
+func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
+	now, key := d.store.Clock.Now(), t.Key()
+	charged, _ := d.charge(t.Tenant, 1, now)
+	a := d.ask(t, charged, now)
+	n := d.ledger.Reserve(a)
+	limited = n == 0 || d.ledger.ForAnyEndpoint(key, a.Endpoints, n) == 0 || d.blocked.has(key) ||
+		t.Limited(now)
+	d.ledger.Arrived(key, n, 1)
+	d.ledger.Begun(key, n)
+	d.ledger.Took(key, 0, now)
+	d.ledger.Release(key, n, n)
+	d.refund(t.Tenant, charged)
+	return limited
 }
 
-// Load returns the bytes that are counted of contexts under way, and of outputs.
+// Load returns the bytes that are counted of contexts in flight, and of outputs.
 func (d *Dispatcher) Load() int {
-	d.load.mu.Lock()
-	defer d.load.mu.Unlock()
-	return d.load.bytes
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	return d.ledger.bytes
 }
 
-// SoonRoom tells whether n new tasks of a type may wait for room.
-func (d *Dispatcher) SoonRoom(t *store.Type, n int) bool {
-	return d.soonRoom(t, n, d.store.Clock.Now())
+// Waiting returns how many submits wait for capacity.
+func (d *Dispatcher) Waiting() (n int) {
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	for _, queue := range d.ledger.waiting {
+		for _, w := range queue {
+			if w.ask.New {
+				n++
+			}
+		}
+	}
+	return n
 }
 
-// Waiting returns how many batches of new tasks wait to be handed over.
-func (d *Dispatcher) Waiting() int { return int(d.waiting.Load()) }
-
-// Quiescing returns how many calls wait for the leases under way of a type.
-func (d *Dispatcher) Quiescing() int {
-	d.underway.mu.Lock()
-	defer d.underway.mu.Unlock()
-	return d.underway.waiting
+// Leasing returns how many tasks of a type are in flight whose leases aren't committed yet.
+func (d *Dispatcher) Leasing(key store.TypeKey) int {
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	if u := d.ledger.types[key]; u != nil {
+		return u.leasing
+	}
+	return 0
 }
+
+// IsIdle reports whether no task of a type stands in line, as far as the node knows.
+func (d *Dispatcher) IsIdle(key store.TypeKey) bool {
+	idle, _ := d.agenda.idle(key)
+	return idle
+}
+
+// ForgetDurations has the node forget how long deliveries of a type took.
+func (d *Dispatcher) ForgetDurations(key store.TypeKey) {
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	d.ledger.usage(key).takes = 0
+}
+
+// LimitsOf returns what bounds the tasks of a type in flight besides the node's capacity.
+func (d *Dispatcher) LimitsOf(t *store.Type) Limits { return d.limits(t, d.store.Clock.Now()) }
 
 // Failing returns of how many endpoints it is known that they failed lately.
 func (d *Dispatcher) Failing() int {
-	d.patients.mu.Lock()
-	defer d.patients.mu.Unlock()
-	return len(d.patients.inRow)
+	d.breakers.mu.Lock()
+	defer d.breakers.mu.Unlock()
+	return len(d.breakers.inRow)
 }

@@ -8,24 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Those who end the chores wait for the ones under way; later ones don't begin, also
-// those that a timer was set for.
-func TestChoresEnd(t *testing.T) {
+// end waits for the jobs under way. Later ones don't begin, nor do those that a timer was set for.
+func TestJobsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var c chores
+		var j jobs
 		r := newRates(func() int { return 1 }, func() bool { return false })
 		key := rateKey{"acme", "pipe", "k"}
 		r.take(key, 1, time.Now(), 1)
 		var began, late bool
-		r.after(key, time.Second, func() { c.do(func() { late = true }) })
+		r.after(key, time.Second, func() { j.do(func() { late = true }) })
 		release, ended := make(chan struct{}), make(chan struct{})
-		c.start(func() {
+		j.start(func() {
 			began = true
 			<-release
 		})
 		go func() {
-			c.end()
+			j.end()
 			close(ended)
 		}()
 		synctest.Wait()
@@ -35,7 +34,7 @@ func TestChoresEnd(t *testing.T) {
 			t.Fatal("one is under way")
 		default:
 		}
-		c.start(func() { late = true })
+		j.start(func() { late = true })
 		close(release)
 		<-ended
 		time.Sleep(time.Minute) // of the bubble's clock

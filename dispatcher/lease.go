@@ -95,7 +95,7 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 	n := 0
 	if most > 0 {
 		a := d.ask(t, most, now)
-		a.Least = min(most, max(d.cfg.Concurrency/8, 1))
+		a.Least = min(most, max(d.cfg.Concurrency/8, 1), a.Limits.Type, a.Limits.Tenant)
 		n = d.ledger.Await(ctx, a, leaseLinger)
 		if again = now.Add(fullLook); n == 0 && d.ledger.Why(a) == asyncflow.WaitType { // it is ramped up
 			again = now.Add(contendedPause)
@@ -128,8 +128,8 @@ func (d *Dispatcher) reserveNew(
 	if charged > 0 {
 		got = d.ledger.Await(ctx, a, patience)
 	}
-	if got > 0 && d.current(t).Paused() { // while it was reserved: see Quiesce
-		d.ledger.Unused(t.Key(), got)
+	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now)) {
+		d.ledger.Unused(t.Key(), got) // it was changed while it was reserved: see Quiesce
 		got = 0
 	}
 	d.refund(t.Tenant, charged-got)

@@ -78,31 +78,6 @@ func TestAgendaKeepsTheInterval(t *testing.T) {
 	})
 }
 
-func TestSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(80, nil)
-		assert.Equal(t, 60, s.take(t.Context(), 60))
-		assert.Equal(t, 20, s.take(t.Context(), 60), "no more than are free")
-		start := time.Now()
-		go func() {
-			time.Sleep(time.Millisecond)
-			s.give(3)
-		}()
-		assert.Equal(t, 3, s.take(t.Context(), 60))
-		assert.Equal(t, slotLinger, time.Since(start), "a few are worth a short wait for more")
-		go func() {
-			time.Sleep(time.Second)
-			s.give(80)
-		}()
-		assert.Equal(t, 60, s.take(t.Context(), 60))
-		assert.Equal(t, 60, s.held())
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		s.take(t.Context(), 20)
-		assert.Zero(t, s.take(ctx, 1))
-	})
-}
-
 func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newAgenda(time.Now)

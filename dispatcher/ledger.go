@@ -32,7 +32,7 @@ type Ledger struct {
 	endpoints map[string]int      // deliveries under way; without zeros
 	waiting   map[store.TypeKey][]*waiter
 	refused   map[store.TypeKey]struct{} // to be woken
-	// closed and replaced when something has ended, see awaitQuiet
+	// closed when something has ended; nil: nobody waits, see awaitQuiet
 	quiet chan struct{}
 }
 
@@ -77,15 +77,14 @@ func NewLedger(
 	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,
 		types: map[store.TypeKey]*usage{}, active: map[*usage]struct{}{}, tenants: map[string]int{},
 		endpoints: map[string]int{},
-		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{},
-		quiet: make(chan struct{})}
+		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
 // Reserve takes capacity for up to a.N tasks, and returns for how many.
 func (l *Ledger) Reserve(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, _ := l.most(a)
+	n := l.mostOnArrival(a)
 	l.take(a, n)
 	return n
 }
@@ -107,11 +106,14 @@ func (l *Ledger) Keep(a Ask) int {
 func (l *Ledger) Begun(key store.TypeKey, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if u := l.usage(key); n > 0 {
-		if u.leasing -= n; u.leasing == 0 {
-			l.signal()
-		}
+	if n == 0 {
+		return
 	}
+	u := l.usage(key)
+	if u.leasing -= n; u.leasing == 0 {
+		l.signal()
+	}
+	l.tidy(key, u)
 }
 
 // Arrived takes in the size of the contexts of n tasks for which capacity was reserved.
@@ -166,6 +168,7 @@ func (l *Ledger) Unused(key store.TypeKey, n int) {
 // release gives capacity back, to those who wait first. It unlocks l.mu.
 func (l *Ledger) release(key store.TypeKey, u *usage, n int) {
 	l.count(key, u, -n)
+	l.tidy(key, u)
 	if l.free == l.capacity {
 		l.signal()
 	}
@@ -251,9 +254,16 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u := l.types[key]; u != nil {
-		if u.gone = true; u.inFlight == 0 {
-			delete(l.types, key)
-		}
+		u.gone = true
+		l.tidy(key, u)
+	}
+}
+
+// tidy drops what is known of a type that is gone, once nothing of it is to be counted any more.
+// Its tasks may end before Begun is called for them.
+func (l *Ledger) tidy(key store.TypeKey, u *usage) {
+	if u.gone && u.inFlight == 0 && u.leasing == 0 {
+		delete(l.types, key)
 	}
 }
 
@@ -285,9 +295,6 @@ func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
 		l.active[u] = struct{}{}
 	} else {
 		delete(l.active, u)
-		if u.gone {
-			delete(l.types, key)
-		}
 	}
 	if l.tenants[key.Tenant] += n; l.tenants[key.Tenant] == 0 {
 		delete(l.tenants, key.Tenant)

@@ -24,17 +24,18 @@ type waiter struct {
 }
 
 // Await is Reserve, but it waits for a.Least tasks at most for a time, if it is worth while: they
-// will have capacity soon. Afterwards it takes what there is.
+// will have capacity soon. Afterwards it takes what there is. Of the new tasks of a type, those
+// that came first are served first.
 func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	l.mu.Lock()
-	n, _ := l.most(a)
+	n := l.mostOnArrival(a)
 	if n >= a.Least || patience <= 0 || !l.soon(a, n) {
 		n = l.settleFor(a, n)
 		l.mu.Unlock()
 		return n
 	}
 	w := &waiter{a, make(chan int, 1)}
-	l.waiting[a.Type] = append(l.waiting[a.Type], w)
+	l.enter(w)
 	l.mu.Unlock()
 
 	timer := time.NewTimer(patience)
@@ -47,11 +48,27 @@ func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.leave(w) {
+	at := l.leave(w)
+	if at < 0 {
 		return <-w.granted
 	}
-	n, _ = l.most(a)
-	return l.settleFor(a, n)
+	n = 0
+	if at == 0 {
+		n, _ = l.most(a)
+	}
+	n = l.settleFor(a, n)
+	l.serve() // those behind it
+	return n
+}
+
+// mostOnArrival returns how many tasks an ask may get that has just come: new tasks don't overtake
+// those of their type that wait.
+func (l *Ledger) mostOnArrival(a Ask) int {
+	if a.New && len(l.waiting[a.Type]) > 0 {
+		return 0
+	}
+	n, _ := l.most(a)
+	return n
 }
 
 // settleFor takes n tasks' capacity, and has a type woken that has got nothing.
@@ -92,15 +109,25 @@ func (l *Ledger) later(a Ask, u *usage) int {
 	return n
 }
 
-// leave takes a waiter out; false: it has got something.
-func (l *Ledger) leave(w *waiter) bool {
+// enter has a waiter wait behind the others of its type. A lease is for tasks in line, which came
+// before all new ones.
+func (l *Ledger) enter(w *waiter) {
+	queue := l.waiting[w.ask.Type]
+	at := len(queue)
+	if !w.ask.New {
+		at = 0
+	}
+	l.waiting[w.ask.Type] = slices.Insert(queue, at, w)
+}
+
+// leave takes a waiter out, and returns how many were before it; less than 0: it has got something.
+func (l *Ledger) leave(w *waiter) int {
 	queue := l.waiting[w.ask.Type]
 	at := slices.Index(queue, w)
-	if at < 0 {
-		return false
+	if at >= 0 {
+		l.shorten(w.ask.Type, slices.Delete(queue, at, at+1))
 	}
-	l.shorten(w.ask.Type, slices.Delete(queue, at, at+1))
-	return true
+	return at
 }
 
 func (l *Ledger) shorten(key store.TypeKey, queue []*waiter) {
@@ -118,7 +145,8 @@ func (l *Ledger) Serve() {
 	l.serve()
 }
 
-// serve grants capacity to those who wait, within a type in the order in which they came.
+// serve grants capacity to those who wait, within a type in the order in which they came. New tasks
+// that need not wait any longer, as there won't be more soon, get what there is.
 func (l *Ledger) serve() {
 	seen := 0
 	for key, queue := range l.waiting { // which begins at random
@@ -128,11 +156,10 @@ func (l *Ledger) serve() {
 		served := 0
 		for _, w := range queue {
 			n, _ := l.most(w.ask)
-			if n < w.ask.Least {
+			if n < w.ask.Least && (!w.ask.New || l.soon(w.ask, n)) {
 				break
 			}
-			l.take(w.ask, n)
-			w.granted <- n
+			w.granted <- l.settleFor(w.ask, n)
 			served++
 		}
 		if served > 0 {
@@ -143,8 +170,10 @@ func (l *Ledger) serve() {
 
 // signal wakes those in awaitQuiet: something has ended.
 func (l *Ledger) signal() {
-	close(l.quiet)
-	l.quiet = make(chan struct{})
+	if l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
+	}
 }
 
 // awaitQuiet waits until something holds that Begun or Release may bring about, or until ctx ends.
@@ -152,6 +181,9 @@ func (l *Ledger) awaitQuiet(ctx context.Context, holds func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !holds() && ctx.Err() == nil {
+		if l.quiet == nil {
+			l.quiet = make(chan struct{})
+		}
 		quiet := l.quiet
 		l.mu.Unlock()
 		select {

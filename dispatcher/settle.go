@@ -135,7 +135,7 @@ func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 // order of those that are due, with what they go on with at hand, as many as there is capacity for.
 // nil: there are none.
 func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
-	if len(t.Stages) == 1 {
+	if t = d.current(t); len(t.Stages) == 1 { // it may have got limits since the delivery began
 		return nil
 	}
 	now := d.store.Clock.Now()

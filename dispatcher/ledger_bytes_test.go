@@ -97,11 +97,11 @@ func TestOutputsAreBounded(t *testing.T) {
 	const room = tasks * 4 / 5 // is what a type gets alone
 	for i := range room {
 		all = append(all, n.submit(t, 1)...)
-		require.Eventually(t, func() bool { return n.load() >= (i+1)*size }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.Load() >= (i+1)*size }, patience, time.Millisecond)
 	}
 	all = append(all, n.submit(t, tasks)...)
 	require.Never(t, func() bool { return sent.Load() > before+room }, 200*time.Millisecond, 10*time.Millisecond)
 	unlock()
 	n.await(t, all, asyncflow.StatusSucceeded)
-	require.Eventually(t, func() bool { return n.load() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.Load() == 0 }, patience, time.Millisecond)
 }

@@ -46,22 +46,20 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 	_, err = lock.Exec(t.Context(), `SELECT FROM tenant_acme.endpoints FOR UPDATE`)
 	require.NoError(t, err)
 
-	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "a", Notify: true})
-	require.NoError(t, err)
-	defer s.Close()
+	n := b.open(store.Config{Node: "a", Notify: true})
 	storing, stopStore := context.WithCancel(t.Context())
 	stored := make(chan error, 1)
-	go func() { stored <- s.Run(storing) }()
+	go func() { stored <- n.Store.Run(storing) }()
 	var said output
-	d := dispatcher.New(s, sendFunc(func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+	d := dispatcher.New(n.Committer, sendFunc(func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
 	}), dispatcher.Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
 	running, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(running) }()
 
-	id := s.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].ID
-	_, err = s.AwaitFinal(t.Context(), tenant, id, patience)
+	id := n.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].ID
+	_, err = n.AwaitFinal(t.Context(), tenant, id, patience)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		var waiting int

@@ -20,6 +20,7 @@ func (n *node) suspend(t *testing.T, suspended bool) {
 	t.Helper()
 	_, err := n.PatchTenant(t.Context(), tenant, store.TenantPatch{Suspend: &suspended})
 	require.NoError(t, err)
+	n.QuiesceTenant(t.Context(), tenant)
 }
 
 // knows waits until a node knows that the tenant is suspended, or that it isn't.

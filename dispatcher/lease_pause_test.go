@@ -28,8 +28,7 @@ func TestPause(t *testing.T) {
 	two := b.start("b", dispatcher.Config{}, send)
 	running := one.submit(t, 1)
 	<-arrived
-	_, err := one.Pause(t.Context(), tenant, "pipe", "")
-	require.NoError(t, err)
+	one.Pause(t, "pipe")
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
@@ -45,7 +44,7 @@ func TestPause(t *testing.T) {
 		require.Fail(t, "something was leased while the type was paused")
 	case <-time.After(200 * time.Millisecond):
 	}
-	_, err = two.Resume(t.Context(), tenant, "pipe", 0)
+	_, err := two.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
 	one.await(t, append(waiting, running...), asyncflow.StatusSucceeded)
 }
@@ -62,12 +61,11 @@ func TestRamp(t *testing.T) {
 		now.Add(-1)
 		return done
 	})
-	_, err := n.Pause(t.Context(), tenant, "pipe", "")
-	require.NoError(t, err)
+	n.Pause(t, "pipe")
 	tasks := n.submit(t, 100)
 	const ramp = 100 * time.Second // a task each half second: no clock is that wrong
 	begun := time.Now()
-	_, err = n.Resume(t.Context(), tenant, "pipe", ramp)
+	_, err := n.Resume(t.Context(), tenant, "pipe", ramp)
 	require.NoError(t, err)
 	for range 4 {
 		under := <-arrived
@@ -80,33 +78,21 @@ func TestRamp(t *testing.T) {
 }
 
 // pauseDuringALease pauses the type while a lease of it is under way that began before: it
-// waits for a lock of the table. It returns when the pause is answered.
+// waits for a lock of the table. It returns when the lease is over.
 func (b *bundle) pauseDuringALease(n *node, unlock func()) {
 	b.t.Helper()
 	b.waitsForLock()
-	paused := make(chan error, 1)
-	go func() {
-		_, err := n.Pause(b.t.Context(), tenant, "pipe", "")
-		paused <- err
-	}()
-	var err error
-	answered := false
-	require.Eventually(b.t, func() bool {
-		select {
-		case err = <-paused:
-			answered = true
-		default:
-		}
-		return answered || n.quiescing() > 0
-	}, patience, time.Millisecond)
-	if answered { // the lease has been given up, as the machine is that slow
-		require.Zero(b.t, b.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`), "answered while a lease is under way")
+	_, err := n.Store.Pause(b.t.Context(), tenant, "pipe", "")
+	require.NoError(b.t, err)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 50*time.Millisecond)
+	defer cancel()
+	n.Quiesce(ctx, pipeKey)
+	if ctx.Err() == nil { // the machine is so slow that the lease has been given up
+		require.Zero(b.t, b.waitingForLocks(), "a pause is answered while a lease is under way")
 	}
 	unlock()
-	if !answered {
-		err = <-paused
-	}
-	require.NoError(b.t, err)
+	n.Quiesce(b.t.Context(), pipeKey)
+	require.Zero(b.t, n.Leasing(pipeKey))
 }
 
 // Once a pause is answered, the node that has answered it leases nothing any more: a lease that
@@ -115,10 +101,7 @@ func TestPauseDuringALease(t *testing.T) {
 	for _, table := range []string{ready, lease} {
 		t.Run(table, func(t *testing.T) {
 			b := setup(t)
-			submitter, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "submitter"})
-			require.NoError(t, err)
-			t.Cleanup(submitter.Close)
-			before := (&node{Store: submitter}).submit(t, 3)
+			before := b.open(store.Config{Node: "submitter"}).submit(t, 3)
 			unlock := b.lock(table)
 			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
 				assert.Fail(t, "handed out after the pause was answered")
@@ -131,7 +114,7 @@ func TestPauseDuringALease(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused}, []any{task.Status, task.WaitsFor})
 			}
-			require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
 			for _, r := range append(before, after...) {
 				task, err := n.Task(t.Context(), tenant, r.ID)
 				require.NoError(t, err)
@@ -145,15 +128,13 @@ func TestPauseDuringALease(t *testing.T) {
 // So it is where no endpoint is there: the tasks don't wait for one, but for the resume.
 func TestPauseDuringALeaseWithoutAnEndpoint(t *testing.T) {
 	b := setup(t)
-	submitter, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "submitter"})
-	require.NoError(t, err)
-	t.Cleanup(submitter.Close)
+	submitter := b.open(store.Config{Node: "submitter"})
 	require.NoError(t, submitter.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
-	tasks := (&node{Store: submitter}).submit(t, 1)
+	tasks := submitter.submit(t, 1)
 	unlock := b.lock(lease)
 	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	b.pauseDuringALease(n, unlock)
-	require.Eventually(t, func() bool { return n.inFlight() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
 	task, err := n.Task(t.Context(), tenant, tasks[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.WaitPaused, task.WaitsFor)

@@ -141,29 +141,27 @@ func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 			}
 		}
 	}
-	require.Eventually(t, func() bool { return n.inFlight() >= slots*4/5 }, 20*time.Second, time.Millisecond, "they have what they can have")
+	require.Eventually(t, func() bool { return n.InFlight() >= slots*4/5 }, 20*time.Second, time.Millisecond, "they have what they can have")
 	for range 10 {
 		n.await(t, n.submitTo(t, "quick", 1), asyncflow.StatusSucceeded)
 	}
 	n.await(t, n.submitTo(t, "quick", 500), asyncflow.StatusSucceeded)
-	assert.GreaterOrEqual(t, n.inFlight(), slots*4/5, "all of them still hang")
+	assert.GreaterOrEqual(t, n.InFlight(), slots*4/5, "all of them still hang")
 }
 
 // What is asked of a type without limits because others have some costs no allocation. Not
 // parallel, as the allocations of the whole process are counted.
 func TestTypesWithoutLimitsAllocateNothing(t *testing.T) {
 	b := &bundle{t, pgtest.Database(t, prepare)}
-	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "a"})
-	require.NoError(t, err)
-	defer s.Close()
-	n, d := &node{Store: s}, dispatcher.New(s, nil, dispatcher.Config{})
+	n := b.open(store.Config{Node: "a"})
+	d := dispatcher.New(n.Committer, nil, dispatcher.Config{})
 	for i, name := range []string{"free", "limited"} {
 		n.addType(t, name, 20+i)
 	}
 	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`, `UPDATE asyncflow.tenants SET version = version + 1`)
-	require.NoError(t, s.Catalog.Refresh(t.Context()))
+	require.NoError(t, n.Catalog.Refresh(t.Context()))
 	for _, name := range []string{"free", "limited"} {
-		known, err := s.Catalog.Type(tenant, name)
+		known, err := n.Catalog.Type(tenant, name)
 		require.NoError(t, err)
 		require.Equal(t, name == "limited", d.AskLimits(known))
 		assert.Zero(t, testing.AllocsPerRun(100, func() { d.AskLimits(known) }), name)
@@ -189,7 +187,7 @@ func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 	for _, name := range names[:2] {
 		n.submitTo(t, name, tasks)
 	}
-	require.Eventually(t, func() bool { return sent.Load() == 2*tasks && n.inFlight() == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return sent.Load() == 2*tasks && n.InFlight() == 0 }, 20*time.Second, time.Millisecond)
 	n.stop() // what its connections did is in the statistics when they are closed
 	for _, name := range names[:2] {
 		require.Eventually(t, func() bool { return b.statistic(`n_tup_del`, "lease_"+name) == tasks }, 20*time.Second, 20*time.Millisecond)
@@ -261,8 +259,7 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 	one := b.start("a", dispatcher.Config{}, send)
 	two := b.start("b", dispatcher.Config{}, send)
 	one.put(t, func(t *asyncflow.TaskType) { t.Flow = &asyncflow.Flow{Ordered: true} }, two)
-	_, err := one.Pause(t.Context(), tenant, "pipe", "") // until all are there
-	require.NoError(t, err)
+	one.Pause(t, "pipe") // until all are there
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
@@ -272,7 +269,7 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 		node := []*node{one, two}[i%2]
 		tasks = append(tasks, node.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`), Options: asyncflow.Options{FlowKey: "k"}}})...)
 	}
-	_, err = two.Resume(t.Context(), tenant, "pipe", 0)
+	_, err := two.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
 	one.await(t, tasks, asyncflow.StatusSucceeded)
 }

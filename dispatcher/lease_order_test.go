@@ -21,7 +21,7 @@ func TestOrderOverTwoNodes(t *testing.T) {
 	const nodes, held, rounds = 2, 8, 20
 	b := setup(t)
 	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // no task gets there; of one endpoint all may be
-	_, silent := silently(t, b)
+	silent := b.open(store.Config{Node: "silent"})
 	want := mixedTasks(t, silent, nodes*held*rounds)
 
 	// A round is full when both nodes hold all they may, four fifths of their slots; so a task that is held has
@@ -62,16 +62,6 @@ func TestOrderOverTwoNodes(t *testing.T) {
 type arrival struct {
 	id     asyncflow.TaskID
 	answer chan struct{}
-}
-
-// silently opens a store without a dispatcher.
-func silently(t *testing.T, b *bundle) (*store.Type, *node) {
-	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "silent"})
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	pipe, err := s.Catalog.Type(tenant, "pipe")
-	require.NoError(t, err)
-	return pipe, &node{Store: s}
 }
 
 // mixedTasks makes tasks with priorities of all kinds, some of which are in their
