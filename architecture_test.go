@@ -49,7 +49,10 @@ var arrows = map[string][]string{
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},
-	"internal/testnode":     {"auth", "callbacks", "dispatcher", "governance", "internal/contracttest", "internal/httpapi", "internal/pgtest", "store", "."},
+	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi",
+		"internal/metrics", "store", "."},
+	"internal/testnode": {"auth", "callbacks", "internal/contracttest", "internal/httpapi",
+		"internal/node", "internal/pgtest", "store", "."},
 }
 
 // standardOnly are the packages of ours that import the standard library only.

@@ -22,6 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -175,9 +176,10 @@ func (d *dev) auth() auth.Config {
 
 // run runs node, sample worker and samples until ctx ends or Postgres does.
 func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
+	tuneMemory()
 	g, ctx := errgroup.WithContext(ctx)
 	ready := make(chan struct{})
-	g.Go(func() error { return runNode(ctx, d.node(), func() { close(ready) }) })
+	g.Go(func() error { return node.Run(ctx, d.node(), func() { close(ready) }) })
 	g.Go(func() error {
 		select {
 		case <-pg.Done():
@@ -210,15 +212,19 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 // devEgress lets deliveries go to whatever is on the developer's machine.
 var devEgress = asyncflow.Anywhere
 
-func (d *dev) node() nodeConfig {
-	return nodeConfig{
-		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
-		store: store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true,
+func (d *dev) node() node.Config {
+	roles := node.AllRoles()
+	return node.Config{
+		Roles: roles, Listener: d.listener, Secret: []byte(d.secrets.Node), Tokens: d.tokens,
+		Grace: 5 * time.Second, Metrics: node.MetricsOnAPI, Log: d.log,
+		Store: store.Config{URL: d.database, Node: node.NewName(), Build: version,
+			Roles: strings.Join(roles, ","), Notify: true,
 			MaxContext: asyncflow.DefaultMaxContext, Log: d.log},
-		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
-		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
-		governance: governance.Config{Schedules: d.schedules, AuditRetention: asyncflow.DefaultAuditRetention}, metrics: metricsOnAPI,
-		api: httpapi.Config{Version: version, Egress: devEgress}, // and endpoints prove nothing
+		Callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
+		Dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
+		Governance: governance.Config{Schedules: d.schedules,
+			AuditRetention: asyncflow.DefaultAuditRetention},
+		API: httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
 	}
 }
 

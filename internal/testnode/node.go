@@ -14,10 +14,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
-	"github.com/asyncflow/asyncflow/dispatcher"
-	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -55,11 +54,6 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler)
-	s, err := store.Open(context.Background(), store.Config{URL: url, Node: "testnode", Notify: true, Log: log})
-	if err != nil {
-		return err
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -69,24 +63,24 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	keys, err := callbacks.NewKeys([]byte(strings.Repeat("k", callbacks.MinSecretBytes)))
-	if err != nil {
+	log := slog.New(slog.DiscardHandler)
+	cfg := node.Config{
+		Roles: node.AllRoles(), Listener: l, Tokens: verifier, Log: log,
+		Secret:    []byte(strings.Repeat("k", callbacks.MinSecretBytes)),
+		Store:     store.Config{URL: url, Node: "testnode", Notify: true, Log: log},
+		Callbacks: callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere},
+		API: httpapi.Config{Version: "test", Egress: asyncflow.Anywhere,
+			VerifyEndpoints: true},
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- node.Run(context.Background(), cfg, func() { close(ready) }) }()
+	select {
+	case err := <-ended:
 		return err
+	case <-ready:
+		go func() { panic(<-ended) }()
+		return nil
 	}
-	sender := callbacks.NewSender(callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere}, keys)
-	api, err := httpapi.New(httpapi.Config{Store: s, Verifier: verifier, Keys: keys, Sender: sender, Version: "test", Egress: asyncflow.Anywhere, VerifyEndpoints: true, Log: log})
-	if err != nil {
-		return err
-	}
-	governor, err := governance.New(s, governance.Config{Log: log})
-	if err != nil {
-		return err
-	}
-	for _, run := range []func(context.Context) error{s.Run, dispatcher.New(s, sender, dispatcher.Config{Log: log}).Run, governor.Run} {
-		go func() { panic(run(context.Background())) }()
-	}
-	go func() { panic(api.Serve(l)) }()
-	return nil
 }
 
 // authenticate makes the tenant's token, and what verifies it.

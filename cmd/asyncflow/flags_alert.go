@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/google/uuid"
-
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -51,37 +49,7 @@ func (f alertFlags) createTenant(ctx context.Context, database store.Config) err
 	return b.do(ctx, func() error { return nil })
 }
 
-// setUp sets up the operator's alerts. What is so already is left as it is, and so are
-// rules of a tenant's that were added.
-func (f alertFlags) setUp(ctx context.Context, s *store.Store, keys *callbacks.Keys) error {
-	if f.AlertURL == "" {
-		return nil
-	}
-	a, err := s.Alerts(ctx, asyncflow.OperatorTenant)
-	switch {
-	case err == nil:
-		if a.Endpoint.URL == f.AlertURL && signsWith(a.Endpoint, f.AlertSecret, keys) {
-			return nil
-		}
-	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-		a.Endpoint.ID = uuid.Must(uuid.NewV7()).String()
-	default:
-		return err
-	}
-	secret, err := keys.SigningSecret(f.AlertSecret, a.Endpoint.ID, s.Clock.Now())
-	if err != nil {
-		return err
-	}
-	a.Endpoint.URL, a.Endpoint.Secrets, a.Endpoint.Challenged = f.AlertURL, []asyncflow.SigningSecret{secret}, false // the operator knows whose it is
-	_, err = s.PutAlerts(ctx, asyncflow.OperatorTenant, a)
-	return err
-}
-
-// signsWith tells whether an endpoint's newest secret is this one.
-func signsWith(e asyncflow.Endpoint, secret string, keys *callbacks.Keys) bool {
-	if len(e.Secrets) == 0 {
-		return false
-	}
-	kept, err := keys.Open(e.Secrets[0].Sealed, e.ID)
-	return err == nil && kept == secret
+// operatorAlerts returns the flags as a node takes them.
+func (f alertFlags) operatorAlerts() node.OperatorAlerts {
+	return node.OperatorAlerts{URL: f.AlertURL, Secret: f.AlertSecret}
 }

@@ -1,25 +1,39 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/node"
 )
 
-// trust returns what verifies tokens and, if there is an issuers file, what keeps it up to
-// date.
-func (f jwtFlags) trust(env lookup, log *slog.Logger) (*auth.Verifier, *issuersWatch, error) {
+// jwtFlags say which tokens are accepted: those of one issuer by the flags, of more
+// by a file.
+type jwtFlags struct {
+	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that tokens are signed with. Set it by the environment."`
+	JWTSecretFile     string `name:"jwt-secret-file" env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE" help:"File of such secrets, one a line, instead: a token may be signed with any of them. It is read again when it changes."`
+	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"File of public keys (EdDSA, ES256 or RS256; PEM or a JWK Set) instead of a secret. It is read again when it changes."`
+	JWTIssuer         string `name:"jwt-issuer" env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"Issuer that a token must have."`
+	JWTAudience       string `name:"jwt-audience" env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow" help:"Audience that a token must have."`
+	JWTType           string `name:"jwt-type" env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt" help:"The typ header that a tenant's token must have."`
+	JWTAdminType      string `name:"jwt-admin-type" env:"ASYNCFLOW_JWT_ADMIN_TYPE" default:"asyncflow-admin+jwt" help:"The typ header that an operator's token must have."`
+	JWTIssuersFile    string `name:"jwt-issuers-file" env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE" help:"YAML or JSON file of issuers whose tokens are accepted, instead of or besides the one of the flags above."`
+}
+
+// trust gives a node the verifier of tokens and, if there is an issuers file, what keeps it
+// up to date.
+func (f jwtFlags) trust(env lookup, cfg *node.Config) error {
 	tokens, err := f.verifier(env)
-	if err != nil || f.JWTIssuersFile == "" {
-		return tokens, nil, err
+	if err != nil {
+		return err
 	}
-	return tokens, &issuersWatch{flags: f, env: env, tokens: tokens, log: log}, nil
+	cfg.Tokens = tokens
+	if f.JWTIssuersFile != "" {
+		cfg.Issuers = &issuersWatch{flags: f, env: env, tokens: tokens, log: cfg.Log}
+	}
+	return nil
 }
 
 // verifier returns what verifies the tokens of all issuers that the flags name.
@@ -100,67 +114,4 @@ func oneOf(texts ...string) bool {
 		}
 	}
 	return set == 1
-}
-
-// issuersWatch keeps a Verifier as the issuers file says, while that changes. A file that
-// can't be used changes nothing.
-type issuersWatch struct {
-	flags  jwtFlags
-	env    lookup
-	tokens *auth.Verifier
-	log    *slog.Logger
-
-	mu     sync.Mutex
-	reason string // why the file can't be used; "": it can
-}
-
-// Run looks at the file, and at those that it reads in, every 5 s until ctx ends.
-func (w *issuersWatch) Run(ctx context.Context) error {
-	tick := time.NewTicker(auth.DefaultFileInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			w.runOnce()
-		}
-	}
-}
-
-// runOnce looks at the file once. The same fault is logged once.
-func (w *issuersWatch) runOnce() {
-	changed, err := w.reread()
-	reason := ""
-	if err != nil {
-		reason = err.Error()
-	}
-	w.mu.Lock()
-	before := w.reason
-	w.reason = reason
-	w.mu.Unlock()
-	switch {
-	case reason != "" && reason != before:
-		w.log.Warn("the issuers file can't be used; the issuers of before stay", "error", reason)
-	case changed:
-		w.log.Info("the issuers of tokens have changed", "from", w.flags.JWTIssuersFile)
-	case reason == "" && before != "":
-		w.log.Info("the issuers file can be used again", "from", w.flags.JWTIssuersFile)
-	}
-}
-
-func (w *issuersWatch) reread() (changed bool, err error) {
-	configs, err := w.flags.configs(w.env)
-	if err != nil {
-		return false, err
-	}
-	changed, err = w.tokens.Change(configs...)
-	return changed, w.flags.explain(err)
-}
-
-// stale tells whether the file can't be used as it is.
-func (w *issuersWatch) stale() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reason != ""
 }

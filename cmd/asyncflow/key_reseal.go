@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -133,7 +134,7 @@ func withSeals(ctx context.Context, db databaseFlag, f secretFlags, do func(*sto
 	if err != nil {
 		return err
 	}
-	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, Notify: true, NoRoles: db.off()})
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: node.NewName(), Pool: 2, HotPool: 1, Notify: true, NoRoles: db.off()})
 	if err != nil {
 		return err
 	}

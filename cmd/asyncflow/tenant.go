@@ -11,6 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -112,7 +113,7 @@ func (c *tenantArg) change(ctx context.Context, g *globals, do func(*store.Store
 
 // withStore opens the database for a command.
 func withStore(ctx context.Context, db databaseFlag, defaults asyncflow.Quotas, do func(*store.Store) error) error {
-	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: nodeName(), Pool: 2, HotPool: 1, NoRoles: db.off(), DefaultQuotas: defaults})
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: node.NewName(), Pool: 2, HotPool: 1, NoRoles: db.off(), DefaultQuotas: defaults})
 	if err != nil {
 		return err
 	}
