@@ -49,6 +49,7 @@ var arrows = map[string][]string{
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},
+	"internal/document": {"client", "internal/expression", "internal/timetable", "."},
 	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi",
 		"internal/metrics", "store", "."},
 	"internal/testnode": {"auth", "callbacks", "internal/contracttest", "internal/httpapi",

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/document"
+
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -45,10 +47,13 @@ func TestCLIDiff(t *testing.T) {
 	run(exitFailed, "types", "apply", "-f", second)
 
 	mapped := writeFile(t, `{types: [{name: pipe, stages: [{name: two, timeout: 10s}], stage_mapping: {one: two}}]}`)
-	var found struct{ Data []difference }
+	var found struct{ Data []document.Difference }
 	require.NoError(t, json.Unmarshal([]byte(run(0, "types", "diff", "-f", mapped, "-o", "json")), &found))
-	require.Equal(t, []difference{{Kind: "type", Name: "pipe", Fields: []fieldDiff{
-		{"stage_mapping.one", "", `"two"`}, {"stages", "one → two", "two"}}}}, found.Data)
+	require.Equal(t, []document.Difference{{Kind: "type", Name: "pipe", Fields: []document.FieldDifference{
+
+		{Field: "stage_mapping.one", To: `"two"`},
+		{Field: "stages", From: "one → two", To: "two"},
+	}}}, found.Data)
 	run(0, "types", "apply", "-f", mapped)
 	require.Contains(t, run(0, "types", "get", "pipe"), `{"one":"two"}`)
 	require.Contains(t, run(0, "tasks", "list", "--type", "pipe"), "waiting  two")

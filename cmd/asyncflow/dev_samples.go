@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/examples/thumbnails"
+	"github.com/asyncflow/asyncflow/internal/document"
 )
 
 const sampleType = "thumbnails"
@@ -85,11 +86,11 @@ func (d *dev) serveWorker(worker *thumbnails.Worker) (url string, stop func(), e
 // runs on other ports.
 func (d *dev) registerWorker(ctx context.Context, api *client.Client, url string) error {
 	env := map[string]string{"THUMBNAILS_URL": url, "THUMBNAILS_SECRET": d.secrets.Samples}
-	doc, err := parseDocument(thumbnails.Document, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	doc, err := document.Parse(thumbnails.Document, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
 		return err
 	}
-	if err := applyDocument(ctx, api, doc, func(string) {}); err != nil {
+	if err := doc.Apply(ctx, api, func(document.Change) {}); err != nil {
 		return err
 	}
 	endpoints, err := api.Endpoints(ctx, sampleType)

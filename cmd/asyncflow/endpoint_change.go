@@ -7,6 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/document"
 )
 
 type endpointsUpdateCmd struct {
@@ -60,14 +61,8 @@ func readSettings(name string, env lookup) (s endpointSettings, err error) {
 	if err != nil {
 		return s, usageError(err)
 	}
-	tree, err := parseYAML(raw, "headers, auth or tls")
-	if err != nil {
-		return s, usageError(&documentError{[]client.FieldError{{Message: err.Error()}}})
-	}
-	d := decoder{env: env}
-	d.decode("", tree, &s)
-	if len(d.problems) > 0 {
-		return s, usageError(&documentError{d.problems})
+	if err := document.Decode(raw, "headers, auth or tls", env, &s); err != nil {
+		return s, usageError(err)
 	}
 	return s, nil
 }

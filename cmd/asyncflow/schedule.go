@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/document"
 )
 
 // schedulesCmd is about schedules.
@@ -54,8 +55,9 @@ func (c *schedulesApplyCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return usageError(err)
 	}
-	var changes []change
-	failed := doc.applySchedules(ctx, g.client(), func(done change) { changes = append(changes, done) })
+	var changes []document.Change
+	report := func(done document.Change) { changes = append(changes, done) }
+	failed := doc.ApplySchedules(ctx, g.client(), report)
 	if err := printChanges(g, changes); err != nil {
 		return err
 	}

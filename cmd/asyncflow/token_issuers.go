@@ -12,6 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/document"
 )
 
 // issuersFile is the document of --jwt-issuers-file.
@@ -75,18 +76,13 @@ func readIssuers(name string, env lookup) ([]auth.Config, error) {
 	if err != nil {
 		return nil, asyncflow.Errorf(asyncflow.CodeInvalid, "%v", err)
 	}
-	tree, err := parseYAML(raw, "issuers")
-	if err != nil {
-		return nil, &documentError{[]client.FieldError{{Message: err.Error()}}}
-	}
 	var doc issuersFile
-	d := decoder{env: env}
-	d.decode("", tree, &doc)
-	if len(d.problems) == 0 && len(doc.Issuers) == 0 {
-		d.add("issuers", "must have at least one")
+	if err := document.Decode(raw, "issuers", env, &doc); err != nil {
+		return nil, err
 	}
-	if len(d.problems) > 0 {
-		return nil, &documentError{d.problems}
+	if len(doc.Issuers) == 0 {
+		return nil, &document.Error{Fields: []client.FieldError{
+			{Field: "issuers", Message: "must have at least one"}}}
 	}
 	configs := make([]auth.Config, len(doc.Issuers))
 	for i, e := range doc.Issuers {
@@ -104,7 +100,7 @@ func issuerProblem(index int, err error) error {
 	if !errors.As(err, &e) || len(e.Fields) == 0 {
 		return err
 	}
-	return &documentError{e.Fields}
+	return &document.Error{Fields: e.Fields}
 }
 
 // renamed returns an error with other names for its fields, behind a prefix.

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -22,69 +20,6 @@ type typesCmd struct {
 	Resume  typesResumeCmd  `cmd:"" help:"Have them sent again, from little to all over a time if you like."`
 	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key go on after one has failed."`
 	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
-}
-
-type typesApplyCmd struct {
-	File string `short:"f" required:"" placeholder:"FILE" help:"YAML document; - is standard input."`
-}
-
-// Help is shown by asyncflow types apply --help.
-func (c *typesApplyCmd) Help() string {
-	return `The same document again changes nothing. An endpoint that exists with the same type, stage and URL is left
-alone, with its secret; endpoints and schedules that the document doesn't name stay. A newly made secret is shown this once.
-${NAME} in a value is replaced by that environment variable; $${NAME} stands for itself.
-
-Example, as a file asyncflow.yaml:
-
-    types:
-      - name: thumbnails
-        stages:
-          - {name: inspect, timeout: 10s}
-          - {name: resize, timeout: 10s, max_processing_time: 5m, retry: {max_attempts: 5, interval: 30}}
-    endpoints:
-      - {type: thumbnails, stage: inspect, url: "${WORKER_URL}/inspect"}
-      - {type: thumbnails, stage: resize, url: "${WORKER_URL}/resize", secret: "${WORKER_SECRET}"}
-    schedules:
-      - {name: nightly, type: thumbnails, context: {image: harbour.jpg}, cron: "30 3 * * *", time_zone: Europe/Berlin}
-
-and then:
-
-    WORKER_URL=https://worker.example.com WORKER_SECRET=whsec_… asyncflow types apply -f asyncflow.yaml`
-}
-
-// Run applies the document. What was changed is shown even if it fails halfway:
-// secrets are told only once.
-func (c *typesApplyCmd) Run(ctx context.Context, g *globals) error {
-	doc, err := readDocument(c.File, g.env)
-	if err != nil {
-		return usageError(err)
-	}
-	var changes []change
-	failed := doc.apply(ctx, g.client(), func(done change) { changes = append(changes, done) })
-	if err := printChanges(g, changes); err != nil {
-		return err
-	}
-	return failed
-}
-
-func printChanges(g *globals, changes []change) error {
-	if g.output == "json" {
-		return g.printJSON(asList(changes, ""))
-	}
-	for _, done := range changes {
-		if _, err := fmt.Fprintln(g.stdout, printable(done.String())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readInput reads a file, or standard input if its name is "-".
-func readInput(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(os.Stdin)
-	}
-	return os.ReadFile(name)
 }
 
 type typesListCmd struct{}

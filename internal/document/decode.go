@@ -1,4 +1,4 @@
-package main
+package document
 
 import (
 	"bytes"
@@ -11,20 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/asyncflow/asyncflow/client"
 )
 
-// decoder fills the types of a document from what YAML says. Other than package
-// json it goes on after a problem, names each by its path, refuses unknown keys,
-// and takes no key for another that differs in case only.
+// decoder fills the types of a document from a YAML tree. Unlike encoding/json it goes on
+// after a problem, names each by its path, refuses unknown keys, and distinguishes keys that
+// differ only in case.
 type decoder struct {
-	env      lookup
-	problems []client.FieldError
-}
-
-func (d *decoder) add(path, format string, args ...any) {
-	d.problems = append(d.problems, client.FieldError{Field: path, Message: fmt.Sprintf(format, args...)})
+	env Lookup
+	problems
 }
 
 // decode fills what into points to.
@@ -63,7 +57,7 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 	}
 }
 
-// any takes a value of any kind as JSON. What stands for a variable in it is text.
+// any takes a value of any kind as JSON. What replaces a variable in it is text.
 func (d *decoder) any(path string, tree any, into *json.RawMessage) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -202,7 +196,8 @@ func (d *decoder) object(path string, tree any, into reflect.Value) {
 		at := strings.TrimPrefix(path+"."+key, ".")
 		field, known := fields[key]
 		if !known {
-			d.add(at, "is not known here; the keys are %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			d.add(at, "is not known here; the keys are %s",
+				strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 			continue
 		}
 		d.value(at, object[key], field)

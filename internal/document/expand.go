@@ -1,4 +1,4 @@
-package main
+package document
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // expand replaces each ${NAME} in a text by what env says; $${NAME} becomes
 // ${NAME}. What is put in is not looked at again. A variable that isn't set is
 // an error that names it; one that is set to nothing is not.
-func expand(text string, env lookup) (string, error) {
+func expand(text string, env Lookup) (string, error) {
 	var problems []string
 	out := reference.ReplaceAllStringFunc(text, func(match string) string {
 		if strings.HasPrefix(match, "$$") {

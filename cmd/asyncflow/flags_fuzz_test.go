@@ -2,36 +2,11 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
 )
-
-// A document is refused with its problems, each in a line, or it keeps the rules.
-func FuzzDocument(f *testing.F) {
-	env := envOf(map[string]string{"URL": "https://w.example.com", "LIMIT": "7", "EMPTY": ""})
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		if len(raw) > 64<<10 {
-			return
-		}
-		start := time.Now()
-		doc, err := parseDocument(raw, env)
-		require.Less(t, time.Since(start), 5*time.Second)
-		if err != nil {
-			var problems *documentError
-			require.ErrorAs(t, err, &problems)
-			require.NotEmpty(t, problems.fields)
-			for _, p := range problems.fields {
-				require.NotEmpty(t, p.Message)
-			}
-			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
-			return
-		}
-		require.Empty(t, doc.check())
-	})
-}
 
 // The settings that are lists are refused by the name of their flag, or name what there
 // is.

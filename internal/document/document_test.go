@@ -1,10 +1,6 @@
-package main
+package document_test
 
 import (
-	"encoding/json"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +9,10 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/document"
 )
 
-func envOf(pairs map[string]string) lookup {
+func envOf(pairs map[string]string) document.Lookup {
 	return func(name string) (string, bool) { v, ok := pairs[name]; return v, ok }
 }
 
@@ -36,9 +33,9 @@ endpoints:
 
 func TestParseDocument(t *testing.T) {
 	t.Parallel()
-	doc, err := parseDocument([]byte(goodDocument), envOf(map[string]string{"URL": "http://w:1", "SECRET": "", "LIMIT": "7"}))
+	doc, err := document.Parse([]byte(goodDocument), envOf(map[string]string{"URL": "http://w:1", "SECRET": "", "LIMIT": "7"}))
 	require.NoError(t, err)
-	require.Equal(t, []typeEntry{{Name: "thumbnails", TaskTypeSpec: client.TaskTypeSpec{
+	require.Equal(t, []document.Type{{Name: "thumbnails", TaskTypeSpec: client.TaskTypeSpec{
 		ScheduleLimit: 7, ScheduleInterval: client.Duration(time.Second),
 		Stages: []client.Stage{
 			{Name: "inspect", Timeout: client.Duration(10 * time.Second), Retry: client.RetryPolicy{MaxAttempts: 5, Interval: client.Seconds(30)}},
@@ -109,14 +106,14 @@ func TestDocumentProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseDocument([]byte(tc.doc), envOf(map[string]string{"A": "a"}))
+			_, err := document.Parse([]byte(tc.doc), envOf(map[string]string{"A": "a"}))
 			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 			for _, want := range tc.want {
 				require.ErrorContains(t, err, want)
 			}
-			var all *documentError
+			var all *document.Error
 			require.ErrorAs(t, err, &all)
-			require.Len(t, all.fields, len(tc.want), "%v", err)
+			require.Len(t, all.Fields, len(tc.want), "%v", err)
 		})
 	}
 }
@@ -135,125 +132,23 @@ func TestIntervalTexts(t *testing.T) {
 		"'min(2 ** attempt, ${TOP})'":   client.Rule("min(2 ** attempt, 3600)"),
 		`"30"`:                          client.Rule("30"),
 	} {
-		doc, err := parseDocument([]byte("types:\n- name: a\n  stages: [{name: x}]\n  retry:\n    interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
+		doc, err := document.Parse([]byte("types:\n- name: a\n  stages: [{name: x}]\n  retry:\n    interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
 		require.NoError(t, err, text)
 		require.Equal(t, want, doc.Types[0].Retry.Interval, text)
 	}
 }
 
-// What a variable holds is data: it can't become YAML or another reference.
-func TestExpandedOnce(t *testing.T) {
-	t.Parallel()
-	env := envOf(map[string]string{"A": "${B}", "B": "b", "C": "x\", url: \"evil", "EMPTY": ""})
-	for text, want := range map[string]string{
-		"":                 "",
-		"plain $A {B}":     "plain $A {B}",
-		"${A}-${B}${B}":    "${B}-bb",
-		"$${B} $${":        "${B} ${",
-		"a${EMPTY}z":       "az",
-		"price: 5$":        "price: 5$",
-		"$${A} and ${B} $": "${A} and b $",
-	} {
-		got, err := expand(text, env)
-		require.NoError(t, err, text)
-		require.Equal(t, want, got, text)
-	}
-	doc, err := parseDocument([]byte(`endpoints: [{type: a, stage: b, url: "https://h/", secret: "${C}"}]`), env)
-	require.NoError(t, err)
-	require.Equal(t, `x", url: "evil`, doc.Endpoints[0].Secret)
-}
-
-// setup is a server that keeps task types and endpoints in memory.
-func setup(t *testing.T) map[string]string {
-	versions, specs := map[string]int{}, map[string]string{}
-	var endpoints []client.Endpoint
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/task-types", func(w http.ResponseWriter, _ *http.Request) {
-		list := client.TaskTypeList{Data: []client.TaskType{}}
-		for name, v := range versions {
-			list.Data = append(list.Data, client.TaskType{Name: name, Version: v})
-		}
-		answer(w, 200, list)
-	})
-	mux.HandleFunc("PUT /v1/task-types/{name}", func(w http.ResponseWriter, r *http.Request) {
-		name := r.PathValue("name")
-		var spec client.TaskTypeSpec
-		require.NoError(t, json.NewDecoder(r.Body).Decode(&spec))
-		if text := jsonText(spec); specs[name] != text {
-			versions[name], specs[name] = versions[name]+1, text
-		}
-		answer(w, 200, client.TaskType{Name: name, Version: versions[name]})
-	})
-	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, client.EndpointList{Data: endpoints}) })
-	mux.HandleFunc("POST /v1/endpoints", func(w http.ResponseWriter, r *http.Request) {
-		var e client.NewEndpoint
-		require.NoError(t, json.NewDecoder(r.Body).Decode(&e))
-		if e.Type == "missing" {
-			answerProblem(w, 404, "not_found")
-			return
-		}
-		if e.Secret == "" {
-			e.Secret = "whsec_made"
-		}
-		kept := client.Endpoint{ID: "e" + jsonText(len(endpoints)), Type: e.Type, Stage: e.Stage, URL: e.URL}
-		endpoints = append(endpoints, kept)
-		kept.Secret = e.Secret
-		answer(w, 201, kept)
-	})
-	return serveAPI(t, mux.ServeHTTP)
-}
-
-func writeFile(t *testing.T, text string) string {
-	name := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
-	return name
-}
-
-func TestApply(t *testing.T) {
-	t.Parallel()
-	env := setup(t)
-	file := writeFile(t, `{types: [{name: a, stages: [{name: x, timeout: "${TIMEOUT}"}]}], endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: a, stage: x, url: "https://h/2", secret: whsec_mine}]}`)
-	env["TIMEOUT"] = "1s"
-	r := runCLI(t, env, "types", "apply", "-f", file)
-	require.Equal(t, ran{0, "created    type a\n" +
-		"created    endpoint a x https://h/1  secret whsec_made (shown this once)\n" +
-		"created    endpoint a x https://h/2\n", ""}, r)
-	r = runCLI(t, env, "types", "apply", "-f", file)
-	require.Equal(t, "unchanged  type a\nunchanged  endpoint a x https://h/1\nunchanged  endpoint a x https://h/2\n", r.stdout)
-	env["TIMEOUT"] = "2s"
-	r = runCLI(t, env, "types", "apply", "-f", file, "-o", "json")
-	require.Zero(t, r.code)
-	require.JSONEq(t, `{"data": [{"kind": "type", "name": "a", "did": "changed"},
-		{"kind": "endpoint", "name": "a x https://h/1", "did": "unchanged", "id": "e0"},
-		{"kind": "endpoint", "name": "a x https://h/2", "did": "unchanged", "id": "e1"}]}`, r.stdout)
-	delete(env, "TIMEOUT")
-	r = runCLI(t, env, "types", "apply", "-f", file)
-	require.Equal(t, ran{exitUsage, "", "asyncflow: the document is wrong: types[0].stages[0].timeout names the environment variable TIMEOUT, which is not set\n"}, r)
-}
-
-// A secret that was made before the failure is not lost.
-func TestApplyThatFailsHalfway(t *testing.T) {
-	t.Parallel()
-	env := setup(t)
-	file := writeFile(t, `endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: missing, stage: x, url: "https://h/"}, {type: a, stage: x, url: "https://h/2"}]`)
-	r := runCLI(t, env, "types", "apply", "-f", file)
-	require.Equal(t, exitNotFound, r.code)
-	require.Contains(t, r.stdout, "secret whsec_made")
-	require.NotContains(t, r.stdout, "https://h/2")
-	require.Contains(t, r.stderr, "asyncflow: endpoint missing x https://h/: 404 not_found")
-}
-
 // The limits of a task type are read as the API reads them.
 func TestDocumentLimits(t *testing.T) {
 	t.Parallel()
-	doc, err := parseDocument([]byte(`types: [{name: a, stages: [{name: x}], max_in_flight: 5, rate: 10/m, flow: {ordered: true, on_failure: block, rate: 2/s}}]`), nil)
+	doc, err := document.Parse([]byte(`types: [{name: a, stages: [{name: x}], max_in_flight: 5, rate: 10/m, flow: {ordered: true, on_failure: block, rate: 2/s}}]`), nil)
 	require.NoError(t, err)
 	spec := doc.Types[0]
 	require.Equal(t, 5, spec.MaxInFlight)
 	require.Equal(t, asyncflow.Rate{Count: 10, Per: time.Minute}, spec.Rate)
 	require.Equal(t, &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock, Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 2, Per: time.Second}}}, spec.Flow)
 	for text, field := range map[string]string{"rate: 10": "types[0].rate", "rate: 0/s": "types[0].rate", "flow: {}": "types[0].flow", "flow: {ordered: true, max_in_flight: 3}": "types[0].flow.max_in_flight"} {
-		_, err := parseDocument([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`), nil)
+		_, err := document.Parse([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`), nil)
 		require.ErrorContains(t, err, field, text)
 	}
 }
