@@ -157,7 +157,7 @@ func TestKeysRotateUnderARunningNode(t *testing.T) {
 	require.Equal(t, 200, p.status(after, path))
 	require.Equal(t, 200, p.status(before, path))
 	run("retire", file)
-	require.Eventually(t, func() bool { return p.status(before, path) == 401 }, 30*time.Second, 50*time.Millisecond, "the delay that is documented, and some for a slow machine")
+	require.Eventually(t, func() bool { return p.status(before, path) == 401 }, patience, 50*time.Millisecond)
 	require.Equal(t, 200, p.status(after, path))
 }
 

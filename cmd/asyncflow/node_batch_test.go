@@ -180,7 +180,7 @@ func TestBatchAnsweredAsAWhole(t *testing.T) {
 		}
 	})
 	c := p.client()
-	w.pipe(t, c, oneStage(), client.EndpointBatch{MaxTasks: 5, MaxWait: asyncflow.Duration(300 * time.Millisecond)})
+	w.pipe(t, c, oneStage(), fiveTogether())
 	ids := submitMany(t, c, 5)
 	awaitAll(t, c, ids)
 	for _, id := range ids {

@@ -66,18 +66,16 @@ func TestHungPostgres(t *testing.T) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT) // whatever happens: else it can't be stopped
-	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(50*time.Second), client.WithRetries(0))
+	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(patience), client.WithRetries(0))
 	require.NoError(t, err)
-	begun := time.Now()
 	_, err = impatient.TaskTypes(context.Background())
 	var answer *client.Error
 	require.ErrorAs(t, err, &answer, "an answer, not a silence")
 	assert.Equal(t, 503, answer.Status)
-	assert.Less(t, time.Since(begun), 45*time.Second)
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(45 * time.Second):
+	case <-time.After(patience):
 		t.Error("the node doesn't end")
 	}
 }

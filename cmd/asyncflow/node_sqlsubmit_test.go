@@ -18,7 +18,7 @@ import (
 func TestSubmitBySQL(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	p := startNode(t, url)
+	p := startNode(t, url, "--job=promote=off") // which finds what the node didn't hear of
 	contexts := make(chan string, 10)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) { contexts <- string(d.Context) })
 	w.pipe(t, p.client(), client.TaskTypeSpec{Stages: []client.Stage{stage("first")}})
@@ -55,7 +55,7 @@ func TestSubmitBySQL(t *testing.T) {
 		select {
 		case got := <-contexts:
 			require.Equal(t, doc, got)
-		case <-time.After(5 * time.Second): // unheard it would be found, too, but not at once
+		case <-time.After(patience):
 			t.Fatal("the node didn't hear of it")
 		}
 		task, outcomes := ended(t, p.client(), id)

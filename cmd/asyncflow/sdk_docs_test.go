@@ -123,7 +123,8 @@ func TestDocumentedWorkers(t *testing.T) {
 			require.NoError(t, c.DeleteEndpoint(t.Context(), e.ID))
 
 			report, err := workercheck.Run(t.Context(), workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
-				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 300 * time.Millisecond, ReportTime: 8 * time.Second}, nil)
+				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 2 * time.Second, ReportTime: 15 * time.Second,
+				Deadline: 30 * time.Second}, nil)
 			require.NoError(t, err)
 			for _, check := range report.Checks {
 				assert.NotEqual(t, workercheck.Failed, check.Result, "%+v", check)

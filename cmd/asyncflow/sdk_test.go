@@ -204,7 +204,9 @@ func TestSDKSurvivesARestart(t *testing.T) {
 				<-release
 				return counted{task.Context.N + 1}, ctx.Err()
 			})
-			w.pipe(t, p.client(), stage("first"))
+			// The lease must outlast the restart, however long it takes.
+			long := func(s *client.Stage) { s.Timeout = asyncflow.Duration(10 * time.Minute) }
+			w.pipe(t, p.client(), stage("first", long))
 			id := submit(t, p.client(), `{"n": 1}`)
 			<-started
 			p.halt(syscall.SIGKILL)
@@ -309,7 +311,7 @@ func TestSDKHeartbeats(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
 	c := p.client()
-	const brief = 3 * time.Second
+	const brief = 6 * time.Second
 	hasBrief := func(s *client.Stage) { s.MaxProcessingTime = asyncflow.Duration(brief) }
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1})
 	sdk.Handle(w.Worker, "pipe", "kept", func(ctx context.Context, task sdk.Task[counted]) (counted, error) {

@@ -44,8 +44,7 @@ func TestTypeScript(t *testing.T) {
 	reportsWell(t)
 }
 
-// reportsWell has the checks of asyncflow verify made on a worker that answers 202. They are made here
-// with shorter times than the command's.
+// reportsWell runs the checks of asyncflow verify on a worker that answers 202.
 func reportsWell(t *testing.T) {
 	cmd := exec.Command("node", "dist/test/reporting.js")
 	cmd.Dir = typescript
@@ -62,7 +61,8 @@ func reportsWell(t *testing.T) {
 	url, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	report, err := workercheck.Run(t.Context(), workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
-		ReportTime: 6 * time.Second, Quiet: 300 * time.Millisecond, Egress: asyncflow.Anywhere}, nil)
+		ReportTime: 20 * time.Second, Quiet: 3 * time.Second, Deadline: 30 * time.Second,
+		Egress: asyncflow.Anywhere}, nil)
 	require.NoError(t, err)
 	for _, check := range report.Checks {
 		if check.Name != "batch" { // not asked for

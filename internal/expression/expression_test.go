@@ -179,13 +179,13 @@ func TestUngainly(t *testing.T) {
 	}
 }
 
-// requireCheap fails when do needs more than a second. What is far from being
-// cheap takes hours, or all memory.
+// requireCheap fails when do takes longer than 30 s, which is plenty on a busy machine. What
+// isn't cheap takes hours, or all memory.
 func requireCheap(t *testing.T, name string, do func()) {
 	t.Helper()
 	start := time.Now()
 	do()
-	require.Less(t, time.Since(start), time.Second, name)
+	require.Less(t, time.Since(start), 30*time.Second, name)
 }
 
 func TestCacheIsBounded(t *testing.T) {

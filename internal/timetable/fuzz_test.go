@@ -47,6 +47,6 @@ func FuzzTimetable(f *testing.F) {
 				require.False(t, tick.Before(next) || tick.After(next.Add(time.Hour)))
 			}
 		}
-		require.Less(t, time.Since(begin), 5*time.Second, "%q in %q takes long", cron, zone)
+		require.Less(t, time.Since(begin), 30*time.Second, "%q in %q takes long", cron, zone)
 	})
 }
