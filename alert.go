@@ -17,8 +17,10 @@ const (
 type AlertKind string
 
 const (
-	AlertBacklogAge  AlertKind = "backlog_age"  // of a type: how long the oldest task has been due that is not under way
-	AlertFailureRate AlertKind = "failure_rate" // of a type: the share of its attempts that were not done
+	// of a type: how long the oldest task has been due that is not under way
+	AlertBacklogAge AlertKind = "backlog_age"
+	// of a type: the share of its attempts that were not done
+	AlertFailureRate AlertKind = "failure_rate"
 
 	// AlertEndpointFailing is of an endpoint, by "type/stage/id": the share of its attempts
 	// that it failed (Outcome.EndpointFailed).
@@ -86,7 +88,8 @@ func (r AlertRules) Validate() error {
 	checkRate("rules.failure_rate", r.FailureRate)
 	checkRate("rules.endpoint_failure_rate", r.EndpointFailureRate)
 	if r.FailureAttempts < 0 || r.FailureAttempts > maxFailureAttempts {
-		out.add("rules.failure_attempts", "is %d; it must be 1 to %d", r.FailureAttempts, maxFailureAttempts)
+		out.add("rules.failure_attempts", "is %d; it must be 1 to %d", r.FailureAttempts,
+			maxFailureAttempts)
 	}
 	return out.err()
 }

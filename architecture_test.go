@@ -23,17 +23,18 @@ const module = "github.com/asyncflow/asyncflow"
 // arrows lists our packages, each with those of ours that it may import; "."
 // is the root. A name that ends in /... stands for everything below it too.
 var arrows = map[string][]string{
-	".":                {},
-	"migrations":       {},
-	"auth":             {"."},
-	"callbacks":        {"internal/signing", "."},
-	"store":            {"migrations", "internal/expression", "internal/timetable", "."},
-	"dispatcher":       {"store", "."},
-	"governance":       {"store", "."},
-	"client/api":       {"."},
-	"client":           {"client/api", "."},
-	"worker":           {"client", "client/api", "internal/signing", "."},
-	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage", "internal/signing", "."},
+	".":          {},
+	"migrations": {},
+	"auth":       {"."},
+	"callbacks":  {"internal/signing", "."},
+	"store":      {"migrations", "internal/expression", "internal/timetable", "."},
+	"dispatcher": {"store", "."},
+	"governance": {"store", "."},
+	"client/api": {"."},
+	"client":     {"client/api", "."},
+	"worker":     {"client", "client/api", "internal/signing", "."},
+	"internal/httpapi": {"auth", "governance", "callbacks", "store", "client/api", "internal/docspage",
+		"internal/signing", "."},
 	"internal/metrics": {"governance", "store", "."},
 	"internal/pgfetch": {},
 	"internal/devpg":   {"internal/pgfetch", "."},
@@ -49,7 +50,7 @@ var arrows = map[string][]string{
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},
-	"internal/document": {"client", "internal/expression", "internal/timetable", "."},
+	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
 	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi",
 		"internal/metrics", "store", "."},
 	"internal/testnode": {"auth", "callbacks", "internal/contracttest", "internal/httpapi",
@@ -106,7 +107,8 @@ func TestArchitecture(t *testing.T) {
 }
 
 func listPackages(t *testing.T) []goPackage {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list",
+		"-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -128,7 +130,8 @@ func wrongImports(p goPackage) (wrong []string) {
 	name := local(p.ImportPath)
 	rule, listed := ruleFor(name)
 	if !listed {
-		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to arrows in architecture_test.go, on purpose", name)}
+		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to arrows "+
+			"in architecture_test.go, on purpose", name)}
 	}
 	for _, path := range p.Imports {
 		if imported := local(path); imported != "" {
@@ -138,11 +141,13 @@ func wrongImports(p goPackage) (wrong []string) {
 			continue
 		}
 		if slices.Contains(standardOnly, name) && !isStandard(path) {
-			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard library only", name, path))
+			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard library only",
+				name, path))
 		}
 		for library, users := range onlyBy {
 			if matches([]string{library}, path) && !matches(users, name) {
-				wrong = append(wrong, fmt.Sprintf("%s must not import %s: only %s may", name, path, strings.Join(users, ", ")))
+				wrong = append(wrong, fmt.Sprintf("%s must not import %s: only %s may", name, path,
+					strings.Join(users, ", ")))
 			}
 		}
 		for library, others := range notBy {
@@ -240,10 +245,13 @@ func literal(e ast.Expr) (string, bool) {
 // HTTP server.
 func TestSDKsAreSmall(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client", "./worker").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client",
+		"./worker").Output()
 	require.NoError(t, err)
 	require.Contains(t, string(out), module+"/worker")
-	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber", "github.com/valyala/fasthttp", "github.com/prometheus", module + "/store", module + "/callbacks"} {
+	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber",
+		"github.com/valyala/fasthttp", "github.com/prometheus", module + "/store",
+		module + "/callbacks"} {
 		require.NotContains(t, string(out), heavy)
 	}
 }
@@ -304,7 +312,8 @@ func TestArchitectureRules(t *testing.T) {
 		{"bench/load", module + "/dispatcher", true},
 		{"bench", "github.com/jackc/pgx/v5", true},
 	} {
-		wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."), Imports: []string{c.imported}})
+		wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."),
+			Imports: []string{c.imported}})
 		require.Equal(t, c.ok, len(wrong) == 0, "%s imports %s: %q", c.name, c.imported, wrong)
 	}
 	require.Contains(t, wrongImports(goPackage{ImportPath: module + "/cmd/other"})[0],

@@ -101,11 +101,13 @@ func AuditText(text string, limit int) string {
 
 // Bounded returns the entry with its texts as they are kept.
 func (e AuditEntry) Bounded() AuditEntry {
-	for _, text := range []*string{&e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action, &e.ObjectType, &e.Object,
+	for _, text := range []*string{&e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action,
+		&e.ObjectType, &e.Object,
 		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Code} {
 		*text = AuditText(*text, MaxAuditText)
 	}
-	for _, text := range []*string{&e.Claimed.Issuer, &e.Claimed.Subject, &e.Claimed.Tenant, &e.Claimed.TokenID} {
+	for _, text := range []*string{&e.Claimed.Issuer, &e.Claimed.Subject, &e.Claimed.Tenant,
+		&e.Claimed.TokenID} {
 		*text = AuditText(*text, MaxAuditClaim)
 	}
 	return e

@@ -14,9 +14,11 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
-	case stage < 0 && t.StageMapping[l.Stage] != "": // whatever came of the attempt, its stage is no more
+	// whatever came of the attempt, its stage is no more
+	case stage < 0 && t.StageMapping[l.Stage] != "":
 		to := t.StageMapping[l.Stage]
-		return Verdict{Kind: Advance, Stage: to, Attempt: 1, OrderTime: EnterOrder(t, t.StageIndex(to), l.Options, now)}
+		return Verdict{Kind: Advance, Stage: to, Attempt: 1,
+			OrderTime: EnterOrder(t, t.StageIndex(to), l.Options, now)}
 	case stage < 0: // it was removed a moment ago, and this task came too late to be seen: keep it
 		l.OrderTime = now
 		return ParkFor(l, WaitEndpoint)
@@ -30,13 +32,15 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	if !again {
 		return Verdict{Kind: Fail}
 	}
-	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause), Reason: WaitRetry}
+	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
+		Reason: WaitRetry}
 }
 
 // ParkFor returns the verdict for a leased task that can't be sent: it waits
 // for what holds it back, and no attempt is counted.
 func ParkFor(l Lease, reason WaitReason) Verdict {
-	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime, Reason: reason}
+	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
+		Reason: reason}
 }
 
 // MaxAttempts returns how many attempts a task with these options has in a

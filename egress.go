@@ -76,10 +76,12 @@ const refusedByRule = "is where the operator lets no delivery go (--egress-allow
 
 // refusesAddress is Refuses of a URL with an address in place of a name.
 func (e Egress) refusesAddress(to netip.AddrPort) string {
-	opened := slices.ContainsFunc(e.Allow, func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
+	opened := slices.ContainsFunc(e.Allow,
+		func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
 	switch {
 	case !e.AllowPrivate && !opened:
-		return "must name its host: addresses are not taken (the operator's --allow-private-networks, or a network of --egress-allow)"
+		return "must name its host: addresses are not taken (the operator's --allow-private-networks, " +
+			"or a network of --egress-allow)"
 	case !e.Permits(to.Addr().String(), to, false):
 		return refusedByRule
 	}
@@ -89,7 +91,8 @@ func (e Egress) refusesAddress(to netip.AddrPort) string {
 // opensLoopback tells whether the operator lets deliveries go to this machine.
 func (e Egress) opensLoopback() bool {
 	return e.AllowPrivate || slices.ContainsFunc(e.Allow, func(r EgressRule) bool {
-		return r.isNetwork() && (r.covers(netip.MustParseAddr("127.0.0.1")) || r.covers(netip.IPv6Loopback()))
+		return r.isNetwork() && (r.covers(netip.MustParseAddr("127.0.0.1")) ||
+			r.covers(netip.IPv6Loopback()))
 	})
 }
 
@@ -99,7 +102,8 @@ func loopbackName(host string) bool {
 }
 
 // loopbackNames are those of RFC 6761 and of the hosts files of distributions.
-var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost4.localdomain4",
+var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4",
+	"localhost4.localdomain4",
 	"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}
 
 // portOf returns the port of a URL, or that of its scheme.

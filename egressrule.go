@@ -27,7 +27,8 @@ func (r EgressRule) String() string { return r.text }
 func ParseAllowed(entries []string) ([]EgressRule, error) {
 	return parseRules(entries, func(r EgressRule) string {
 		if n := r.network; n.IsValid() && n.Bits() < widest(n.Addr()) {
-			return fmt.Sprintf("is wider than /%d: write * for every public address, and each network that is to be opened by itself", widest(n.Addr()))
+			return fmt.Sprintf("is wider than /%d: write * for every public address, and each network "+
+				"that is to be opened by itself", widest(n.Addr()))
 		}
 		return ""
 	})
@@ -68,7 +69,8 @@ func parseRule(text string) (EgressRule, string) {
 	target, ports, hasPorts := cutPorts(text)
 	if hasPorts {
 		if r.first, r.last = parsePorts(ports); r.first == 0 {
-			return r, "has the port " + strconv.Quote(ports) + "; it must be 1 to 65535, or a range such as 8000-8999"
+			return r, "has the port " + strconv.Quote(ports) +
+				"; it must be 1 to 65535, or a range such as 8000-8999"
 		}
 	}
 	network, isNetwork, why := parseNetwork(target)
@@ -84,7 +86,8 @@ func parseRule(text string) (EgressRule, string) {
 	default:
 		r.host = strings.ToLower(target)
 		if why := spelling(strings.TrimPrefix(r.host, "*.")); why != "" {
-			return r, why + "; an entry is a network, a host, *.suffix or *, and may end in a port such as :443"
+			return r, why +
+				"; an entry is a network, a host, *.suffix or *, and may end in a port such as :443"
 		}
 	}
 	return r, ""

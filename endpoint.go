@@ -10,11 +10,12 @@ import (
 
 // Endpoint is a worker's URL registered for a stage of a task type.
 type Endpoint struct {
-	ID       string // a UUID
-	Type     string
-	Stage    string
-	URL      string
-	Weight   int             // its share of the stage's deliveries, beside the weights of the others; 0: it gets no new ones
+	ID    string // a UUID
+	Type  string
+	Stage string
+	URL   string
+	// its share of the stage's deliveries, beside the weights of the others; 0: it gets no new ones
+	Weight   int
 	Secrets  []SigningSecret // what deliveries are signed with, the newest first
 	Outbound []byte          // an Outbound, sealed (see callbacks.Keys); nil: none
 
@@ -108,7 +109,8 @@ func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
 func SameOrigin(a, b string) bool {
 	u, err := url.Parse(a)
 	v, err2 := url.Parse(b)
-	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
+	return err == nil && err2 == nil && u.Scheme == v.Scheme &&
+		strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
 }
 
 // SameURL reports whether two URLs name the same place: the case of scheme and host, the
@@ -152,10 +154,12 @@ func checkURL(raw string, egress Egress) string {
 		return "is required"
 	case len(raw) > MaxURLLength:
 		return fmt.Sprintf("is %d bytes long; the limit is %d", len(raw), MaxURLLength)
-	case err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
+	case err != nil || u.Host == "" || u.Hostname() == "" ||
+		(u.Scheme != "http" && u.Scheme != "https"):
 		return "must be an absolute https URL such as https://worker.example.com/resize"
 	case strings.ContainsFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || c == '\\' }):
-		return "must be ASCII, without spaces and backslashes: percent-encode them, and write international names in Punycode, as xn--…"
+		return "must be ASCII, without spaces and backslashes: percent-encode them, and write " +
+			"international names in Punycode, as xn--…"
 	case !validPort(u):
 		return fmt.Sprintf("has the port %q; it must be 1 to 65535", u.Port())
 	case u.User != nil:

@@ -31,7 +31,8 @@ const (
 
 // EndpointTLS is which certificates are used with an endpoint, all PEM.
 type EndpointTLS struct {
-	CA          string `json:"ca,omitempty"`          // the only authorities that count; empty: the system's
+	// the only authorities that count; empty: the system's
+	CA          string `json:"ca,omitempty"`
 	Certificate string `json:"certificate,omitempty"` // the client's, with its chain
 	Key         string `json:"key,omitempty"`         // of the certificate
 }
@@ -80,7 +81,8 @@ func (a EndpointAuth) fields() []authField {
 }
 
 func (a EndpointAuth) empty() bool {
-	return len(a.Scopes) == 0 && !slices.ContainsFunc(a.fields(), func(f authField) bool { return f.value != "" })
+	return len(a.Scopes) == 0 && !slices.ContainsFunc(a.fields(),
+		func(f authField) bool { return f.value != "" })
 }
 
 func (a EndpointAuth) checkField(out *problems, f authField, needed bool) {
@@ -111,7 +113,9 @@ func (a EndpointAuth) checkScopes(out *problems) {
 	case slices.ContainsFunc(a.Scopes, func(s string) bool {
 		return !isHeaderValue(s) || len(s) > 255 || strings.ContainsAny(s, " \t\"\\")
 	}):
-		out.add("auth.scopes", "has one that is none: 1 to 255 characters of printable ASCII without spaces, quotes and backslashes")
+		out.add("auth.scopes",
+			"has one that is none: 1 to 255 characters of printable ASCII without spaces, quotes and "+
+				"backslashes")
 	}
 }
 
@@ -122,7 +126,8 @@ func (t EndpointTLS) check(out *problems, url string) {
 	if !strings.HasPrefix(strings.ToLower(url), "https:") {
 		out.add("tls", "is for https URLs only")
 	}
-	for _, f := range []struct{ field, pem string }{{"tls.ca", t.CA}, {"tls.certificate", t.Certificate}, {"tls.key", t.Key}} {
+	for _, f := range []struct{ field, pem string }{{"tls.ca", t.CA},
+		{"tls.certificate", t.Certificate}, {"tls.key", t.Key}} {
 		if len(f.pem) > MaxPEM {
 			out.add(f.field, "is %d bytes long; the limit is %d", len(f.pem), MaxPEM)
 			return

@@ -43,7 +43,9 @@ const EpisodeCalm = time.Minute
 // FollowEpisodes holds the readings of a moment against the episodes that go on, and
 // returns the readings that begin new ones, and those of the old ones that have changed.
 // What isn't measured any more is below its limit, unless it is Open.
-func FollowEpisodes(open []Episode, readings []AlertReading, at time.Time) (begun []AlertReading, changed []Episode) {
+func FollowEpisodes(
+	open []Episode, readings []AlertReading, at time.Time,
+) (begun []AlertReading, changed []Episode) {
 	type subject struct {
 		AlertKind
 		string
@@ -110,7 +112,8 @@ type notice struct {
 
 // Notice returns what the task that tells of an episode says: the same bytes each time.
 func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
-	n := notice{Alert: e.Alert, State: state, Since: e.Since.UTC(), Value: e.Value, Limit: e.Limit, WaitsFor: e.WaitsFor, Episode: e.ID}
+	n := notice{Alert: e.Alert, State: state, Since: e.Since.UTC(), Value: e.Value, Limit: e.Limit,
+		WaitsFor: e.WaitsFor, Episode: e.ID}
 	switch e.Alert {
 	case AlertNodeGone:
 		n.Node = e.Subject

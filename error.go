@@ -12,19 +12,22 @@ import (
 type Code string
 
 const (
-	CodeInvalid         Code = "invalid_argument"  // the request says something that can't be: see Fields
+	// the request says something that can't be: see Fields
+	CodeInvalid         Code = "invalid_argument"
 	CodeUnauthenticated Code = "unauthenticated"   // no credential, or one that doesn't verify
 	CodeForbidden       Code = "permission_denied" // verified, but without the scope or the tenant
-	CodeSuspended       Code = "tenant_suspended"  // the tenant is suspended or deleted: none of its calls is taken
-	CodeQuota           Code = "quota_exceeded"    // it would be over a quota of the tenant: see Quota
-	CodeRateLimited     Code = "rate_limited"      // over a rate of the tenant; nothing was changed
-	CodeNotFound        Code = "not_found"         // nothing of that name or id in this tenant
-	CodeConflict        Code = "conflict"          // the thing is in a state that doesn't allow this
-	CodeKeyReused       Code = "key_reused"        // the idempotency key belongs to a task with another context
-	CodeTooLarge        Code = "too_large"         // a body, context or batch over its limit
-	CodeUnavailable     Code = "unavailable"       // can't be done now; nothing was changed
-	CodeUncertain       Code = "uncertain"         // the database went away: nobody knows whether it was done
-	CodeInternal        Code = "internal"          // a fault of ours; details are in the log only
+	// the tenant is suspended or deleted: none of its calls is taken
+	CodeSuspended   Code = "tenant_suspended"
+	CodeQuota       Code = "quota_exceeded" // it would be over a quota of the tenant: see Quota
+	CodeRateLimited Code = "rate_limited"   // over a rate of the tenant; nothing was changed
+	CodeNotFound    Code = "not_found"      // nothing of that name or id in this tenant
+	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
+	// the idempotency key belongs to a task with another context
+	CodeKeyReused   Code = "key_reused"
+	CodeTooLarge    Code = "too_large"   // a body, context or batch over its limit
+	CodeUnavailable Code = "unavailable" // can't be done now; nothing was changed
+	CodeUncertain   Code = "uncertain"   // the database went away: nobody knows whether it was done
+	CodeInternal    Code = "internal"    // a fault of ours; details are in the log only
 )
 
 // FieldError is one offending field of a request, named by its path in the
@@ -84,7 +87,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // InvalidField returns a CodeInvalid Error about one field.
 func InvalidField(field, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalid, Fields: []FieldError{{Field: field, Message: fmt.Sprintf(format, args...)}}}
+	return &Error{Code: CodeInvalid, Fields: []FieldError{{Field: field,
+		Message: fmt.Sprintf(format, args...)}}}
 }
 
 // CodeOf returns the code of err: that of the first Error in its chain, else

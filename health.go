@@ -71,7 +71,8 @@ func (h Health) At(now time.Time) HealthState {
 // its attempts have failed or it answered 410; not since it asked for some time. (Only after
 // failures it is open for just the pause.)
 func (h Health) Failing() bool {
-	return h.State == HealthDisabled || h.State == HealthOpen && h.Pause > 0 && h.Until.Equal(h.Since.Add(h.Pause))
+	return h.State == HealthDisabled || h.State == HealthOpen && h.Pause > 0 &&
+		h.Until.Equal(h.Since.Add(h.Pause))
 }
 
 // Unbounded is a Room without bound.
@@ -101,7 +102,8 @@ func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
 		return h
 	case o.Status == statusGone:
 		return Health{State: HealthDisabled, Since: now, Reason: o.Error}
-	case o.RetryAfter > 0 && (o.Status == statusTooManyRequests || o.Status == statusServiceUnavailable):
+	case o.RetryAfter > 0 && (o.Status == statusTooManyRequests ||
+		o.Status == statusServiceUnavailable):
 		until := now.Add(min(o.RetryAfter, MaxSlowDown))
 		if state == HealthOpen && (sent.Before(h.Since) || !until.After(h.Until)) {
 			return h

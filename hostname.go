@@ -32,7 +32,8 @@ func spelling(host string) string {
 	case strings.HasSuffix(host, "."):
 		return "must not end its host in a dot"
 	case isNumeric(labels[len(labels)-1]):
-		return "must name its host, or hold an address as 192.0.2.1: other spellings of numbers are not taken"
+		return "must name its host, or hold an address as 192.0.2.1: other spellings of numbers are " +
+			"not taken"
 	}
 	for _, label := range labels {
 		if !isLabel(label) {
@@ -72,7 +73,8 @@ func embedded(a netip.Addr) []netip.Addr {
 	case within("64:ff9b::/96", a): // NAT64 (RFC 6052)
 		return []netip.Addr{v4(12)}
 	case within("64:ff9b:1::/48", a): // NAT64 of a site (RFC 8215): at any of these places
-		return []netip.Addr{v4(12), netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}), netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), v4(9)}
+		return []netip.Addr{v4(12), netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}),
+			netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), v4(9)}
 	case within("2002::/16", a): // 6to4 (RFC 3056)
 		return []netip.Addr{v4(2)}
 	case within("2001::/32", a): // Teredo (RFC 4380): the server, and the client in negative

@@ -28,13 +28,15 @@ const (
 	OutcomeDone     OutcomeKind = "done"     // the worker has done the stage
 	OutcomeFailed   OutcomeKind = "failed"   // the attempt failed; the policy decides on another
 	OutcomeRejected OutcomeKind = "rejected" // the worker says not to try again
-	OutcomeLost     OutcomeKind = "lost"     // the lease ran out without a word: node or worker is gone
+	// the lease ran out without a word: node or worker is gone
+	OutcomeLost     OutcomeKind = "lost"
 	OutcomeReleased OutcomeKind = "released" // given back unsent: no attempt was made
 
-	OutcomeRedriven  OutcomeKind = "redriven"  // a failed or cancelled task was set going again
-	OutcomeChanged   OutcomeKind = "changed"   // its priority or time was changed by a caller
-	OutcomeCancelled OutcomeKind = "cancelled" // cancelled by a caller, at whatever place, or by the worker
-	OutcomeAccepted  OutcomeKind = "accepted"  // 202: the completion comes later; never in the journal
+	OutcomeRedriven OutcomeKind = "redriven" // a failed or cancelled task was set going again
+	OutcomeChanged  OutcomeKind = "changed"  // its priority or time was changed by a caller
+	// cancelled by a caller, at whatever place, or by the worker
+	OutcomeCancelled OutcomeKind = "cancelled"
+	OutcomeAccepted  OutcomeKind = "accepted" // 202: the completion comes later; never in the journal
 )
 
 // Outcome is what the wire said about one attempt.
@@ -81,8 +83,9 @@ const (
 
 	// These are never stored.
 
-	WaitType        WaitReason = "type_limit"                  // a place within the limits of its type
-	WaitConcurrency WaitReason = "quota_concurrency"           // a place within this quota of its tenant
+	WaitType WaitReason = "type_limit" // a place within the limits of its type
+	// a place within this quota of its tenant
+	WaitConcurrency WaitReason = "quota_concurrency"
 	WaitDeliveries  WaitReason = "quota_deliveries_per_second" // a place within this one
 	WaitPaused      WaitReason = "paused"                      // its task type to be resumed
 	WaitCapacity    WaitReason = "capacity"                    // a dispatcher with room: it is due

@@ -36,7 +36,8 @@ func (o Outbound) Masked() Outbound {
 	for name := range o.Headers {
 		o.Headers[name] = Mask
 	}
-	for _, secret := range []*string{&o.Auth.Token, &o.Auth.Password, &o.Auth.ClientSecret, &o.TLS.Key} {
+	for _, secret := range []*string{&o.Auth.Token, &o.Auth.Password, &o.Auth.ClientSecret,
+		&o.TLS.Key} {
 		if *secret != "" {
 			*secret = Mask
 		}
@@ -86,7 +87,9 @@ func (o Outbound) checkHeaders(out *problems) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !isToken(name):
-			out.add("headers", "has a name that is none: a header's name has letters, digits and !#$%%&'*+-.^_`|~ only, 1 to %d of them", maxHeaderName)
+			out.add("headers",
+				"has a name that is none: a header's name has letters, digits and !#$%%&'*+-.^_`|~ only, 1 "+
+					"to %d of them", maxHeaderName)
 		case seen[canonical]:
 			out.add(field, "is given twice: case doesn't count")
 		case reservedHeader(canonical):

@@ -65,7 +65,8 @@ func readList[T any](b []byte) (list []T, ok bool) {
 // is a number for every stage alike.
 func (t TaskType) CheckPriority(p Priority) error {
 	if len(p) > 1 && len(p) != len(t.Stages) {
-		return InvalidField("priority", "has %d entries; %s takes one number, or a list of %d: one for each stage",
+		return InvalidField("priority",
+			"has %d entries; %s takes one number, or a list of %d: one for each stage",
 			len(p), t.Name, len(t.Stages))
 	}
 	return nil

@@ -157,7 +157,9 @@ func (q Quotas) With(changes map[QuotaName]float64) (Quotas, error) {
 		known++
 		inRange := value >= r.least && value <= r.most && (!r.whole || value == math.Trunc(value))
 		if value != 0 && value != NoLimit && !inRange {
-			p.add("quotas."+string(r.name), "is %s; it must be %s, -1 (no limit) or 0 (the operator's default)", amount(value), rangeText(r.least, r.most, r.whole))
+			p.add("quotas."+string(r.name),
+				"is %s; it must be %s, -1 (no limit) or 0 (the operator's default)", amount(value),
+				rangeText(r.least, r.most, r.whole))
 			continue
 		}
 		q.set(r.name, value)
@@ -190,7 +192,8 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 		value, err := strconv.ParseFloat(text, 64)
 		switch _, twice := all[QuotaName(name)]; {
 		case !ok:
-			return nil, InvalidField("quotas", "has %q; each must look like pending_tasks=100000, and be one of %s", item, quotaList())
+			return nil, InvalidField("quotas",
+				"has %q; each must look like pending_tasks=100000, and be one of %s", item, quotaList())
 		case twice:
 			return nil, InvalidField("quotas."+name, "is given twice")
 		case err != nil || math.IsNaN(value) || math.IsInf(value, 0):
@@ -205,14 +208,17 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 // ContextOverQuota says that a context is larger than a tenant's quota allows.
 func ContextOverQuota(limit, size int) *Error {
 	return &Error{Code: CodeQuota, Quota: &QuotaUse{QuotaContextBytes, float64(limit), float64(size)},
-		Message: fmt.Sprintf("the tenant's quota %s is %d, and the context is %d bytes", QuotaContextBytes, limit, size),
-		Fields:  []FieldError{{Field: "context", Message: fmt.Sprintf("is %d bytes; the tenant's quota is %d", size, limit)}}}
+		Message: fmt.Sprintf("the tenant's quota %s is %d, and the context is %d bytes",
+			QuotaContextBytes, limit, size),
+		Fields: []FieldError{{Field: "context",
+			Message: fmt.Sprintf("is %d bytes; the tenant's quota is %d", size, limit)}}}
 }
 
 // QuotaExceeded says that something would be over a tenant's quota.
 func QuotaExceeded(name QuotaName, limit, used float64) *Error {
 	return &Error{Code: CodeQuota, Quota: &QuotaUse{name, limit, used},
-		Message: fmt.Sprintf("the tenant's quota %s is %s, and %s are in use", name, amount(limit), amount(used))}
+		Message: fmt.Sprintf("the tenant's quota %s is %s, and %s are in use", name, amount(limit),
+			amount(used))}
 }
 
 func knownQuota(name QuotaName) bool {

@@ -111,7 +111,8 @@ func (s Schedule) checkTimes(out *problems) {
 	case s.Cron != "" && s.Every != 0:
 		out.add("every", "and cron exclude each other")
 	case s.Cron == "" && s.TimeZone != "":
-		out.add("time_zone", "goes with cron only: every is a time from tick to tick, whatever clocks show")
+		out.add("time_zone",
+			"goes with cron only: every is a time from tick to tick, whatever clocks show")
 	}
 	if s.Every != 0 {
 		checkDuration(out, "every", s.Every, MinEvery, MaxEvery)
@@ -151,7 +152,8 @@ func (s Schedule) checkPolicies(out *problems) {
 
 // Task returns the task that the schedule submits, without a key.
 func (s Schedule) Task() NewTask {
-	return NewTask{Type: s.Type, Context: s.Context, Options: Options{Priority: s.Priority, Retry: s.Retry}}
+	return NewTask{Type: s.Type, Context: s.Context,
+		Options: Options{Priority: s.Priority, Retry: s.Retry}}
 }
 
 // TickTask returns the task of a tick. Its idempotency key names the tick: however often
@@ -165,5 +167,6 @@ func (s Schedule) TickTask(tick time.Time) NewTask {
 
 // SameTimes tells whether two schedules have the same ticks.
 func (s Schedule) SameTimes(o Schedule) bool {
-	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every == o.Every && s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)
+	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every == o.Every &&
+		s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)
 }

@@ -37,7 +37,8 @@ func (s SigningSecret) Active(now time.Time) bool {
 
 // ActiveSecrets returns the secrets that sign at now, the newest first.
 func (e Endpoint) ActiveSecrets(now time.Time) []SigningSecret {
-	return slices.DeleteFunc(slices.Clone(e.Secrets), func(s SigningSecret) bool { return !s.Active(now) })
+	return slices.DeleteFunc(slices.Clone(e.Secrets),
+		func(s SigningSecret) bool { return !s.Active(now) })
 }
 
 // OldSecretSignsUntil returns until when a secret signs beside the newest; zero if none
@@ -68,7 +69,9 @@ func (e *Endpoint) Rotate(next SigningSecret, overlap time.Duration, now time.Ti
 		}
 	}
 	if len(secrets) > MaxSecrets {
-		return Errorf(CodeConflict, "the endpoint has %d secrets that sign; wait until one has ended, or rotate with the overlap 0s", MaxSecrets)
+		return Errorf(CodeConflict,
+			"the endpoint has %d secrets that sign; wait until one has ended, or rotate with the overlap 0s",
+			MaxSecrets)
 	}
 	e.Secrets = secrets
 	return nil

@@ -41,7 +41,8 @@ func (t TaskType) After(old TaskType) TaskType {
 		}
 		merged[from] = to
 	}
-	maps.DeleteFunc(merged, func(from, to string) bool { return t.StageIndex(from) >= 0 || t.StageIndex(to) < 0 })
+	maps.DeleteFunc(merged,
+		func(from, to string) bool { return t.StageIndex(from) >= 0 || t.StageIndex(to) < 0 })
 	t.StageMapping = merged
 	return t
 }

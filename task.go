@@ -14,16 +14,19 @@ import (
 type Status string
 
 const (
-	StatusWaiting   Status = "waiting"   // in wait: not due for a while, or held back; governance moves it on
-	StatusPending   Status = "pending"   // in ready: a dispatcher leases it when it is due
-	StatusRunning   Status = "running"   // in lease: an attempt is under way; its settlement or rescue moves it on
+	// in wait: not due for a while, or held back; governance moves it on
+	StatusWaiting Status = "waiting"
+	StatusPending Status = "pending" // in ready: a dispatcher leases it when it is due
+	// in lease: an attempt is under way; its settlement or rescue moves it on
+	StatusRunning   Status = "running"
 	StatusSucceeded Status = "succeeded" // final: passed its last stage
 	StatusFailed    Status = "failed"    // final: no attempts left, or the worker said not to retry
 	StatusCancelled Status = "cancelled" // final: somebody cancelled it, or the worker did
 )
 
 // Statuses are all of them, in the order of a task's life.
-var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed, StatusCancelled}
+var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed,
+	StatusCancelled}
 
 // Final tells whether nothing moves a task of this status any more.
 func (s Status) Final() bool {
@@ -58,8 +61,9 @@ type NewTask struct {
 type Options struct {
 	Priority Priority     `json:"priority,omitempty"`
 	Retry    *RetryPolicy `json:"retry,omitempty"`
-	Key      string       `json:"key,omitempty"`      // the idempotency key it was submitted with
-	FlowKey  string       `json:"flow_key,omitempty"` // shares the limits of TaskType.Flow with the tasks that have the same
+	Key      string       `json:"key,omitempty"` // the idempotency key it was submitted with
+	// shares the limits of TaskType.Flow with the tasks that have the same
+	FlowKey string `json:"flow_key,omitempty"`
 }
 
 // IsZero tells whether nothing is set.

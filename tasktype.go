@@ -147,7 +147,8 @@ func (s Stage) check(field string, out *problems) {
 		out.add(field+".name", "%v", err)
 	}
 	checkDuration(out, field+".timeout", s.Timeout, MinTimeout, MaxTimeout)
-	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout, MaxProcessingTime)
+	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout,
+		MaxProcessingTime)
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
 }

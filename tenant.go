@@ -7,10 +7,12 @@ type TenantState string
 
 // The states of a tenant.
 const (
-	TenantActive    TenantState = "active"
-	TenantSuspended TenantState = "suspended" // by an operator: its calls are refused, and nothing of it is leased
-	TenantDeleted   TenantState = "deleted"   // suspended, and dropped after a grace unless it is restored
-	TenantDropping  TenantState = "dropping"  // the grace is over: its tables go, one after another
+	TenantActive TenantState = "active"
+	// by an operator: its calls are refused, and nothing of it is leased
+	TenantSuspended TenantState = "suspended"
+	// suspended, and dropped after a grace unless it is restored
+	TenantDeleted  TenantState = "deleted"
+	TenantDropping TenantState = "dropping" // the grace is over: its tables go, one after another
 )
 
 const (

@@ -15,7 +15,8 @@ var Transitions = []Transition{
 	{"", "submit", StatusWaiting}, // due in more than a minute
 	{StatusWaiting, "promote", StatusPending},
 	{StatusPending, "lease", StatusRunning},
-	{StatusPending, "hold", StatusWaiting},  // a limit, its flow key or an endpoint keeps it from running
+	// a limit, its flow key or an endpoint keeps it from running
+	{StatusPending, "hold", StatusWaiting},
 	{StatusWaiting, "lease", StatusRunning}, // it was held, and there is room now
 
 	{StatusRunning, string(Await), StatusRunning},

@@ -39,9 +39,10 @@ Example:
 
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
-	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: client.AlertRules{
-		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
-		EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts}})
+	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret,
+		Rules: client.AlertRules{
+			BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
+			EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts}})
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,8 @@ func (c *alertsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(a.Episodes))
 	for i, e := range a.Episodes {
-		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since), timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
+		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since),
+			timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
 			string(e.WaitsFor), strings.Join(e.Tasks, ",")}
 	}
 	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR TASKS", rows)

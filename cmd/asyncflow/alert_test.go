@@ -49,7 +49,8 @@ func TestAlertsAreSent(t *testing.T) {
 	roles, often := "--roles=api,governance", "--job=alerts=@every 1s"
 	a, b := startNode(t, url, roles, often), startNode(t, url, roles, often)
 	ops := receiver(t)
-	env := map[string]string{"ASYNCFLOW_URL": b.url, "ASYNCFLOW_TOKEN": testToken(t), "ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
+	env := map[string]string{"ASYNCFLOW_URL": b.url, "ASYNCFLOW_TOKEN": testToken(t),
+		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, exitFailed, runCLI(t, env, "alerts", "set", ops.URL).code, "no rule")
 	r := runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
@@ -66,11 +67,14 @@ func TestAlertsAreSent(t *testing.T) {
 		require.NoError(t, err)
 		return alerts.Episodes
 	}
-	require.Eventually(t, func() bool { e := episodes(); return len(e) == 1 && len(e[0].Tasks) == 1 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { e := episodes(); return len(e) == 1 && len(e[0].Tasks) == 1 },
+		patience, 20*time.Millisecond)
 	a.kill()
 	startNode(t, url, often)
 	awaitAll(t, b.client(), append(ids, episodes()[0].Tasks...))
-	assert.Regexp(t, `(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`, runCLI(t, env, "alerts", "list").stdout)
+	assert.Regexp(t,
+		`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`,
+		runCLI(t, env, "alerts", "list").stdout)
 	require.Eventually(t, func() bool {
 		execSQL(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 		return len(episodes()[0].Tasks) == 2
@@ -79,7 +83,8 @@ func TestAlertsAreSent(t *testing.T) {
 
 	e, told := episodes()[0], ops.notices(t)
 	require.Len(t, told, 2)
-	want := noticed{Alert: "backlog_age", State: "firing", Tenant: testTenant, Type: "pipe", Episode: e.ID}
+	want := noticed{Alert: "backlog_age", State: "firing", Tenant: testTenant, Type: "pipe",
+		Episode: e.ID}
 	assert.Equal(t, want, told[e.Tasks[0]])
 	want.State = "resolved"
 	assert.Equal(t, want, told[e.Tasks[1]])
@@ -95,21 +100,25 @@ func TestOperatorIsTold(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	ops := receiver(t)
-	flags := []string{"--job=alerts=@every 1s", "--alert-url=" + ops.URL, "--alert-secret=" + testWebhook}
+	flags := []string{"--job=alerts=@every 1s", "--alert-url=" + ops.URL,
+		"--alert-secret=" + testWebhook}
 	a, b := startNode(t, url, flags...), startNode(t, url, flags...)
 	stopped := startNode(t, url)
 	var victim string
 	require.Eventually(t, func() bool {
 		r := runCLI(t, map[string]string{"DATABASE_URL": url}, "governance", "status")
 		victim = b.node(t)
-		return strings.Contains(r.stdout, a.node(t)) && strings.Contains(r.stdout, victim) && strings.Contains(r.stdout, stopped.node(t))
+		return strings.Contains(r.stdout, a.node(t)) && strings.Contains(r.stdout, victim) &&
+			strings.Contains(r.stdout, stopped.node(t))
 	}, patience, 100*time.Millisecond, "all have written their rows")
 	stopped.signal(syscall.SIGTERM)
 	require.Zero(t, stopped.wait())
 	b.kill()
-	execSQL(t, url, `UPDATE asyncflow.nodes SET seen_at = seen_at - interval '1 min' WHERE id = '`+victim+`'`)
+	execSQL(t, url, `UPDATE asyncflow.nodes SET seen_at = seen_at - interval '1 min' WHERE id = '`+
+		victim+`'`)
 	var told map[string]noticed
-	require.Eventually(t, func() bool { told = ops.notices(t); return len(told) > 0 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { told = ops.notices(t); return len(told) > 0 }, patience,
+		20*time.Millisecond)
 	require.Len(t, told, 1)
 	for _, n := range told {
 		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim, Episode: n.Episode}, n)
@@ -123,12 +132,16 @@ func TestOperatorIsTold(t *testing.T) {
 
 func TestBadAlertFlags(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
+		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for want, set := range map[string][2]string{
-		"asyncflow: --alert-url must be an absolute https URL":              {"ops", testWebhook},
-		"asyncflow: --alert-url must be https":                              {"http://ops.example.com", testWebhook},
-		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_ or whsk_": {"https://ops.example.com", ""},
-		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64":       {"https://ops.example.com", "whsec_%"},
+		"asyncflow: --alert-url must be an absolute https URL": {"ops", testWebhook},
+		"asyncflow: --alert-url must be https": {"http://ops.example.com",
+			testWebhook},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_ or whsk_": {"https://ops.example.com",
+			""},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64": {"https://ops.example.com",
+			"whsec_%"},
 	} {
 		env["ASYNCFLOW_ALERT_URL"], env["ASYNCFLOW_ALERT_SECRET"] = set[0], set[1]
 		r := runCLI(t, env, "serve")

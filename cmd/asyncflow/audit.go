@@ -48,7 +48,8 @@ func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
 	case c.Limit < 0:
 		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
 	case c.Follow && (c.Cursor != "" || !c.Until.IsZero()):
-		return usageError(asyncflow.InvalidField("--follow", "goes on without end: it can't be with --cursor or --until"))
+		return usageError(asyncflow.InvalidField("--follow",
+			"goes on without end: it can't be with --cursor or --until"))
 	case c.Follow:
 		return c.follow(ctx, g, followEvery)
 	}
@@ -71,12 +72,15 @@ func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
 }
 
 func (c *auditListCmd) params() client.AuditParams {
-	return client.AuditParams{Operator: c.Operator, Since: c.Since.Time, Until: c.Until.Time, Action: c.Action, Subject: c.Subject,
+	return client.AuditParams{Operator: c.Operator, Since: c.Since.Time, Until: c.Until.Time,
+		Action: c.Action, Subject: c.Subject,
 		Outcome: client.AuditOutcome(c.Outcome), Cursor: c.Cursor}
 }
 
 // collect returns entries, limit at most (0: all), and the cursor of what follows them.
-func (c *auditListCmd) collect(ctx context.Context, api *client.Client, p client.AuditParams, limit int) (all []client.AuditEntry, cursor string, err error) {
+func (c *auditListCmd) collect(
+	ctx context.Context, api *client.Client, p client.AuditParams, limit int,
+) (all []client.AuditEntry, cursor string, err error) {
 	for {
 		p.Limit = pageSize
 		if limit > 0 {
@@ -182,5 +186,6 @@ func auditRow(e client.AuditEntry) []string {
 	if e.Status != 0 {
 		status = number(int64(e.Status))
 	}
-	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address, number(e.Calls), e.RequestID}
+	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address,
+		number(e.Calls), e.RequestID}
 }

@@ -37,8 +37,10 @@ const recordTime = 5 * time.Second
 func (b byHand) record(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()
-	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: operatorName(), UserAgent: "asyncflow/" + version,
-		Action: b.action, ObjectType: b.objectType, Object: b.object, Detail: b.detail, Outcome: asyncflow.AuditDone}
+	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: operatorName(),
+		UserAgent: "asyncflow/" + version,
+		Action:    b.action, ObjectType: b.objectType, Object: b.object, Detail: b.detail,
+		Outcome: asyncflow.AuditDone}
 	if err != nil {
 		e.Outcome, e.Code = asyncflow.AuditFailed, string(asyncflow.CodeOf(err))
 		switch asyncflow.CodeOf(err) {

@@ -65,7 +65,8 @@ func TestCommandsAreAudited(t *testing.T) {
 		assert.Contains(t, e.UserAgent, "asyncflow/")
 		assert.WithinDuration(t, time.Now(), e.At, time.Minute)
 	}
-	require.Equal(t, []string{"schema.migrate  done ", "tenant.create acme done ", "tenant.create acme done ",
+	require.Equal(t, []string{"schema.migrate  done ", "tenant.create acme done ",
+		"tenant.create acme done ",
 		"tenant.create No Name refused invalid_argument", "governance.run fold done "}, got)
 	assert.Equal(t, []any{true, false}, []any{all[1].Detail["created"], all[2].Detail["created"]})
 }
@@ -98,7 +99,8 @@ func TestAuditRetentionByHand(t *testing.T) {
 
 func TestBadAuditFlags(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
+		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for flag, want := range map[string]string{
 		"--audit-retention=23h":              "--audit-retention is 23h0m0s; it must be 24h to 87600h",
 		"--audit-retention=100000h":          "--audit-retention is 100000h0m0s",
@@ -135,8 +137,10 @@ func TestAuditOfANode(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
 	require.Len(t, lines, 3)
-	assert.Regexp(t, `^AT +SUBJECT +ACTION +OBJECT +OUTCOME +STATUS +ADDRESS +CALLS +REQUEST$`, lines[0])
-	assert.Regexp(t, `^\S+Z +\S+@acme +task_type\.pause +pipe +done +200 +203\.0\.113\.9 +1 +[0-9a-f]{32}$`, lines[1])
+	assert.Regexp(t, `^AT +SUBJECT +ACTION +OBJECT +OUTCOME +STATUS +ADDRESS +CALLS +REQUEST$`,
+		lines[0])
+	assert.Regexp(t,
+		`^\S+Z +\S+@acme +task_type\.pause +pipe +done +200 +203\.0\.113\.9 +1 +[0-9a-f]{32}$`, lines[1])
 	assert.Regexp(t, `task_type\.put +pipe +done +201 +127\.0\.0\.1`, lines[2])
 	r = runCLI(t, env, "audit", "list", "--action", "task_type.pause", "-o", "json")
 	var list client.AuditList
@@ -178,7 +182,8 @@ func TestAuditFollow(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	entry := func(id, action string, after time.Duration) client.AuditEntry {
-		return client.AuditEntry{ID: id, At: at.Add(after), Origin: "api", Action: action, Outcome: client.AuditDone, Calls: 1}
+		return client.AuditEntry{ID: id, At: at.Add(after), Origin: "api", Action: action,
+			Outcome: client.AuditDone, Calls: 1}
 	}
 	var mu sync.Mutex
 	var asked []string
@@ -186,8 +191,10 @@ func TestAuditFollow(t *testing.T) {
 	defer cancel()
 	pages := [][]client.AuditEntry{
 		{entry("2", "task_type.put", 2*time.Second), entry("1", "task.cancel", time.Second)},
-		{entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second), entry("2", "task_type.put", 2*time.Second)},
-		{entry("5", "endpoint.delete", 1500*time.Millisecond), entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second)},
+		{entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second),
+			entry("2", "task_type.put", 2*time.Second)},
+		{entry("5", "endpoint.delete", 1500*time.Millisecond), entry("4", "audit.list", 4*time.Second),
+			entry("3", "endpoint.create", 3*time.Second)},
 	}
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -211,7 +218,8 @@ func TestAuditFollow(t *testing.T) {
 		ids = append(ids, e.ID)
 	}
 	assert.Equal(t, []string{"1", "2", "3", "5"}, ids)
-	assert.Equal(t, []string{"", at.Add(2*time.Second - followBack).Format(time.RFC3339Nano)}, asked[:2])
+	assert.Equal(t, []string{"", at.Add(2*time.Second - followBack).Format(time.RFC3339Nano)},
+		asked[:2])
 	r := runCLI(t, env, "audit", "list", "--follow", "--until", "1h")
 	assert.Equal(t, exitUsage, r.code)
 }

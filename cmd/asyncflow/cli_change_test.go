@@ -34,7 +34,8 @@ func TestCLIDiff(t *testing.T) {
 	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", first, "--exit-code"))
 
 	run(0, "tasks", "submit", "pipe", "--delay", "1h")
-	second := writeFile(t, `{types: [{name: pipe, retry: {max_attempts: 3}, stages: [{name: two, timeout: 20s}, {name: three}]}],
+	second := writeFile(t,
+		`{types: [{name: pipe, retry: {max_attempts: 3}, stages: [{name: two, timeout: 20s}, {name: three}]}],
 		endpoints: [{type: pipe, stage: two, url: "https://worker.example.com"}]}`)
 	require.Equal(t, `~ type pipe
     retry: {} becomes {"max_attempts":3}
@@ -46,14 +47,17 @@ func TestCLIDiff(t *testing.T) {
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
 	run(exitFailed, "types", "apply", "-f", second)
 
-	mapped := writeFile(t, `{types: [{name: pipe, stages: [{name: two, timeout: 10s}], stage_mapping: {one: two}}]}`)
+	mapped := writeFile(t,
+		`{types: [{name: pipe, stages: [{name: two, timeout: 10s}], stage_mapping: {one: two}}]}`)
 	var found struct{ Data []document.Difference }
-	require.NoError(t, json.Unmarshal([]byte(run(0, "types", "diff", "-f", mapped, "-o", "json")), &found))
-	require.Equal(t, []document.Difference{{Kind: "type", Name: "pipe", Fields: []document.FieldDifference{
+	require.NoError(t, json.Unmarshal([]byte(run(0, "types", "diff", "-f", mapped, "-o", "json")),
+		&found))
+	require.Equal(t, []document.Difference{{Kind: "type", Name: "pipe",
+		Fields: []document.FieldDifference{
 
-		{Field: "stage_mapping.one", To: `"two"`},
-		{Field: "stages", From: "one → two", To: "two"},
-	}}}, found.Data)
+			{Field: "stage_mapping.one", To: `"two"`},
+			{Field: "stages", From: "one → two", To: "two"},
+		}}}, found.Data)
 	run(0, "types", "apply", "-f", mapped)
 	require.Contains(t, run(0, "types", "get", "pipe"), `{"one":"two"}`)
 	require.Contains(t, run(0, "tasks", "list", "--type", "pipe"), "waiting  two")
@@ -62,8 +66,10 @@ func TestCLIDiff(t *testing.T) {
 func TestCLIPauseAndChange(t *testing.T) {
 	t.Parallel()
 	run := clientOf(t, startNode(t, database(t)))
-	run(0, "types", "apply", "-f", writeFile(t, `{types: [{name: pipe, stages: [{name: one}, {name: two}]}]}`))
-	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"), "the worker moves")
+	run(0, "types", "apply", "-f", writeFile(t,
+		`{types: [{name: pipe, stages: [{name: one}, {name: two}]}]}`))
+	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"),
+		"the worker moves")
 	var task client.Task
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", "-o", "json")), &task))
 	require.Contains(t, run(0, "tasks", "get", task.ID), "paused")

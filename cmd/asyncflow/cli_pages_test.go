@@ -42,11 +42,13 @@ func TestClientsFollowPages(t *testing.T) {
 	)
 	require.NoError(t, err)
 	exec(`INSERT INTO `+schema+`.schedules (name, type, spec, context, version, created_at, updated_at)
-		SELECT 's' || n, type, spec, context, version, created_at, updated_at FROM `+schema+`.schedules, generate_series(1, $1::int) n WHERE name = 's0'`, n-1)
+		SELECT 's' || n, type, spec, context, version, created_at, updated_at FROM `+schema+
+		`.schedules, generate_series(1, $1::int) n WHERE name = 's0'`, n-1)
 	exec(`INSERT INTO `+schema+`.endpoints (id, type, stage, url, challenged, created_at, updated_at)
 		SELECT gen_random_uuid(), 'pipe', 'only', 'https://w.example.com/' || n, false, now(), now() FROM generate_series(1, $1::int) n`, n)
 	exec(
-		`INSERT INTO `+schema+`.operations (id, kind, type, filter, options, state, total, next_at, created_at, finished_at)
+		`INSERT INTO `+schema+
+			`.operations (id, kind, type, filter, options, state, total, next_at, created_at, finished_at)
 		SELECT gen_random_uuid(), 'cancel', 'pipe', '{}', '{}', 'done', 0, now(), now(), now() FROM generate_series(1, $1::int) n`,
 		n,
 	)

@@ -56,7 +56,8 @@ const devTenant = "dev"
 // Run runs until it is told to stop.
 func (c *devCmd) Run(ctx context.Context, g *globals) error {
 	if c.Concurrency < 1 {
-		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1", c.Concurrency))
+		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1",
+			c.Concurrency))
 	}
 	schedules, err := c.Jobs.schedules()
 	if err != nil {
@@ -82,7 +83,8 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		return c.orOtherDev(err)
 	}
 	defer stopPostgres(pg, log)
-	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener, url: "http://" + listener.Addr().String()}
+	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener,
+		url: "http://" + listener.Addr().String()}
 	if err := d.prepare(ctx, pg); err != nil {
 		return err
 	}
@@ -134,7 +136,8 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 		return err
 	}
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
-	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil: // someone tries out what deleting does
+	// someone tries out what deleting does
+	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil:
 		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error", err)
 	case err != nil:
 		return err
@@ -157,7 +160,8 @@ func (d *dev) makeTokens() error {
 	if err != nil {
 		return err
 	}
-	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate, auth.ScopeManage}
+	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
+		auth.ScopeManage}
 	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
 		return err
 	}
@@ -183,7 +187,9 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	g.Go(func() error {
 		select {
 		case <-pg.Done():
-			return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "Postgres has ended; its log is " + filepath.Join(d.cmd.Data, "postgres.log"), Err: pg.Err()}
+			return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+				Message: "Postgres has ended; its log is " + filepath.Join(d.cmd.Data, "postgres.log"),
+				Err:     pg.Err()}
 		case <-ctx.Done():
 			return nil
 		}
@@ -194,8 +200,10 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 		case <-ctx.Done():
 			return nil
 		}
-		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database", redact(d.database))
-		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, which are not challenged")
+		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database",
+			redact(d.database))
+		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, which " +
+			"are not challenged")
 		if d.cmd.NoSamples {
 			d.printTour("", "")
 			return nil
@@ -242,9 +250,11 @@ func redact(url string) string {
 func (d *dev) printTour(sampleID, image string) {
 	w := d.g.stdout
 	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url, devTenant)
-	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s ASYNCFLOW_TOKEN=%s\n\n", d.url, d.token)
+	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s ASYNCFLOW_TOKEN=%s\n\n",
+		d.url, d.token)
 	if sampleID == "" {
-		fmt.Fprintf(w, "  curl -s $ASYNCFLOW_URL/v1/task-types -H \"Authorization: Bearer $ASYNCFLOW_TOKEN\"\n\n")
+		fmt.Fprintf(w,
+			"  curl -s $ASYNCFLOW_URL/v1/task-types -H \"Authorization: Bearer $ASYNCFLOW_TOKEN\"\n\n")
 		return
 	}
 	fmt.Fprintf(w, `  # what became of a sample, and each of its attempts

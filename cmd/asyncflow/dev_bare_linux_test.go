@@ -36,7 +36,8 @@ func startBare(t *testing.T, args ...string) *process {
 	if os.Getenv("ASYNCFLOW_OFFLINE") != "" {
 		t.Skip("ASYNCFLOW_OFFLINE is set")
 	}
-	try := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "none", "/var/cache")
+	try := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "none",
+		"/var/cache")
 	if out, err := try.CombinedOutput(); err != nil {
 		t.Skipf("only root may hide the installed Postgres: %v: %s", err, out)
 	}
@@ -70,7 +71,8 @@ func TestDevWithoutPostgres(t *testing.T) {
 	conn := connectTo(t, readDevFile(t, dir).DatabaseURL)
 	require.NoError(t, conn.QueryRow(t.Context(), "SHOW server_version").Scan(&version))
 	require.True(t, strings.HasPrefix(version, "17."), version)
-	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") },
+	require.Eventually(t,
+		func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") },
 		patience, 20*time.Millisecond)
 	p.signal(syscall.SIGINT)
 	require.Zero(t, p.wait(), p.said())
@@ -82,7 +84,8 @@ func TestDevWithoutPostgresOffline(t *testing.T) {
 	p := startBare(t, "dev", "--offline", "--addr=127.0.0.1:0", "--data="+pgtest.Dir(t))
 	require.Equal(t, exitUnavailable, p.wait())
 	_, line, _ := strings.Cut(p.said(), "asyncflow: ")
-	for _, says := range []string{"initdb", "offline", "apt-get install postgresql", "--pg-bin", "DATABASE_URL",
+	for _, says := range []string{"initdb", "offline", "apt-get install postgresql", "--pg-bin",
+		"DATABASE_URL",
 		"docker compose"} {
 		require.Contains(t, line, says)
 	}

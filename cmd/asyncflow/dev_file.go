@@ -35,7 +35,8 @@ func loadSecrets(path string) (devSecrets, error) {
 	if !os.IsNotExist(err) {
 		return s, err
 	}
-	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)), JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: signing.NewSecret()}
+	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)),
+		JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: signing.NewSecret()}
 	return s, writePrivate(path, s)
 }
 
@@ -52,7 +53,8 @@ type devFile struct {
 func (d *dev) file() string { return filepath.Join(d.cmd.Data, "dev.json") }
 
 func (d *dev) writeFile() error {
-	return writePrivate(d.file(), devFile{URL: d.url, Tenant: devTenant, Token: d.token, AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
+	return writePrivate(d.file(), devFile{URL: d.url, Tenant: devTenant, Token: d.token,
+		AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
 }
 
 // orOtherDev returns err, why the dev server can't start; if another one runs on its data,

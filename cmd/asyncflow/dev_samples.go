@@ -27,7 +27,8 @@ func (d *dev) runSamples(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	worker, err := thumbnails.New(thumbnails.Config{Images: images, Thumbnails: out, Secret: d.secrets.Samples, Log: d.log.With("worker", sampleType)})
+	worker, err := thumbnails.New(thumbnails.Config{Images: images, Thumbnails: out,
+		Secret: d.secrets.Samples, Log: d.log.With("worker", sampleType)})
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,8 @@ func (d *dev) serveWorker(worker *thumbnails.Worker) (url string, stop func(), e
 			return "", nil, fmt.Errorf("the sample worker: %w", err)
 		}
 	}
-	server := &http.Server{Handler: worker, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: worker, ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("the sample worker has ended", "error", err)
@@ -86,7 +88,8 @@ func (d *dev) serveWorker(worker *thumbnails.Worker) (url string, stop func(), e
 // runs on other ports.
 func (d *dev) registerWorker(ctx context.Context, api *client.Client, url string) error {
 	env := map[string]string{"THUMBNAILS_URL": url, "THUMBNAILS_SECRET": d.secrets.Samples}
-	doc, err := document.Parse(thumbnails.Document, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	doc, err := document.Parse(thumbnails.Document,
+		func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,9 @@ const samplesTime = time.Minute
 
 // submitSamples submits a task for each image, waits for their ends, and says what
 // came of them.
-func (d *dev) submitSamples(ctx context.Context, api *client.Client, names []string, out string) error {
+func (d *dev) submitSamples(
+	ctx context.Context, api *client.Client, names []string, out string,
+) error {
 	var ids []string
 	for _, name := range names {
 		context, err := json.Marshal(map[string]string{"image": name})
@@ -140,7 +145,8 @@ func (d *dev) submitSamples(ctx context.Context, api *client.Client, names []str
 	if err != nil {
 		return err
 	}
-	d.log.Info("samples", "tasks", len(ids), "succeeded", done, "thumbnails", len(files), "folder", out)
+	d.log.Info("samples", "tasks", len(ids), "succeeded", done, "thumbnails", len(files), "folder",
+		out)
 	d.printTour(ids[0], names[0])
 	return nil
 }

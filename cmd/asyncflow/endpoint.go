@@ -67,8 +67,12 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 			return usageError(asyncflow.InvalidField("--rate", "%v", err))
 		}
 	}
-	e, err := g.client().CreateEndpoint(ctx, client.NewEndpoint{Type: c.Type, Stage: c.Stage, URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
-		Secret: c.Secret, AllowDuplicate: c.Duplicate, SecretKind: asyncflow.SecretKind(c.SecretKind), Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth), TLS: orNothing(settings.TLS)})
+	e, err := g.client().CreateEndpoint(ctx,
+		client.NewEndpoint{Type: c.Type, Stage: c.Stage, URL: c.Endpoint, Weight: c.Weight,
+			MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
+			Secret: c.Secret, AllowDuplicate: c.Duplicate, SecretKind: asyncflow.SecretKind(c.SecretKind),
+			Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth),
+			TLS: orNothing(settings.TLS)})
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,8 @@ func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, e := range list {
-		rows[i] = []string{e.ID, e.Type, e.Stage, e.URL, strconv.Itoa(e.Weight), limitsLine(e), string(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
+		rows[i] = []string{e.ID, e.Type, e.Stage, e.URL, strconv.Itoa(e.Weight), limitsLine(e),
+			string(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
 	}
 	return g.printTable("ID TYPE STAGE URL WEIGHT LIMITS HEALTH VERIFICATION CREATED", rows)
 }
@@ -124,9 +129,12 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	if g.output == "json" {
 		return g.printJSON(e)
 	}
-	pairs := []string{"id", e.ID, "type", e.Type, "stage", e.Stage, "url", e.URL, "weight", strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
-		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health), "last failed because", e.Health.Reason,
-		"verification", string(e.Verification), "verified", timeText(e.VerifiedAt), "not verified because", e.VerificationError, "secret", e.Secret}
+	pairs := []string{"id", e.ID, "type", e.Type, "stage", e.Stage, "url", e.URL, "weight",
+		strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
+		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health), "last failed because",
+		e.Health.Reason,
+		"verification", string(e.Verification), "verified", timeText(e.VerifiedAt),
+		"not verified because", e.VerificationError, "secret", e.Secret}
 	for _, s := range e.Secrets {
 		pairs = append(pairs, "signs with", secretLine(s))
 	}
@@ -146,7 +154,8 @@ func limitsLine(e client.Endpoint) string {
 		parts = append(parts, e.Rate.String())
 	}
 	if !e.Batch.IsZero() {
-		parts = append(parts, fmt.Sprintf("%d in a request, waiting %s for others", e.Batch.MaxTasks, e.Batch.MaxWait))
+		parts = append(parts, fmt.Sprintf("%d in a request, waiting %s for others", e.Batch.MaxTasks,
+			e.Batch.MaxWait))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -162,7 +171,8 @@ func (f batchFlags) batch() *client.EndpointBatch {
 	if f.Batch == nil && f.BatchWait == nil {
 		return nil
 	}
-	return &client.EndpointBatch{MaxTasks: orNothing(f.Batch), MaxWait: asyncflow.Duration(orNothing(f.BatchWait))}
+	return &client.EndpointBatch{MaxTasks: orNothing(f.Batch),
+		MaxWait: asyncflow.Duration(orNothing(f.BatchWait))}
 }
 
 // healthLine says in a line how an endpoint is doing.

@@ -37,8 +37,10 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	e, err := g.client().UpdateEndpoint(ctx, c.ID, client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate, Batch: c.batch(), AllowDuplicate: c.Duplicate,
-		Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS})
+	e, err := g.client().UpdateEndpoint(ctx, c.ID,
+		client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate,
+			Batch: c.batch(), AllowDuplicate: c.Duplicate,
+			Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS})
 	if err != nil {
 		return err
 	}
@@ -133,7 +135,8 @@ func (c *endpointsRotateCmd) Help() string {
 // Run rotates an endpoint's secret.
 func (c *endpointsRotateCmd) Run(ctx context.Context, g *globals) error {
 	overlap := asyncflow.Duration(c.Overlap)
-	e, err := g.client().RotateEndpointSecret(ctx, c.ID, client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret})
+	e, err := g.client().RotateEndpointSecret(ctx, c.ID,
+		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 	p := startNode(t, database(t))
 	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
 	file := filepath.Join(t.TempDir(), "types.yaml")
-	document := "types:\n  - name: docs\n    stages: [{name: only}]\nendpoints:\n  - {type: docs, stage: only, url: URL}\n"
+	document := "types:\n  - name: docs\n    stages: [{name: only}]\nendpoints:\n  - {type: docs, " +
+		"stage: only, url: URL}\n"
 	apply := func(url string) ran {
 		t.Helper()
 		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(document, "URL", url)), 0o600))

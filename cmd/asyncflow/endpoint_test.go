@@ -31,7 +31,8 @@ import (
 func runHere(t *testing.T, env map[string]string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	code = realMain(t.Context(), args, &stdout, &stderr, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	code = realMain(t.Context(), args, &stdout, &stderr,
+		func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	return code, stdout.String(), stderr.String()
 }
 
@@ -40,53 +41,60 @@ func runHere(t *testing.T, env map[string]string, args ...string) (code int, out
 func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	repeat := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if r.URL.Path == "/token" {
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"access_token":"swordfish-issued","token_type":"bearer"}`)
-			return
-		}
-		var c struct{ Type, Challenge string }
-		if json.Unmarshal(body, &c) == nil && c.Type == "asyncflow.challenge" && r.URL.Path == "/echo" {
-			assert.NoError(t, contracttest.CheckJSON("Challenge", body))
-			json.NewEncoder(w).Encode(map[string]string{"challenge": c.Challenge})
-			return
-		}
-		w.WriteHeader(500)
-		r.Header.Del("Webhook-Signature")
-		r.Header.Write(w)
-	}))
+	repeat := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if r.URL.Path == "/token" {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprint(w, `{"access_token":"swordfish-issued","token_type":"bearer"}`)
+				return
+			}
+			var c struct{ Type, Challenge string }
+			if json.Unmarshal(body, &c) == nil && c.Type == "asyncflow.challenge" && r.URL.Path == "/echo" {
+				assert.NoError(t, contracttest.CheckJSON("Challenge", body))
+				json.NewEncoder(w).Encode(map[string]string{"challenge": c.Challenge})
+				return
+			}
+			w.WriteHeader(500)
+			r.Header.Del("Webhook-Signature")
+			r.Header.Write(w)
+		}))
 	repeat.Config.ErrorLog = log.New(io.Discard, "", 0)
 	repeat.StartTLS()
 	t.Cleanup(repeat.Close)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: repeat.Certificate().Raw}))
 	certificate, key := testPair(t, repeat.TLS)
 
-	p := start(t, append(nodeEnv(url), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve", "--log-level=debug")
+	p := start(t, append(nodeEnv(url), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve",
+		"--log-level=debug")
 	require.NotEmpty(t, p.url, p.said())
 	c := p.client()
 	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []asyncflow.Stage{
-		{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(-0.01)}}}})
+		{Name: "only", Retry: asyncflow.RetryPolicy{MaxAttempts: 2,
+			Interval: asyncflow.Seconds(-0.01)}}}})
 	require.NoError(t, err)
 	auths := []client.EndpointAuth{
 		{Kind: "bearer", Token: "swordfish-bearer"},
 		{Kind: "basic", Username: "me", Password: "swordfish-basic"},
-		{Kind: "oauth2", TokenURL: repeat.URL + "/token", ClientID: "me", ClientSecret: "swordfish-oauth2"},
+		{Kind: "oauth2", TokenURL: repeat.URL + "/token", ClientID: "me",
+			ClientSecret: "swordfish-oauth2"},
 	}
 	secrets := []string{"swordfish", "bWU6c3dvcmRmaXNo", strings.TrimSpace(key)[40:100]}
 	var endpoints []client.Endpoint
 	for _, auth := range auths {
-		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/echo",
-			AllowDuplicate: true, Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth, TLS: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
+		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only",
+			URL:            repeat.URL + "/echo",
+			AllowDuplicate: true, Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth,
+			TLS: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
 		require.NoError(t, err)
 		require.Equal(t, "verified", string(e.Verification), e.VerificationError)
 		rotated, err := c.RotateEndpointSecret(t.Context(), e.ID, client.SecretRotation{})
 		require.NoError(t, err)
 		require.NotEqual(t, e.Secret, rotated.Secret)
 		secrets = append(secrets, e.Secret[6:], rotated.Secret[6:])
-		failed, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/no",
-			AllowDuplicate: true, Auth: auth})
+		failed, err := c.CreateEndpoint(t.Context(),
+			client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/no",
+				AllowDuplicate: true, Auth: auth})
 		require.NoError(t, err)
 		require.NotEmpty(t, failed.VerificationError)
 		secrets = append(secrets, failed.Secret[6:])
@@ -99,7 +107,8 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 		require.Equal(t, asyncflow.StatusFailed, task.Status)
 	}
 
-	paths := []string{"/v1/endpoints", "/v1/task-types", "/v1/stats", "/v1/tasks?type=pipe", "/metrics", "/v1/schedules", "/v1/operations"}
+	paths := []string{"/v1/endpoints", "/v1/task-types", "/v1/stats", "/v1/tasks?type=pipe",
+		"/metrics", "/v1/schedules", "/v1/operations"}
 	for _, e := range endpoints {
 		paths = append(paths, "/v1/endpoints/"+e.ID)
 	}
@@ -121,7 +130,8 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, 0, p.wait())
 	said.WriteString(p.said())
-	require.Contains(t, said.String(), `X-Key: ********`, "the worker did repeat it, and that was kept")
+	require.Contains(t, said.String(), `X-Key: ********`,
+		"the worker did repeat it, and that was kept")
 	require.Contains(t, said.String(), "Bearer ********")
 	require.Contains(t, said.String(), "msg=attempt")
 	for _, secret := range secrets {
@@ -135,7 +145,9 @@ func testPair(t *testing.T, config *tls.Config) (certificate, key string) {
 	pair := config.Certificates[0]
 	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	require.NoError(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: pair.Certificate[0]})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY",
+			Bytes: der}))
 }
 
 // The secret of all nodes is changed while tasks are delivered and reported: nothing is
@@ -153,7 +165,8 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 		return p
 	}
 	keys := func(verb, secret, old string) (int, string, string) {
-		return runHere(t, map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": secret, "ASYNCFLOW_OLD_SECRETS": old}, "keys", verb, "-o", "json")
+		return runHere(t, map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": secret,
+			"ASYNCFLOW_OLD_SECRETS": old}, "keys", verb, "-o", "json")
 	}
 	var refused atomic.Int32
 	report := make(chan delivery, 1000)
@@ -166,8 +179,9 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	first := node(testSecret, "")
 	spec := client.TaskTypeSpec{Stages: []asyncflow.Stage{{Name: "first"}, {Name: "later"}}}
 	w.pipe(t, first.client(), spec)
-	_, err := first.client().CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", URL: w.URL, Secret: testWebhook,
-		AllowDuplicate: true, Headers: map[string]string{"X-Key": "k"}})
+	_, err := first.client().CreateEndpoint(t.Context(),
+		client.NewEndpoint{Type: "pipe", Stage: "first", URL: w.URL, Secret: testWebhook,
+			AllowDuplicate: true, Headers: map[string]string{"X-Key": "k"}})
 	require.NoError(t, err)
 	var ids []string
 	submit := func(p *process) { ids = append(ids, submitMany(t, p.client(), 40)...) }
@@ -232,7 +246,8 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 
 func TestKeysRefusesBadSecrets(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"DATABASE_URL": "postgres://x", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_OLD_SECRETS": "short"}
+	env := map[string]string{"DATABASE_URL": "postgres://x", "ASYNCFLOW_SECRET": testSecret,
+		"ASYNCFLOW_OLD_SECRETS": "short"}
 	code, _, errs := runHere(t, env, "keys", "status")
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "ASYNCFLOW_OLD_SECRETS is 5 bytes; it must be at least 32")
@@ -260,7 +275,8 @@ func TestEndpointCommands(t *testing.T) {
 		}
 	}))
 	t.Cleanup(w.Close)
-	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t), "API_KEY": "swordfish"}
+	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t),
+		"API_KEY": "swordfish"}
 	run := func(want int, args ...string) string {
 		t.Helper()
 		code, out, errs := runHere(t, env, args...)
@@ -268,9 +284,12 @@ func TestEndpointCommands(t *testing.T) {
 		return out + errs
 	}
 	settings := filepath.Join(t.TempDir(), "settings.yaml")
-	require.NoError(t, os.WriteFile(settings, []byte("headers: {X-Api-Key: \"${API_KEY}\"}\nauth: {kind: bearer, token: \"${API_KEY}\"}\n"), 0o600))
+	require.NoError(t, os.WriteFile(settings,
+		[]byte("headers: {X-Api-Key: \"${API_KEY}\"}\nauth: {kind: bearer, token: \"${API_KEY}\"}\n"),
+		0o600))
 	stage := oneStage().Stages[0].Name
-	out := run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=5", "-f", settings, w.URL)
+	out := run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=5", "-f", settings,
+		w.URL)
 	assert.Contains(t, out, "unverified")
 	assert.Contains(t, out, "X-Api-Key: ********")
 	assert.NotContains(t, out, "swordfish")
@@ -279,10 +298,13 @@ func TestEndpointCommands(t *testing.T) {
 	id := list[0].ID
 	assert.Equal(t, 5, list[0].Weight)
 	assert.Contains(t, run(1, "endpoints", "verify", id), "didn't echo the challenge")
-	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=1h", "--secret="+testWebhook), "until")
+	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=1h",
+		"--secret="+testWebhook), "until")
 	assert.Contains(t, run(0, "endpoints", "verify", id), "verified")
-	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"), "ed25519 whpk_")
-	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s", "--batch=50", "--batch-wait=20ms")
+	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"),
+		"ed25519 whpk_")
+	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s",
+		"--batch=50", "--batch-wait=20ms")
 	assert.Contains(t, out, "5 in flight, 100/s")
 	assert.Contains(t, run(0, "endpoints", "list"), "5 in flight, 100/s")
 	assert.Contains(t, run(1, "endpoints", "update", id, "--batch-wait=1s"), "batch.max_tasks")
@@ -290,8 +312,10 @@ func TestEndpointCommands(t *testing.T) {
 	assert.NotContains(t, out, "in flight")
 	assert.NotContains(t, out, "in a request")
 	assert.Contains(t, run(1, "endpoints", "update", id, "--rate=5"), `rate is "5"; it must be`)
-	assert.Contains(t, run(2, "endpoints", "create", "--type=pipe", "--stage="+stage, "--rate=5/d", w.URL), "--rate must be a rate such as")
-	out = run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--allow-duplicate", "--weight=0", "--max-in-flight=7", "--rate=10/h", "-o", "json", w.URL)
+	assert.Contains(t, run(2, "endpoints", "create", "--type=pipe", "--stage="+stage, "--rate=5/d",
+		w.URL), "--rate must be a rate such as")
+	out = run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--allow-duplicate",
+		"--weight=0", "--max-in-flight=7", "--rate=10/h", "-o", "json", w.URL)
 	var made client.Endpoint
 	require.NoError(t, json.Unmarshal([]byte(out), &made))
 	assert.Equal(t, 7, made.MaxInFlight)
@@ -325,7 +349,8 @@ func TestHealthOfEndpoints(t *testing.T) {
 	spec.Stages[0].Retry.MaxAttempts = 100
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
-	dead, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: closedURL(t)})
+	dead, err := c.CreateEndpoint(t.Context(),
+		client.NewEndpoint{Type: "pipe", Stage: "only", URL: closedURL(t)})
 	require.NoError(t, err)
 	assert.Equal(t, client.EndpointHealth{State: asyncflow.HealthClosed}, dead.Health)
 	ids := submitMany(t, c, 30)
@@ -337,7 +362,8 @@ func TestHealthOfEndpoints(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e, err := c.Endpoint(t.Context(), dead.ID)
 		require.NoError(t, err)
-		if e.Health.State != asyncflow.HealthOpen || e.Health.Attempts < asyncflow.FailuresToOpen || !waits() {
+		if e.Health.State != asyncflow.HealthOpen || e.Health.Attempts < asyncflow.FailuresToOpen ||
+			!waits() {
 			return false
 		}
 		assert.Contains(t, e.Health.Reason, "connection refused")
@@ -345,11 +371,13 @@ func TestHealthOfEndpoints(t *testing.T) {
 		assert.Equal(t, e.Health.Attempts, e.Health.Failures)
 		return true
 	}, patience, 20*time.Millisecond, p.said())
-	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.ID)
+	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url,
+		"ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.ID)
 	require.Equal(t, 0, code, errs)
 	assert.Contains(t, out, "connection refused")
 
-	gone, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only", URL: w.URL, Secret: testWebhook})
+	gone, err := c.CreateEndpoint(t.Context(),
+		client.NewEndpoint{Type: "pipe", Stage: "only", URL: w.URL, Secret: testWebhook})
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteEndpoint(t.Context(), dead.ID))
 	require.Eventually(t, func() bool {
@@ -361,7 +389,8 @@ func TestHealthOfEndpoints(t *testing.T) {
 	}, patience, 20*time.Millisecond, p.said())
 	n := len(w.deliveries())
 	back.Store(true)
-	require.Never(t, func() bool { return len(w.deliveries()) > n }, 2*asyncflow.RampStep, 100*time.Millisecond)
+	require.Never(t, func() bool { return len(w.deliveries()) > n }, 2*asyncflow.RampStep,
+		100*time.Millisecond)
 	enabled, err := c.EnableEndpoint(t.Context(), gone.ID)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.HealthClosed, enabled.Health.State)

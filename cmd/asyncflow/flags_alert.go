@@ -41,11 +41,13 @@ func (f alertFlags) createTenant(ctx context.Context, database store.Config) err
 	if f.AlertURL == "" {
 		return nil
 	}
-	created, err := store.CreateTenant(ctx, database.URL, asyncflow.OperatorTenant, store.WithoutRoles(database.NoRoles))
+	created, err := store.CreateTenant(ctx, database.URL, asyncflow.OperatorTenant,
+		store.WithoutRoles(database.NoRoles))
 	if err != nil || !created {
 		return err
 	}
-	b := byHand{url: database.URL, action: "tenant.create", objectType: "tenant", object: asyncflow.OperatorTenant}
+	b := byHand{url: database.URL, action: "tenant.create", objectType: "tenant",
+		object: asyncflow.OperatorTenant}
 	return b.do(ctx, func() error { return nil })
 }
 

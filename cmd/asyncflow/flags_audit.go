@@ -16,7 +16,8 @@ type auditFlags struct {
 // checkRetention refuses a time for which the audit can't be kept.
 func checkRetention(d time.Duration) error {
 	if d < asyncflow.MinAuditRetention || d > asyncflow.MaxAuditRetention {
-		return asyncflow.InvalidField("--audit-retention", "is %s; it must be 24h to 87600h (10 years)", d)
+		return asyncflow.InvalidField("--audit-retention", "is %s; it must be 24h to 87600h (10 years)",
+			d)
 	}
 	return nil
 }
@@ -30,7 +31,8 @@ func (f auditFlags) proxies() ([]netip.Prefix, error) {
 			p, err = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
 		}
 		if err != nil || p.Addr().Is4In6() {
-			return nil, asyncflow.InvalidField("--trusted-proxies", "has %q; it must be networks such as 10.0.0.0/8 or fd00::/8", text)
+			return nil, asyncflow.InvalidField("--trusted-proxies",
+				"has %q; it must be networks such as 10.0.0.0/8 or fd00::/8", text)
 		}
 		all = append(all, p.Masked())
 	}

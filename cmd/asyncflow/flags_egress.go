@@ -20,5 +20,6 @@ func (f egressFlags) policy(allowHTTP, allowPrivate bool) (asyncflow.Egress, err
 	if err != nil {
 		return asyncflow.Egress{}, asyncflow.InvalidField("--egress-deny", "%v", err)
 	}
-	return asyncflow.Egress{AllowHTTP: allowHTTP, AllowPrivate: allowPrivate, Allow: allow, Deny: deny}, nil
+	return asyncflow.Egress{AllowHTTP: allowHTTP, AllowPrivate: allowPrivate, Allow: allow,
+		Deny: deny}, nil
 }

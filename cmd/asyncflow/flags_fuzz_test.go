@@ -20,7 +20,8 @@ func FuzzListFlags(f *testing.F) {
 		for name := range schedules {
 			require.NotEmpty(t, name)
 		}
-		policy, err := egressFlags{EgressAllow: []string{allow}, EgressDeny: []string{deny}}.policy(false, false)
+		policy, err := egressFlags{EgressAllow: []string{allow}, EgressDeny: []string{deny}}.policy(false,
+			false)
 		if err != nil {
 			require.Regexp(t, "^--egress-(allow|deny) has the entry", err.Error())
 			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))

@@ -21,7 +21,8 @@ func (f jobFlags) schedules() (map[string]string, error) {
 			name, spec, ok := strings.Cut(entry, "=")
 			name, spec = strings.TrimSpace(name), strings.TrimSpace(spec)
 			if _, twice := schedules[name]; !ok || twice {
-				return nil, asyncflow.InvalidField("--job", "has %q; it must be NAME=SPEC, each job once, such as rescue=@every 5s,forget=off", entry)
+				return nil, asyncflow.InvalidField("--job",
+					"has %q; it must be NAME=SPEC, each job once, such as rescue=@every 5s,forget=off", entry)
 			}
 			schedules[name] = spec
 		}

@@ -31,7 +31,8 @@ func (f limitFlags) check(maxBody int) error {
 		{"--max-streams", f.MaxStreams, 1, most},
 		{"--max-streams-per-tenant", f.MaxStreamsPerTenant, 0, f.MaxStreams},
 		{"--max-body-memory", f.MaxBodyMemory, 4 * maxBody, mostBytes},
-		{"--max-body-memory-per-tenant", cmp.Or(f.MaxBodyMemoryPerTenant, maxBody), maxBody, f.MaxBodyMemory},
+		{"--max-body-memory-per-tenant", cmp.Or(f.MaxBodyMemoryPerTenant, maxBody), maxBody,
+			f.MaxBodyMemory},
 	} {
 		if n.value < n.from || n.value > n.upTo {
 			return asyncflow.InvalidField(n.name, "is %d; it must be %d to %d", n.value, n.from, n.upTo)
@@ -42,7 +43,8 @@ func (f limitFlags) check(maxBody int) error {
 
 // apply sets the limits of an API.
 func (f limitFlags) apply(c *httpapi.Config) {
-	c.Connections = httpapi.ConnectionConfig{Max: f.MaxConnections, MaxPerAddress: f.MaxConnectionsPerIP}
+	c.Connections = httpapi.ConnectionConfig{Max: f.MaxConnections,
+		MaxPerAddress: f.MaxConnectionsPerIP}
 	c.Streams = httpapi.StreamConfig{Max: f.MaxStreams, MaxPerTenant: f.MaxStreamsPerTenant}
 	c.Bodies = httpapi.BodyConfig{Max: f.MaxBodyMemory, MaxPerTenant: f.MaxBodyMemoryPerTenant}
 }

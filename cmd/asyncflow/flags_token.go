@@ -68,7 +68,8 @@ func (f jwtFlags) configs(env lookup) ([]auth.Config, error) {
 
 // byFlags returns how many issuers the flags themselves name, or have to.
 func (f jwtFlags) byFlags() int {
-	if f.JWTSecret != "" || f.JWTSecretFile != "" || f.JWTPublicKeysFile != "" || f.JWTIssuersFile == "" {
+	if f.JWTSecret != "" || f.JWTSecretFile != "" || f.JWTPublicKeysFile != "" ||
+		f.JWTIssuersFile == "" {
 		return 1
 	}
 	return 0
@@ -82,7 +83,8 @@ func (f jwtFlags) explain(err error) error {
 	case !errors.As(err, &wrong):
 		return err
 	case wrong.Index >= f.byFlags():
-		return fmt.Errorf("ASYNCFLOW_JWT_ISSUERS_FILE: %w", issuerProblem(wrong.Index-f.byFlags(), wrong.Err))
+		return fmt.Errorf("ASYNCFLOW_JWT_ISSUERS_FILE: %w",
+			issuerProblem(wrong.Index-f.byFlags(), wrong.Err))
 	default:
 		return renamed(wrong.Err, "", jwtVariables)
 	}
@@ -90,8 +92,10 @@ func (f jwtFlags) explain(err error) error {
 
 // jwtVariables are the settings of the one issuer, by the fields of auth.Config.
 var jwtVariables = map[string]string{
-	"HMACSecret": "ASYNCFLOW_JWT_SECRET", "HMACSecretFile": "ASYNCFLOW_JWT_SECRET_FILE", "PublicKeysFile": "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE",
-	"Issuer": "ASYNCFLOW_JWT_ISSUER", "Audience": "ASYNCFLOW_JWT_AUDIENCE", "TokenType": "ASYNCFLOW_JWT_TYPE", "AdminType": "ASYNCFLOW_JWT_ADMIN_TYPE",
+	"HMACSecret": "ASYNCFLOW_JWT_SECRET", "HMACSecretFile": "ASYNCFLOW_JWT_SECRET_FILE",
+	"PublicKeysFile": "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE",
+	"Issuer":         "ASYNCFLOW_JWT_ISSUER", "Audience": "ASYNCFLOW_JWT_AUDIENCE",
+	"TokenType": "ASYNCFLOW_JWT_TYPE", "AdminType": "ASYNCFLOW_JWT_ADMIN_TYPE",
 }
 
 // config returns the issuer of the flags; a missing or doubled key is named.
@@ -99,7 +103,9 @@ func (f jwtFlags) config() (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	cfg.Issuer, cfg.Audience, cfg.TokenType, cfg.AdminType = f.JWTIssuer, f.JWTAudience, f.JWTType, f.JWTAdminType
 	if !oneOf(f.JWTSecret, f.JWTSecretFile, f.JWTPublicKeysFile) {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are verified with it")
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,
+			"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
+				"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are verified with it")
 	}
 	cfg.HMACSecret, cfg.HMACSecretFile, cfg.PublicKeysFile = []byte(f.JWTSecret), f.JWTSecretFile, f.JWTPublicKeysFile
 	return cfg, nil

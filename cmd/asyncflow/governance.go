@@ -20,7 +20,10 @@ type governanceCmd struct {
 }
 
 // withGovernor opens the database for a command.
-func withGovernor(ctx context.Context, db databaseFlag, cfg governance.Config, do func(*store.Store, *governance.Governor) error) error {
+func withGovernor(
+	ctx context.Context, db databaseFlag, cfg governance.Config,
+	do func(*store.Store, *governance.Governor) error,
+) error {
 	return withStore(ctx, db, asyncflow.Quotas{}, func(s *store.Store) error {
 		g, err := governance.New(s, cfg)
 		if err != nil {
@@ -44,23 +47,25 @@ Example:
 
 // Run shows the nodes and the jobs.
 func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
-	return withGovernor(ctx, c.databaseFlag, governance.Config{}, func(s *store.Store, _ *governance.Governor) error {
-		status, err := governance.ReadStatus(ctx, s)
-		if err != nil {
-			return err
-		}
-		doc := httpapi.GovernanceOut(status)
-		if g.output == "json" {
-			return g.printJSON(doc)
-		}
-		return g.printGovernance(doc)
-	})
+	return withGovernor(ctx, c.databaseFlag, governance.Config{},
+		func(s *store.Store, _ *governance.Governor) error {
+			status, err := governance.ReadStatus(ctx, s)
+			if err != nil {
+				return err
+			}
+			doc := httpapi.GovernanceOut(status)
+			if g.output == "json" {
+				return g.printJSON(doc)
+			}
+			return g.printGovernance(doc)
+		})
 }
 
 func (g *globals) printGovernance(doc api.Governance) error {
 	nodes := make([][]string, len(doc.Nodes))
 	for i, n := range doc.Nodes {
-		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt), timeText(n.SeenAt), string(n.State)}
+		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt),
+			timeText(n.SeenAt), string(n.State)}
 	}
 	if err := g.printTable("NODE ROLES VERSION STARTED SEEN STATE", nodes); err != nil {
 		return err
@@ -76,7 +81,8 @@ func (g *globals) printGovernance(doc api.Governance) error {
 		if j.Error != "" {
 			outcome += ": " + j.Error
 		}
-		jobs[i] = []string{j.Name, j.Schedule, timeText(j.StartedAt), j.Node, took, rows, number(int64(j.Failures)), timeText(j.NextAt), outcome}
+		jobs[i] = []string{j.Name, j.Schedule, timeText(j.StartedAt), j.Node, took, rows,
+			number(int64(j.Failures)), timeText(j.NextAt), outcome}
 	}
 	return g.printTable("JOB SCHEDULE LAST NODE TOOK ROWS FAILURES NEXT OUTCOME", jobs)
 }
@@ -110,30 +116,34 @@ func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 		}
 	}
 	cfg := governance.Config{AuditRetention: c.AuditRetention}
-	return withGovernor(ctx, c.databaseFlag, cfg, func(_ *store.Store, gov *governance.Governor) error {
-		job, err := gov.Job(c.Job)
-		if err != nil {
-			return usageError(err)
-		}
-		if c.DryRun {
-			return g.look(ctx, job)
-		}
-		b := byHand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name, detail: map[string]any{}}
-		var run store.JobRun
-		err = b.do(ctx, func() error {
-			run, err = gov.RunByHand(ctx, job)
-			b.detail["rows"] = run.Rows
+	return withGovernor(ctx, c.databaseFlag, cfg,
+		func(_ *store.Store, gov *governance.Governor) error {
+			job, err := gov.Job(c.Job)
+			if err != nil {
+				return usageError(err)
+			}
+			if c.DryRun {
+				return g.look(ctx, job)
+			}
+			b := byHand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name,
+				detail: map[string]any{}}
+			var run store.JobRun
+			err = b.do(ctx, func() error {
+				run, err = gov.RunByHand(ctx, job)
+				b.detail["rows"] = run.Rows
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("%s moved %d rows and failed: %w", job.Name, run.Rows, err)
+			}
+			if g.output == "json" {
+				return g.printJSON(map[string]any{"job": job.Name, "rows": run.Rows,
+					"duration_ms": run.Duration.Seconds() * 1000})
+			}
+			_, err = fmt.Fprintf(g.stdout, "%s moved %d rows in %s\n", job.Name, run.Rows,
+				run.Duration.Round(time.Millisecond))
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("%s moved %d rows and failed: %w", job.Name, run.Rows, err)
-		}
-		if g.output == "json" {
-			return g.printJSON(map[string]any{"job": job.Name, "rows": run.Rows, "duration_ms": run.Duration.Seconds() * 1000})
-		}
-		_, err = fmt.Fprintf(g.stdout, "%s moved %d rows in %s\n", job.Name, run.Rows, run.Duration.Round(time.Millisecond))
-		return err
-	})
 }
 
 // dueOut is a line of a dry run.

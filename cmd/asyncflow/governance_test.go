@@ -22,22 +22,26 @@ import (
 func TestSplitJobs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"rescue=@every 5s":                             {"rescue=@every 5s"},
-		"rescue=@every 5s,forget=off":                  {"rescue=@every 5s", "forget=off"},
-		"fold=0,30 3 * * 1,2,forget=off":               {"fold=0,30 3 * * 1,2", "forget=off"},
-		"fold=CRON_TZ=Asia/Tokyo 5 3 * * *,rescue=off": {"fold=CRON_TZ=Asia/Tokyo 5 3 * * *", "rescue=off"},
+		"rescue=@every 5s":               {"rescue=@every 5s"},
+		"rescue=@every 5s,forget=off":    {"rescue=@every 5s", "forget=off"},
+		"fold=0,30 3 * * 1,2,forget=off": {"fold=0,30 3 * * 1,2", "forget=off"},
+		"fold=CRON_TZ=Asia/Tokyo 5 3 * * *,rescue=off": {"fold=CRON_TZ=Asia/Tokyo 5 3 * * *",
+			"rescue=off"},
 	} {
 		assert.Equal(t, want, splitJobs(text))
 	}
-	schedules, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off", "fold=0,30 3 * * *"}}.schedules()
+	schedules, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off",
+		"fold=0,30 3 * * *"}}.schedules()
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"rescue": "@every 5s", "forget": "off", "fold": "0,30 3 * * *"}, schedules)
+	assert.Equal(t, map[string]string{"rescue": "@every 5s", "forget": "off", "fold": "0,30 3 * * *"},
+		schedules)
 }
 
 // A schedule that can't be is named at the start.
 func TestBadSchedules(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
+		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for jobs, want := range map[string]string{
 		"nope=@every 5s":          `asyncflow: --job job is "nope"; the jobs are rescue, promote,`,
 		"rescue=often":            `asyncflow: --job job rescue has the schedule "often"; it must be like @every 5s`,
@@ -79,7 +83,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	leaseAll(t, s, pipe, 5)
 	execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
-	execSQL(t, url, `INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0', now() - interval '1 h', now() - interval '1 min')`)
+	execSQL(t, url,
+		`INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0', now() - interval '1 h', now() - interval '1 min')`)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_URL": closedURL(t)}
 
 	r := runCLI(t, env, "governance", "run", "rescue", "--dry-run")
@@ -87,7 +92,9 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	assert.Contains(t, r.stdout, "acme    pipe  5\n")
 	assert.Contains(t, r.stdout, "rescue would move 5 rows; nothing was changed\n")
 	r = runCLI(t, env, "governance", "run", "rescue", "--dry-run", "-o", "json")
-	assert.JSONEq(t, `{"job":"rescue","dry_run":true,"rows":5,"data":[{"tenant":"acme","type":"pipe","rows":5}]}`, r.stdout)
+	assert.JSONEq(t,
+		`{"job":"rescue","dry_run":true,"rows":5,"data":[{"tenant":"acme","type":"pipe","rows":5}]}`,
+		r.stdout)
 	r = runCLI(t, env, "governance", "run", "rescue")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
@@ -108,14 +115,16 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 		return len(status.Nodes) > 1 && status.Nodes[1].State == "alive"
 	}, patience, 20*time.Millisecond)
 	rescue := status.Jobs[0]
-	assert.Equal(t, []any{"rescue", "off", "ok", int64(5)}, []any{rescue.Name, rescue.Schedule, string(rescue.Outcome), rescue.Rows})
+	assert.Equal(t, []any{"rescue", "off", "ok", int64(5)},
+		[]any{rescue.Name, rescue.Schedule, string(rescue.Outcome), rescue.Rows})
 	assert.True(t, rescue.NextAt.IsZero())
 	i := slices.IndexFunc(status.Jobs, func(j client.Job) bool { return j.Name == "fold" })
 	assert.Equal(t, "30 3 * * *", status.Jobs[i].Schedule, "a run by hand doesn't change it")
 	assert.Equal(t, 3, status.Jobs[i].NextAt.UTC().Hour())
 	require.Len(t, status.Nodes, 2, "a command is no node")
 	assert.Equal(t, []any{"dead", "gone"}, []any{status.Nodes[0].ID, string(status.Nodes[0].State)})
-	assert.Equal(t, []any{[]string{"api", "governance"}, "alive"}, []any{status.Nodes[1].Roles, string(status.Nodes[1].State)})
+	assert.Equal(t, []any{[]string{"api", "governance"}, "alive"},
+		[]any{status.Nodes[1].Roles, string(status.Nodes[1].State)})
 	r = runCLI(t, env, "governance", "status")
 	assert.Regexp(t, `(?m)^dead +dispatcher +v0 .* gone$`, r.stdout)
 	assert.Regexp(t, `(?m)^rescue +off +\S+Z +\S+ +\S+ +5 +0 +- +ok$`, r.stdout)
@@ -125,7 +134,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 // transaction ends with it, and another node does the job.
 func TestAnotherNodeTakesOver(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL,
+		"stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := database(t)

@@ -24,7 +24,8 @@ const healthTimeout = 5 * time.Second
 
 // Run asks once, without retries: whoever checks health asks again anyway.
 func (c *healthcheckCmd) Run(ctx context.Context, g *globals) error {
-	api, err := client.New(g.client().URL(), "", client.WithTimeout(healthTimeout), client.WithRetries(0))
+	api, err := client.New(g.client().URL(), "", client.WithTimeout(healthTimeout),
+		client.WithRetries(0))
 	if err != nil {
 		return usageError(err)
 	}

@@ -28,7 +28,8 @@ func oldSecrets(list string) ([][]byte, error) {
 			all = append(all, []byte(secret))
 		}
 	}
-	_, err := callbacks.NewKeys(make([]byte, callbacks.MinSecretBytes), all...) // which says what is wrong with them
+	// which says what is wrong with them
+	_, err := callbacks.NewKeys(make([]byte, callbacks.MinSecretBytes), all...)
 	return all, err
 }
 
@@ -60,13 +61,14 @@ type keysStatusCmd struct {
 
 // Run counts.
 func (c *keysStatusCmd) Run(ctx context.Context, g *globals) error {
-	return withSeals(ctx, c.databaseFlag, c.secretFlags, func(s *store.Store, keys *callbacks.Keys) error {
-		n, err := countSeals(ctx, s, keys)
-		if err != nil {
-			return err
-		}
-		return g.printSeals(n)
-	})
+	return withSeals(ctx, c.databaseFlag, c.secretFlags,
+		func(s *store.Store, keys *callbacks.Keys) error {
+			n, err := countSeals(ctx, s, keys)
+			if err != nil {
+				return err
+			}
+			return g.printSeals(n)
+		})
 }
 
 type keysResealCmd struct {
@@ -88,34 +90,38 @@ It can be stopped and run again, and ends with 1 if something could not be seale
 
 // Run seals everything again, and says how far it is.
 func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
-	return withSeals(ctx, c.databaseFlag, c.secretFlags, func(s *store.Store, keys *callbacks.Keys) error {
-		var done int
-		var errs []error
-		for _, tenant := range slices.Sorted(maps.Keys(s.Catalog.Tenants())) {
-			n, err := reseal(ctx, s, tenant, keys)
-			done += n
-			errs = append(errs, err)
-			if n > 0 {
-				fmt.Fprintf(g.stderr, "tenant %s: %d endpoints sealed again\n", tenant, n)
+	return withSeals(ctx, c.databaseFlag, c.secretFlags,
+		func(s *store.Store, keys *callbacks.Keys) error {
+			var done int
+			var errs []error
+			for _, tenant := range slices.Sorted(maps.Keys(s.Catalog.Tenants())) {
+				n, err := reseal(ctx, s, tenant, keys)
+				done += n
+				errs = append(errs, err)
+				if n > 0 {
+					fmt.Fprintf(g.stderr, "tenant %s: %d endpoints sealed again\n", tenant, n)
+				}
 			}
-		}
-		n, err := countSeals(ctx, s, keys)
-		if err = errors.Join(append(errs, err)...); err != nil {
-			return err
-		}
-		n.Resealed = done
-		if err := g.printSeals(n); err != nil {
-			return err
-		}
-		if n.Others > 0 {
-			return asyncflow.Errorf(asyncflow.CodeConflict, "%d are sealed with another secret again: a node still has it as ASYNCFLOW_SECRET", n.Others)
-		}
-		return nil
-	})
+			n, err := countSeals(ctx, s, keys)
+			if err = errors.Join(append(errs, err)...); err != nil {
+				return err
+			}
+			n.Resealed = done
+			if err := g.printSeals(n); err != nil {
+				return err
+			}
+			if n.Others > 0 {
+				return asyncflow.Errorf(asyncflow.CodeConflict,
+					"%d are sealed with another secret again: a node still has it as ASYNCFLOW_SECRET", n.Others)
+			}
+			return nil
+		})
 }
 
 // reseal seals a tenant's endpoints again, and returns how many.
-func reseal(ctx context.Context, s *store.Store, tenant string, keys *callbacks.Keys) (sum int, err error) {
+func reseal(
+	ctx context.Context, s *store.Store, tenant string, keys *callbacks.Keys,
+) (sum int, err error) {
 	var errs []error
 	for after := ""; ; {
 		last, n, err := s.Reseal(ctx, tenant, after, keys.SealedBy(), keys.Reseal)
@@ -129,12 +135,15 @@ func reseal(ctx context.Context, s *store.Store, tenant string, keys *callbacks.
 }
 
 // withSeals opens the database for a command that has the secrets.
-func withSeals(ctx context.Context, db databaseFlag, f secretFlags, do func(*store.Store, *callbacks.Keys) error) error {
+func withSeals(
+	ctx context.Context, db databaseFlag, f secretFlags, do func(*store.Store, *callbacks.Keys) error,
+) error {
 	keys, err := f.keys()
 	if err != nil {
 		return err
 	}
-	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: node.NewName(), Pool: 2, HotPool: 1, Notify: true, NoRoles: db.off()})
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: node.NewName(), Pool: 2,
+		HotPool: 1, Notify: true, NoRoles: db.off()})
 	if err != nil {
 		return err
 	}
@@ -159,5 +168,6 @@ func (g *globals) printSeals(n sealCount) error {
 	if g.output == "json" {
 		return g.printJSON(n)
 	}
-	return g.printFields("key", n.Key, "tenants", fmt.Sprint(n.Tenants), "sealed", fmt.Sprint(n.Sealed), "with another secret", fmt.Sprint(n.Others))
+	return g.printFields("key", n.Key, "tenants", fmt.Sprint(n.Tenants), "sealed",
+		fmt.Sprint(n.Sealed), "with another secret", fmt.Sprint(n.Others))
 }

@@ -49,7 +49,8 @@ func (k keyFiles) both() (private, public auth.KeySet, err error) {
 		return private, public, err
 	}
 	if !public.Has(private) {
-		err = asyncflow.Errorf(asyncflow.CodeInvalid, "%s doesn't have the key of %s: they don't belong together", k.public(), k.File)
+		err = asyncflow.Errorf(asyncflow.CodeInvalid,
+			"%s doesn't have the key of %s: they don't belong together", k.public(), k.File)
 	}
 	return private, public, err
 }
@@ -90,7 +91,8 @@ func (c *keysRotateCmd) Run(g *globals) error {
 	} else if err != nil {
 		return usageError(err)
 	} else if public.Has(next) {
-		return &codedError{exitFailed, fmt.Errorf("%s is waiting already: go on with asyncflow keys activate", c.next())}
+		return &codedError{exitFailed,
+			fmt.Errorf("%s is waiting already: go on with asyncflow keys activate", c.next())}
 	}
 	if public, err = public.With(next); err != nil {
 		return usageError(fmt.Errorf("the next key: %w", err))
@@ -98,7 +100,8 @@ func (c *keysRotateCmd) Run(g *globals) error {
 	if err := writeKeys(c.public(), public); err != nil {
 		return err
 	}
-	return say(g, "%s has the next key, %s. Hand it to every node; then: asyncflow keys activate %s\n", c.public(), next.List()[0].ID, c.File)
+	return say(g, "%s has the next key, %s. Hand it to every node; then: asyncflow keys activate %s\n",
+		c.public(), next.List()[0].ID, c.File)
 }
 
 func (c *keysRotateCmd) makeNext(private, public auth.KeySet) (auth.KeySet, error) {
@@ -135,12 +138,14 @@ func (c *keysActivateCmd) Run(g *globals) error {
 		return usageError(err)
 	}
 	if !public.Has(next) { // nodes would refuse its tokens
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "%s doesn't have the next key: run asyncflow keys rotate again", c.public()))
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+			"%s doesn't have the next key: run asyncflow keys rotate again", c.public()))
 	}
 	if err := os.Rename(c.next(), c.File); err != nil {
 		return err
 	}
-	return say(g, "%s is now %s. When the tokens of before have expired: asyncflow keys retire %s\n", c.File, next.List()[0].ID, c.File)
+	return say(g, "%s is now %s. When the tokens of before have expired: asyncflow keys retire %s\n",
+		c.File, next.List()[0].ID, c.File)
 }
 
 type keysRetireCmd struct{ keyFiles }
@@ -160,12 +165,14 @@ func (c *keysRetireCmd) Run(g *globals) error {
 		return usageError(err)
 	}
 	if _, err := os.Lstat(c.next()); err == nil {
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "%s is waiting: run asyncflow keys activate first, or remove it", c.next()))
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+			"%s is waiting: run asyncflow keys activate first, or remove it", c.next()))
 	}
 	if err := writeKeys(c.public(), private); err != nil {
 		return err
 	}
-	return say(g, "%s has the key %s alone; %d were taken out. Hand it to every node\n", c.public(), private.List()[0].ID, len(public.List())-1)
+	return say(g, "%s has the key %s alone; %d were taken out. Hand it to every node\n", c.public(),
+		private.List()[0].ID, len(public.List())-1)
 }
 
 // writeKeys writes public keys in the place of a file's, at once or not at all: nodes

@@ -21,7 +21,8 @@ func TestKeysGenerate(t *testing.T) {
 	t.Parallel()
 	for _, alg := range []string{"EdDSA", "ES256", "RS256"} {
 		file := filepath.Join(t.TempDir(), "jwt.pem")
-		r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file, "-o", "json")
+		r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file, "-o",
+			"json")
 		require.Zero(t, r.code, r.stderr)
 		require.Contains(t, r.stdout, `"kid": "k-`+alg+`"`)
 		private, err := os.Stat(file)
@@ -48,11 +49,13 @@ func TestKeysGenerate(t *testing.T) {
 		var doc struct{ Keys []map[string]any }
 		require.NoError(t, json.Unmarshal([]byte(set.stdout), &doc))
 		require.Len(t, doc.Keys, 1)
-		require.Equal(t, []any{alg, "k-" + alg, "sig", nil}, []any{doc.Keys[0]["alg"], doc.Keys[0]["kid"], doc.Keys[0]["use"], doc.Keys[0]["d"]})
+		require.Equal(t, []any{alg, "k-" + alg, "sig", nil},
+			[]any{doc.Keys[0]["alg"], doc.Keys[0]["kid"], doc.Keys[0]["use"], doc.Keys[0]["d"]})
 		shown := runCLI(t, nil, "keys", "show", file)
 		require.Contains(t, shown.stdout, "k-"+alg)
 	}
-	require.Equal(t, exitUsage, runCLI(t, nil, "keys", "generate", "--alg", "HS256", "--out", "x").code)
+	require.Equal(t, exitUsage, runCLI(t, nil, "keys", "generate", "--alg", "HS256", "--out",
+		"x").code)
 	require.Equal(t, exitUsage, runCLI(t, nil, "keys", "show", "/does/not/exist").code)
 	require.Contains(t, runCLI(t, nil, "keys", "generate", "--help").stdout, "Examples:")
 	require.Contains(t, runCLI(t, nil, "keys", "rotate", "--help").stdout, "asyncflow keys activate")
@@ -112,7 +115,8 @@ func TestKeysRotateSteps(t *testing.T) {
 // signed makes a token with a private key of a file by the command line.
 func signed(t *testing.T, file string, args ...string) string {
 	t.Helper()
-	r := runCLI(t, map[string]string{"ASYNCFLOW_JWT_PRIVATE_KEY_FILE": file, "ASYNCFLOW_URL": defaultURL}, append([]string{"token", "create"}, args...)...)
+	r := runCLI(t, map[string]string{"ASYNCFLOW_JWT_PRIVATE_KEY_FILE": file,
+		"ASYNCFLOW_URL": defaultURL}, append([]string{"token", "create"}, args...)...)
 	require.Zero(t, r.code, r.stderr)
 	return strings.TrimSpace(r.stdout)
 }
@@ -141,7 +145,8 @@ func TestKeysRotateUnderARunningNode(t *testing.T) {
 		require.Zero(t, r.code, r.stderr)
 	}
 	run("generate", "--alg", "ES256", "--out", file)
-	env := []string{"DATABASE_URL=" + database(t), "ASYNCFLOW_SECRET=" + testSecret, "ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE=" + file + ".pub"}
+	env := []string{"DATABASE_URL=" + database(t), "ASYNCFLOW_SECRET=" + testSecret,
+		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE=" + file + ".pub"}
 	p := start(t, env, "serve")
 	require.NotEmpty(t, p.url, p.said())
 	const path = "/v1/task-types"
@@ -150,14 +155,16 @@ func TestKeysRotateUnderARunningNode(t *testing.T) {
 	run("rotate", file)
 	next, err := readKeys(file + ".next")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(p.said(), next.List()[0].ID) }, patience, 20*time.Millisecond, "the node says when it has it")
+	require.Eventually(t, func() bool { return strings.Contains(p.said(), next.List()[0].ID) },
+		patience, 20*time.Millisecond, "the node says when it has it")
 	require.Equal(t, 200, p.status(signed(t, file, "--tenant", testTenant), path))
 	run("activate", file)
 	after := signed(t, file, "--tenant", testTenant)
 	require.Equal(t, 200, p.status(after, path))
 	require.Equal(t, 200, p.status(before, path))
 	run("retire", file)
-	require.Eventually(t, func() bool { return p.status(before, path) == 401 }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return p.status(before, path) == 401 }, patience,
+		50*time.Millisecond)
 	require.Equal(t, 200, p.status(after, path))
 }
 
@@ -195,7 +202,8 @@ issuers:
     allow_http: true
     refresh: 1s
 `), 0o600))
-	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_ISSUERS_FILE="+issuers, "KEYS="+server.URL), "serve")
+	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_ISSUERS_FILE="+issuers,
+		"KEYS="+server.URL), "serve")
 	require.NotEmpty(t, p.url, "it starts all the same: "+p.said())
 	c, err := client.New(p.url, "", client.WithRetries(0))
 	require.NoError(t, err)
@@ -205,7 +213,8 @@ issuers:
 		return !strings.Contains(err.Error(), "https://login.example")
 	}, patience, 10*time.Millisecond)
 	reachable.Store(true)
-	require.Eventually(t, func() bool { return p.status("", "/readyz") == 200 }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return p.status("", "/readyz") == 200 }, patience,
+		50*time.Millisecond)
 
 	private, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -240,14 +249,19 @@ func TestIssuersFileRefused(t *testing.T) {
 	file := filepath.Join(dir, "issuers.yaml")
 	check := func(text string) error {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		_, err := jwtFlags{JWTIssuersFile: file}.verifier(func(name string) (string, bool) { return testJWTSecret, name == "SECRET" })
+		_, err := jwtFlags{JWTIssuersFile: file}.verifier(func(name string) (string,
+			bool) {
+			return testJWTSecret, name == "SECRET"
+		})
 		return err
 	}
 	const good = "issuers:\n  - {issuer: a, audience: b, public_keys_file: k.pem.pub}\n"
 	for _, text := range []string{
 		good, `{"issuers": [{"issuer": "a", "audience": "b", "secret": "${SECRET}"}]}`,
-		"issuers: [{issuer: a, audience: b, secret_file: secret, tenant_claim: [org, slug], scopes: {a: read}, admin_type: x+jwt, type: JWT}]",
-		good + "  - {issuer: c, audience: b, jwks_url: https://login.example/jwks, algorithm: RS256, refresh: 10m, tenants: [acme]}\n",
+		"issuers: [{issuer: a, audience: b, secret_file: secret, tenant_claim: [org, slug], scopes: " +
+			"{a: read}, admin_type: x+jwt, type: JWT}]",
+		good + "  - {issuer: c, audience: b, jwks_url: https://login.example/jwks, algorithm: RS256, " +
+			"refresh: 10m, tenants: [acme]}\n",
 	} {
 		require.NoError(t, check(text), text)
 	}
@@ -257,31 +271,33 @@ func TestIssuersFileRefused(t *testing.T) {
 		"a: [":                   "it is not YAML",
 		"isuers: []":             "isuers is not known here",
 		good + "    audiense: x": "it is not YAML",
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', audiense: x}]":                                           "issuers[0].audiense is not known here",
-		"issuers: [{audience: b, secret: '${SECRET}'}]":                                                                   "issuers[0].issuer must not be empty",
-		"issuers: [{issuer: a, secret: '${SECRET}'}]":                                                                     "issuers[0].audience must not be empty",
-		"issuers: [{issuer: a, audience: ' ', secret: '${SECRET}'}]":                                                      "issuers[0].audience must not be empty",
-		"issuers: [{issuer: a, audience: b}]":                                                                             "there is no key to verify with",
-		"issuers: [{issuer: a, audience: b, secret: '${NOPE}'}]":                                                          "NOPE, which is not set",
-		"issuers: [{issuer: a, audience: b, secret: short}]":                                                              "issuers[0].secret must have at least 32 bytes",
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', secret_file: secret}]":                                   "issuers[0].secret_file must not be set beside a secret",
-		"issuers: [{issuer: a, audience: b, secret_file: nope}]":                                                          "issuers[0].secret_file can't be used: stat",
-		"issuers: [{issuer: a, audience: b, public_keys_file: nope}]":                                                     "issuers[0].public_keys_file can't be used",
-		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem}]":                                                    "issuers[0].public_keys_file can't be used",
-		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem.pub, algorithm: RS256}]":                              "issuers[0].public_keys_file can't be used: the keys are for EdDSA",
-		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem.pub, secret: '${SECRET}'}]":                           "issuers[0].secret must not be set beside public keys",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'http://x/y', algorithm: RS256}]":                                   "issuers[0].jwks_url must be an https URL",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y'}]":                                                    "issuers[0].algorithm must be set",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: HS256}]":                                  "issuers[0].algorithm is HS256",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: nope}]":                   "issuers[0].ca_file can't be read",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: secret}]":                 "issuers[0].ca_file has no PEM block",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, refresh: 1ms}]":                    "issuers[0].refresh must be between 1s and 24h",
-		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, allow_http: maybe}]":               "issuers[0].allow_http must be true or false",
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', scopes: {x: fly}}]":                                      `issuers[0].scopes names the unknown scope "fly"`,
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', scopes: {x: {a: b}}}]":                                   "issuers[0].scopes.x must be a text or a list of texts",
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', tenants: [A]}]":                                          `issuers[0].tenants has "A"`,
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', type: x+jwt, admin_type: x+jwt}]":                        "issuers[0].admin_type must not be",
-		"issuers: [{issuer: a, audience: b, secret: '${SECRET}'}, {issuer: a, audience: c, public_keys_file: k.pem.pub}]": "issuers[1].issuer is that of another issuer too",
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', audiense: x}]":                           "issuers[0].audiense is not known here",
+		"issuers: [{audience: b, secret: '${SECRET}'}]":                                                   "issuers[0].issuer must not be empty",
+		"issuers: [{issuer: a, secret: '${SECRET}'}]":                                                     "issuers[0].audience must not be empty",
+		"issuers: [{issuer: a, audience: ' ', secret: '${SECRET}'}]":                                      "issuers[0].audience must not be empty",
+		"issuers: [{issuer: a, audience: b}]":                                                             "there is no key to verify with",
+		"issuers: [{issuer: a, audience: b, secret: '${NOPE}'}]":                                          "NOPE, which is not set",
+		"issuers: [{issuer: a, audience: b, secret: short}]":                                              "issuers[0].secret must have at least 32 bytes",
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', secret_file: secret}]":                   "issuers[0].secret_file must not be set beside a secret",
+		"issuers: [{issuer: a, audience: b, secret_file: nope}]":                                          "issuers[0].secret_file can't be used: stat",
+		"issuers: [{issuer: a, audience: b, public_keys_file: nope}]":                                     "issuers[0].public_keys_file can't be used",
+		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem}]":                                    "issuers[0].public_keys_file can't be used",
+		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem.pub, algorithm: RS256}]":              "issuers[0].public_keys_file can't be used: the keys are for EdDSA",
+		"issuers: [{issuer: a, audience: b, public_keys_file: k.pem.pub, secret: '${SECRET}'}]":           "issuers[0].secret must not be set beside public keys",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'http://x/y', algorithm: RS256}]":                   "issuers[0].jwks_url must be an https URL",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y'}]":                                    "issuers[0].algorithm must be set",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: HS256}]":                  "issuers[0].algorithm is HS256",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: nope}]":   "issuers[0].ca_file can't be read",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: secret}]": "issuers[0].ca_file has no PEM block",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, refresh: 1ms}]":    "issuers[0].refresh must be between 1s and 24h",
+		"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, allow_http: " +
+			"maybe}]": "issuers[0].allow_http must be true or false",
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', scopes: {x: fly}}]":               `issuers[0].scopes names the unknown scope "fly"`,
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', scopes: {x: {a: b}}}]":            "issuers[0].scopes.x must be a text or a list of texts",
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', tenants: [A]}]":                   `issuers[0].tenants has "A"`,
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}', type: x+jwt, admin_type: x+jwt}]": "issuers[0].admin_type must not be",
+		"issuers: [{issuer: a, audience: b, secret: '${SECRET}'}, {issuer: a, audience: c, " +
+			"public_keys_file: k.pem.pub}]": "issuers[1].issuer is that of another issuer too",
 	} {
 		err := check(text)
 		require.ErrorContains(t, err, want, text)
@@ -290,8 +306,11 @@ func TestIssuersFileRefused(t *testing.T) {
 	}
 	_, err := jwtFlags{JWTIssuersFile: filepath.Join(dir, "nope")}.verifier(os.LookupEnv)
 	require.ErrorContains(t, err, "no such file")
-	_, err = jwtFlags{JWTSecret: "short", JWTIssuer: "a", JWTAudience: "b", JWTType: "t", JWTAdminType: "u"}.verifier(os.LookupEnv)
+	_, err = jwtFlags{JWTSecret: "short", JWTIssuer: "a", JWTAudience: "b", JWTType: "t",
+		JWTAdminType: "u"}.verifier(os.LookupEnv)
 	require.ErrorContains(t, err, "ASYNCFLOW_JWT_SECRET must have at least 32 bytes")
 	_, err = jwtFlags{}.verifier(os.LookupEnv)
-	require.ErrorContains(t, err, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE")
+	require.ErrorContains(t, err,
+		"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
+			"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE")
 }

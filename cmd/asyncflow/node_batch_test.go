@@ -28,7 +28,9 @@ type batchWorker struct {
 }
 
 // startBatchWorker serves a handler; each request's signature is verified first.
-func startBatchWorker(t *testing.T, handle func(rw http.ResponseWriter, r *http.Request, all []delivery)) *batchWorker {
+func startBatchWorker(
+	t *testing.T, handle func(rw http.ResponseWriter, r *http.Request, all []delivery),
+) *batchWorker {
 	t.Helper()
 	webhook, err := standardwebhooks.NewWebhook(testWebhook)
 	require.NoError(t, err)
@@ -60,11 +62,14 @@ func startBatchWorker(t *testing.T, handle func(rw http.ResponseWriter, r *http.
 }
 
 // pipe registers the worker for the one stage of a task type.
-func (w *batchWorker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec, batch client.EndpointBatch) {
+func (w *batchWorker) pipe(
+	t *testing.T, c *client.Client, spec client.TaskTypeSpec, batch client.EndpointBatch,
+) {
 	t.Helper()
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
-	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: spec.Stages[0].Name, URL: w.URL, Secret: testWebhook, Batch: batch})
+	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: spec.Stages[0].Name,
+		URL: w.URL, Secret: testWebhook, Batch: batch})
 	require.NoError(t, err)
 }
 
@@ -87,7 +92,8 @@ func fiveTogether() client.EndpointBatch {
 
 // complete reports a task as done.
 func complete(t *testing.T, d delivery) {
-	req, _ := http.NewRequest("POST", d.Callback.URL+"/complete", bytes.NewReader([]byte(`{"output":"later"}`)))
+	req, _ := http.NewRequest("POST", d.Callback.URL+"/complete",
+		bytes.NewReader([]byte(`{"output":"later"}`)))
 	req.Header.Set("Authorization", "Bearer "+d.Callback.Token)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
@@ -187,7 +193,8 @@ func TestBatchAnsweredAsAWhole(t *testing.T) {
 		attempts, err := c.Attempts(t.Context(), id)
 		require.NoError(t, err)
 		require.Len(t, attempts, 2)
-		assert.Equal(t, []any{500, "500 Internal Server Error: out of order"}, []any{attempts[0].StatusCode, attempts[0].Error})
+		assert.Equal(t, []any{500, "500 Internal Server Error: out of order"},
+			[]any{attempts[0].StatusCode, attempts[0].Error})
 	}
 }
 
@@ -209,7 +216,8 @@ func TestBatchWithoutAnswer(t *testing.T) {
 		answerEach(rw, all, func(delivery) map[string]any { return map[string]any{} })
 	})
 	spec := briefStage()
-	w.pipe(t, a.client(), spec, client.EndpointBatch{MaxTasks: 5, MaxWait: asyncflow.Duration(time.Second)})
+	w.pipe(t, a.client(), spec, client.EndpointBatch{MaxTasks: 5,
+		MaxWait: asyncflow.Duration(time.Second)})
 	ids := submitMany(t, a.client(), 7) // two of them wait for others
 	<-hang
 	a.halt(syscall.SIGKILL)

@@ -40,7 +40,8 @@ func TestTwoNodesWithoutNotify(t *testing.T) {
 // Nodes without the API verify no tokens, and need no key for it.
 func TestDispatcherNodeNeedsNoKey(t *testing.T) {
 	t.Parallel()
-	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_SECRET=", "ASYNCFLOW_PUBLIC_URL=http://127.0.0.1:1"), "serve", "--roles=dispatcher,governance")
+	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_SECRET=",
+		"ASYNCFLOW_PUBLIC_URL=http://127.0.0.1:1"), "serve", "--roles=dispatcher,governance")
 	require.Contains(t, p.said(), "asyncflow is ready")
 	p.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, p.wait(), p.said())
@@ -66,7 +67,8 @@ func TestHungPostgres(t *testing.T) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT) // whatever happens: else it can't be stopped
-	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(patience), client.WithRetries(0))
+	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(patience),
+		client.WithRetries(0))
 	require.NoError(t, err)
 	_, err = impatient.TaskTypes(context.Background())
 	var answer *client.Error
@@ -104,7 +106,8 @@ func TestPublicKeys(t *testing.T) {
 	write := func(name, kind string, der []byte, err error) string {
 		require.NoError(t, err)
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
+			0o600))
 		return path
 	}
 	publicDER, err := x509.MarshalPKIXPublicKey(public)
@@ -112,9 +115,11 @@ func TestPublicKeys(t *testing.T) {
 	privateDER, err := x509.MarshalPKCS8PrivateKey(private)
 	privateFile := write("private.pem", "PRIVATE KEY", privateDER, err)
 
-	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_SECRET=", "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE="+publicFile), "serve")
+	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_SECRET=",
+		"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE="+publicFile), "serve")
 	require.NotEmpty(t, p.url, p.said())
-	token := runCLI(t, map[string]string{"ASYNCFLOW_JWT_PRIVATE_KEY_FILE": privateFile}, "token", "create", "--tenant", testTenant)
+	token := runCLI(t, map[string]string{"ASYNCFLOW_JWT_PRIVATE_KEY_FILE": privateFile}, "token",
+		"create", "--tenant", testTenant)
 	require.Zero(t, token.code, token.stderr)
 	c, err := client.New(p.url, strings.TrimSpace(token.stdout))
 	require.NoError(t, err)

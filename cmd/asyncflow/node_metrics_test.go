@@ -28,7 +28,8 @@ func TestMetricsOfANode(t *testing.T) {
 	url := database(t)
 	api := startNode(t, url, "--roles=api", "--metrics=off")
 	all := startNode(t, url)
-	worker := start(t, append(nodeEnv(url), "ASYNCFLOW_PUBLIC_URL="+api.url), "serve", "--roles=dispatcher,governance", "--metrics=127.0.0.1:0")
+	worker := start(t, append(nodeEnv(url), "ASYNCFLOW_PUBLIC_URL="+api.url), "serve",
+		"--roles=dispatcher,governance", "--metrics=127.0.0.1:0")
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	w.pipe(t, all.client(), oneStage())
 	awaitAll(t, all.client(), submitMany(t, all.client(), 10))
@@ -42,19 +43,22 @@ func TestMetricsOfANode(t *testing.T) {
 	require.NotNil(t, m, worker.said())
 	status, _ = get(t, "http://"+m[1]+"/healthz")
 	assert.Equal(t, 404, status)
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // a task is done before its attempt is counted
+	// a task is done before its attempt is counted
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		_, text = get(t, all.url+"/metrics")
 		assert.Contains(c, text, "asyncflow_in_flight_tasks 0\n")
 		_, own := get(t, "http://"+m[1]+"/metrics")
 		assert.Contains(c, own, "asyncflow_in_flight_tasks 0\n")
 		done := 0
-		for _, m := range regexp.MustCompile(`asyncflow_attempts_total\{outcome="done",tenant="acme",type="pipe"\} (\d+)`).FindAllStringSubmatch(text+own, -1) {
+		for _, m := range regexp.MustCompile(
+			`asyncflow_attempts_total\{outcome="done",tenant="acme",type="pipe"\} (\d+)`).FindAllStringSubmatch(text+own, -1) {
 			n, _ := strconv.Atoi(m[1])
 			done += n
 		}
 		assert.Equal(c, 10, done)
 	}, patience, 20*time.Millisecond)
-	r := runCLI(t, map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}, "serve", "--metrics=nowhere")
+	r := runCLI(t, map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret,
+		"ASYNCFLOW_JWT_SECRET": testJWTSecret}, "serve", "--metrics=nowhere")
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.stderr, `"nowhere"`)
 }

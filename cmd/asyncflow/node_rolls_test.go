@@ -18,8 +18,10 @@ import (
 )
 
 var (
-	rollsFor  = flag.Duration("rolls", 0, "how long TestRollsUnderLoad submits; 0: until its tables have rolled twice")
-	rollsRows = flag.Int("roll-rows", 2000, "tasks of a roll in TestRollsUnderLoad; many: no rolls, to compare")
+	rollsFor = flag.Duration("rolls", 0,
+		"how long TestRollsUnderLoad submits; 0: until its tables have rolled twice")
+	rollsRows = flag.Int("roll-rows", 2000,
+		"tasks of a roll in TestRollsUnderLoad; many: no rolls, to compare")
 )
 
 // rollsBacklog is how many tasks are plenty to have waiting.
@@ -41,7 +43,9 @@ func (a *acknowledged) percentile(share float64) time.Duration {
 // submitUntil submits batches to a node until it is enough, and keeps what was answered.
 // A node that is gone is left alone. While there is plenty it waits: what is left at the
 // end takes longer than all the rest.
-func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client, enough, plenty func() bool) {
+func (a *acknowledged) submitUntil(
+	ctx context.Context, c *client.Client, enough, plenty func() bool,
+) {
 	for !enough() {
 		if plenty() {
 			time.Sleep(10 * time.Millisecond)
@@ -70,9 +74,9 @@ func (a *acknowledged) submitUntil(ctx context.Context, c *client.Client, enough
 	}
 }
 
-// Tables roll every 2,000 tasks while two nodes dispatch at full speed, and submit so much
-// that they always have some (with -rolls, at full speed too), and one of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
-// old roll.
+// Tables roll every 2,000 tasks while two nodes dispatch at full speed, and submit so much that
+// they always have some (with -rolls, at full speed too), and one of them is killed: no
+// acknowledged task is lost, each is final, and nothing is left in an old roll.
 func TestRollsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -125,9 +129,11 @@ func TestRollsUnderLoad(t *testing.T) {
 	for id := range acked.ids {
 		assert.True(t, delivered[id], "%s was acknowledged and never delivered", id)
 	}
-	assert.EqualValues(t, final.Succeeded, len(delivered), "final and never acknowledged: what was on its way when its node was killed")
+	assert.EqualValues(t, final.Succeeded, len(delivered),
+		"final and never acknowledged: what was on its way when its node was killed")
 	requireOldRollsEmpty(t, url)
-	t.Logf("%d tasks, %d acknowledged, %d rolls; submits of 100: p50 %v, p99 %v, at most %v", final.Succeeded, len(acked.ids), final.Rolls,
+	t.Logf("%d tasks, %d acknowledged, %d rolls; submits of 100: p50 %v, p99 %v, at most %v",
+		final.Succeeded, len(acked.ids), final.Rolls,
 		acked.percentile(0.5), acked.percentile(0.99), acked.percentile(1))
 }
 
@@ -137,7 +143,8 @@ func requireOldRollsEmpty(t *testing.T, url string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	rows, err := conn.Query(t.Context(), `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	rows, err := conn.Query(t.Context(),
+		`SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relname LIKE 'ready_pipe_%' AND c.relkind = 'r'`)
 	require.NoError(t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])

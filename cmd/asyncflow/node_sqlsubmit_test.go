@@ -20,7 +20,8 @@ func TestSubmitBySQL(t *testing.T) {
 	url := database(t)
 	p := startNode(t, url, "--job=promote=off") // which finds what the node didn't hear of
 	contexts := make(chan string, 10)
-	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) { contexts <- string(d.Context) })
+	w := startWorker(t,
+		func(rw http.ResponseWriter, _ *http.Request, d delivery) { contexts <- string(d.Context) })
 	w.pipe(t, p.client(), client.TaskTypeSpec{Stages: []client.Stage{stage("first")}})
 
 	conn, err := pgx.Connect(t.Context(), url)
@@ -32,7 +33,8 @@ func TestSubmitBySQL(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `CREATE ROLE `+name)
 	require.NoError(t, err)
 	defer func() {
-		_, err := conn.Exec(context.WithoutCancel(t.Context()), `RESET ROLE; DROP OWNED BY `+name+`; DROP ROLE `+name)
+		_, err := conn.Exec(context.WithoutCancel(t.Context()),
+			`RESET ROLE; DROP OWNED BY `+name+`; DROP ROLE `+name)
 		assert.NoError(t, err)
 	}()
 	require.Zero(t, tenants(t, url, "grant-submit", testTenant, role).code)
@@ -40,7 +42,8 @@ func TestSubmitBySQL(t *testing.T) {
 	require.NoError(t, err)
 
 	submit := func(tx pgx.Tx, context string) (id string) {
-		require.NoError(t, tx.QueryRow(t.Context(), `SELECT tenant_acme.submit_task('pipe', $1)`, context).Scan(&id))
+		require.NoError(t, tx.QueryRow(t.Context(), `SELECT tenant_acme.submit_task('pipe', $1)`,
+			context).Scan(&id))
 		return id
 	}
 	for _, doc := range []string{`{"n": 1}`, `{"n": 2}`} { // each finds the node idle

@@ -273,7 +273,8 @@ func TestKilledPostgres(t *testing.T) {
 	require.NoError(t, pg.Kill())
 	pgtest.Server(t, pg.Config())
 	before := count.Load()
-	require.Eventually(t, func() bool { return count.Load() > before+50 }, patience, 10*time.Millisecond, "the node goes on by itself")
+	require.Eventually(t, func() bool { return count.Load() > before+50 }, patience,
+		10*time.Millisecond, "the node goes on by itself")
 	close(stop)
 	wg.Wait()
 	acknowledged.check(t, api, 100)
@@ -298,7 +299,8 @@ func TestGracefulStop(t *testing.T) {
 		<-underWay
 	}
 	a.signal(syscall.SIGTERM)
-	require.Eventually(t, func() bool { return strings.Contains(a.said(), "msg=stopping") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(a.said(), "msg=stopping") }, patience,
+		time.Millisecond)
 	close(stopping)
 	assert.Equal(t, 0, a.wait(), a.said())
 	b := startNode(t, url)
@@ -313,7 +315,8 @@ func TestAsyncCompletion(t *testing.T) {
 	var early atomic.Int32
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		complete := func() {
-			req, _ := http.NewRequest("POST", d.Callback.URL+"/complete", bytes.NewReader([]byte(`{"output":{"by":"webhook"}}`)))
+			req, _ := http.NewRequest("POST", d.Callback.URL+"/complete",
+				bytes.NewReader([]byte(`{"output":{"by":"webhook"}}`)))
 			req.Header.Set("Authorization", "Bearer "+d.Callback.Token)
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := http.DefaultClient.Do(req)

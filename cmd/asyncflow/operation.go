@@ -42,7 +42,8 @@ func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, o := range list {
-		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total), number(o.Done), number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
+		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total), number(o.Done),
+			number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
 	}
 	return g.printTable("ID KIND TYPE STATE TOTAL DONE SKIPPED CREATED FINISHED", rows)
 }
@@ -101,8 +102,10 @@ func (g *globals) printOperation(o client.Operation) error {
 	if o.Pace > 0 {
 		pace = jsonText(o.Pace) + " tasks a second"
 	}
-	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type, "state", string(o.State), "total", number(o.Total),
-		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace, "created", timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
+	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type, "state", string(o.State),
+		"total", number(o.Total),
+		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace, "created",
+		timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
 }
 
 const (
@@ -139,7 +142,9 @@ func (g *globals) watch(ctx context.Context, o client.Operation) error {
 }
 
 func goesOn(o client.Operation, why string) error {
-	return &codedError{exitFailed, fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow operations stop %[2]s stops it", why, o.ID)}
+	return &codedError{exitFailed,
+		fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow "+
+			"operations stop %[2]s stops it", why, o.ID)}
 }
 
 // progress is a bar on a terminal, and nothing elsewhere.
@@ -149,7 +154,8 @@ func newProgress(out io.Writer, o client.Operation) progress {
 	if !isTerminal(out) {
 		return progress{}
 	}
-	return progress{progressbar.NewOptions64(max(o.Total, 1), progressbar.OptionSetWriter(out), progressbar.OptionShowCount(),
+	return progress{progressbar.NewOptions64(max(o.Total, 1), progressbar.OptionSetWriter(out),
+		progressbar.OptionShowCount(),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20))}
 }
 
@@ -158,7 +164,8 @@ func (p progress) show(o client.Operation) {
 		return
 	}
 	p.bar.Describe(fmt.Sprintf("%s %s: done %d, skipped %d", o.Kind, o.Type, o.Done, o.Skipped))
-	_ = p.bar.Set64(min(o.Done+o.Skipped, max(o.Total, 1))) // a terminal that can't be written to is no reason to stop
+	// a terminal that can't be written to is no reason to stop
+	_ = p.bar.Set64(min(o.Done+o.Skipped, max(o.Total, 1)))
 }
 
 func (p progress) clear() {

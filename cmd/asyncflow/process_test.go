@@ -83,7 +83,8 @@ func start(t *testing.T, env []string, args ...string) *process {
 func startBy(t *testing.T, env []string, command ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
-	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
+	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"),
+		"HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
@@ -139,11 +140,13 @@ func (p *process) halt(s syscall.Signal) {
 		return
 	}
 	require.Eventually(p.t, func() bool {
-		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
+		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p",
+			strconv.Itoa(p.cmd.Process.Pid)).Output()
 		if err != nil { // another ps: there is but the one state
 			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
 		}
-		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)), func(state string) bool { return state[0] != 'T' })
+		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)),
+			func(state string) bool { return state[0] != 'T' })
 	}, patience, time.Millisecond, "it stops")
 }
 
@@ -166,8 +169,10 @@ func (p *process) wait() int {
 
 // nodeEnv is the environment of a node on a database.
 func nodeEnv(database string) []string {
-	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret, "ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
-		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_VERIFY_ENDPOINTS=false"}
+	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret,
+		"ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
+		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1",
+		"ASYNCFLOW_VERIFY_ENDPOINTS=false"}
 }
 
 // startNode starts asyncflow serve on a database.
@@ -198,7 +203,9 @@ func tokenOf(t *testing.T, tenant string) string {
 	cfg.HMACSecret = []byte(testJWTSecret)
 	issuer, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour, time.Now())
+	token, err := issuer.Issue(tenant, "test",
+		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour,
+		time.Now())
 	require.NoError(t, err)
 	return token
 }
@@ -235,7 +242,9 @@ type worker struct {
 }
 
 // startWorker serves a handler; each delivery's signature is verified first.
-func startWorker(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, d delivery)) *worker {
+func startWorker(
+	t *testing.T, handle func(w http.ResponseWriter, r *http.Request, d delivery),
+) *worker {
 	t.Helper()
 	webhook, err := standardwebhooks.NewWebhook(testWebhook)
 	require.NoError(t, err)
@@ -278,7 +287,8 @@ func (w *worker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec) 
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
 	for _, stage := range spec.Stages {
-		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name, URL: w.URL, Secret: testWebhook})
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name,
+			URL: w.URL, Secret: testWebhook})
 		require.NoError(t, err)
 	}
 }

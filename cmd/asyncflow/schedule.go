@@ -81,7 +81,8 @@ func (c *schedulesListCmd) Run(ctx context.Context, g *globals) error {
 		if len(s.NextRuns) > 0 {
 			next = timeText(s.NextRuns[0])
 		}
-		rows[i] = []string{s.Name, s.Type, timesText(s), next, timeText(s.LastRunAt), s.LastTaskID, timeText(s.PausedAt)}
+		rows[i] = []string{s.Name, s.Type, timesText(s), next, timeText(s.LastRunAt), s.LastTaskID,
+			timeText(s.PausedAt)}
 	}
 	return g.printTable("NAME TYPE TIMES NEXT LAST LAST_TASK PAUSED", rows)
 }
@@ -128,9 +129,12 @@ func (g *globals) printSchedule(s client.Schedule) error {
 	if len(s.NextRuns) > 0 {
 		next = timeText(s.NextRuns[0])
 	}
-	return g.printFields("name", s.Name, "version", strconv.Itoa(s.Version), "type", s.Type, "times", timesText(s), "starts", timeText(s.StartsAt),
-		"ends", timeText(s.EndsAt), "overlap", string(s.Overlap), "catch up", catchUp, "priority", priority, "retry", retry,
-		"paused", timeText(s.PausedAt), "next run", next, "last run", timeText(s.LastRunAt), "last task", s.LastTaskID, "skipped", skipped,
+	return g.printFields("name", s.Name, "version", strconv.Itoa(s.Version), "type", s.Type, "times",
+		timesText(s), "starts", timeText(s.StartsAt),
+		"ends", timeText(s.EndsAt), "overlap", string(s.Overlap), "catch up", catchUp, "priority",
+		priority, "retry", retry,
+		"paused", timeText(s.PausedAt), "next run", next, "last run", timeText(s.LastRunAt), "last task",
+		s.LastTaskID, "skipped", skipped,
 		"created", timeText(s.CreatedAt), "updated", timeText(s.UpdatedAt), "context", string(s.Context))
 }
 

@@ -22,7 +22,8 @@ func TestSDKBatch(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
 	c := p.client()
-	registration := sdk.Registration{Client: c, Prepare: func(e *client.NewEndpoint) { e.Batch = fiveTogether() }}
+	registration := sdk.Registration{Client: c,
+		Prepare: func(e *client.NewEndpoint) { e.Batch = fiveTogether() }}
 	w := startSDKWorker(t, sdk.Config{Registration: &registration})
 	registration.URL = w.url
 	work := func(task sdk.Task[int]) (int, error) {
@@ -34,19 +35,23 @@ func TestSDKBatch(t *testing.T) {
 		}
 		return task.Context, nil
 	}
-	sdk.Handle(w.Worker, "pipe", "each", func(_ context.Context, task sdk.Task[int]) (int, error) { return work(task) })
+	sdk.Handle(w.Worker, "pipe", "each", func(_ context.Context, task sdk.Task[int]) (int,
+		error) {
+		return work(task)
+	})
 	var mu sync.Mutex
 	var sizes []int
-	sdk.HandleBatch(w.Worker, "pipe", "together", func(_ context.Context, tasks []sdk.Task[int]) []sdk.Result[int] {
-		mu.Lock()
-		sizes = append(sizes, len(tasks))
-		mu.Unlock()
-		results := make([]sdk.Result[int], len(tasks))
-		for i, task := range tasks {
-			results[i].Output, results[i].Err = work(task)
-		}
-		return results
-	})
+	sdk.HandleBatch(w.Worker, "pipe", "together",
+		func(_ context.Context, tasks []sdk.Task[int]) []sdk.Result[int] {
+			mu.Lock()
+			sizes = append(sizes, len(tasks))
+			mu.Unlock()
+			results := make([]sdk.Result[int], len(tasks))
+			for i, task := range tasks {
+				results[i].Output, results[i].Err = work(task)
+			}
+			return results
+		})
 	slow := make(chan struct{})
 	sdk.Handle(w.Worker, "pipe", "slow", func(_ context.Context, task sdk.Task[int]) (int, error) {
 		if task.Context == 3 {
@@ -54,7 +59,8 @@ func TestSDKBatch(t *testing.T) {
 		}
 		return task.Context, nil
 	}, sdk.AnswerWithin(time.Millisecond))
-	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []client.Stage{stage("each"), stage("together"), stage("slow")}})
+	_, err := c.PutTaskType(t.Context(), "pipe",
+		client.TaskTypeSpec{Stages: []client.Stage{stage("each"), stage("together"), stage("slow")}})
 	require.NoError(t, err)
 	require.NoError(t, w.Register(t.Context(), registration))
 	ids := submitMany(t, c, 6)

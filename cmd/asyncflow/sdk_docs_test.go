@@ -37,7 +37,8 @@ var (
 func documentedWorkers(t *testing.T, name string) (all []documented) {
 	page, err := os.ReadFile("../../docs/" + name)
 	require.NoError(t, err)
-	tools := map[string][]string{"go": {"go"}, "python": {"python3"}, "js": {"node"}, "sh": {"bash", "socat", "openssl", "jq", "curl"}}
+	tools := map[string][]string{"go": {"go"}, "python": {"python3"}, "js": {"node"},
+		"sh": {"bash", "socat", "openssl", "jq", "curl"}}
 	for _, m := range workerBlocks.FindAllStringSubmatch(string(page), -1) {
 		if (m[1] == "sh") == strings.HasPrefix(m[2], "#!") && workerPort.MatchString(m[2]) {
 			all = append(all, documented{m[1], m[2], tools[m[1]]})
@@ -52,7 +53,8 @@ func (d documented) run(t *testing.T) string {
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	code := workerPort.ReplaceAllString(d.code, port)
-	file := filepath.Join(dir, map[string]string{"go": "main.go", "python": "worker.py", "js": "worker.mjs", "sh": "worker.sh"}[d.language])
+	file := filepath.Join(dir, map[string]string{"go": "main.go", "python": "worker.py",
+		"js": "worker.mjs", "sh": "worker.sh"}[d.language])
 	require.NoError(t, os.WriteFile(file, []byte(code), 0o755))
 	var cmd *exec.Cmd
 	switch d.language {
@@ -110,21 +112,26 @@ func TestDocumentedWorkers(t *testing.T) {
 			}
 			url := w.run(t)
 			c := p.client()
-			_, err := c.PutTaskType(t.Context(), "hello", client.TaskTypeSpec{Stages: []client.Stage{stage("greet")}})
+			_, err := c.PutTaskType(t.Context(), "hello",
+				client.TaskTypeSpec{Stages: []client.Stage{stage("greet")}})
 			require.NoError(t, err)
-			e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "hello", Stage: "greet", URL: url, Secret: testWebhook})
+			e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "hello", Stage: "greet",
+				URL: url, Secret: testWebhook})
 			require.NoError(t, err)
 			require.Equal(t, "verified", string(e.Verification), e.VerificationError)
-			submitted, err := c.Submit(t.Context(), client.NewTask{Type: "hello", Context: client.JSON(`{"name": "Ada \u00e9 & co"}`)})
+			submitted, err := c.Submit(t.Context(), client.NewTask{Type: "hello",
+				Context: client.JSON(`{"name": "Ada \u00e9 & co"}`)})
 			require.NoError(t, err)
 			task, outcomes := ended(t, c, submitted.ID)
 			require.Equal(t, "greet done", outcomes, task.Error)
 			require.Contains(t, string(task.Result), "Ada")
 			require.NoError(t, c.DeleteEndpoint(t.Context(), e.ID))
 
-			report, err := workercheck.Run(t.Context(), workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
-				Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere, Quiet: 2 * time.Second, ReportTime: 15 * time.Second,
-				Deadline: 30 * time.Second}, nil)
+			report, err := workercheck.Run(t.Context(),
+				workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
+					Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere,
+					Quiet: 2 * time.Second, ReportTime: 15 * time.Second,
+					Deadline: 30 * time.Second}, nil)
 			require.NoError(t, err)
 			for _, check := range report.Checks {
 				assert.NotEqual(t, workercheck.Failed, check.Result, "%+v", check)
@@ -142,13 +149,16 @@ func TestDocumentedGoWorker(t *testing.T) {
 	workers := documentedWorkers(t, "go.md")
 	require.Len(t, workers, 1)
 	url, c := workers[0].run(t), startNode(t, database(t)).client()
-	_, err := c.PutTaskType(t.Context(), "images", client.TaskTypeSpec{Stages: []client.Stage{stage("inspect"), stage("resize")}})
+	_, err := c.PutTaskType(t.Context(), "images",
+		client.TaskTypeSpec{Stages: []client.Stage{stage("inspect"), stage("resize")}})
 	require.NoError(t, err)
 	for _, name := range []string{"inspect", "resize"} {
-		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "images", Stage: name, URL: url, Secret: testWebhook})
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "images", Stage: name, URL: url,
+			Secret: testWebhook})
 		require.NoError(t, err)
 	}
-	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done", `{}`: "inspect rejected"} {
+	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done",
+		`{}`: "inspect rejected"} {
 		submitted, err := c.Submit(t.Context(), client.NewTask{Type: "images", Context: client.JSON(doc)})
 		require.NoError(t, err)
 		task, outcomes := ended(t, c, submitted.ID)
@@ -170,7 +180,8 @@ func TestDocumentedWorkersAreShort(t *testing.T) {
 		code := regexp.MustCompile(`(?s)import \(.*?\n\)\n`).ReplaceAllString(m[2], "") // in Go
 		lines := 0
 		for line := range strings.Lines(code) {
-			if strings.ContainsAny(line, "abcdefghijklmnopqrstuvwxyz") && !strings.HasPrefix(line, "import ") && !strings.HasPrefix(line, "from ") {
+			if strings.ContainsAny(line, "abcdefghijklmnopqrstuvwxyz") &&
+				!strings.HasPrefix(line, "import ") && !strings.HasPrefix(line, "from ") {
 				lines++
 			}
 		}

@@ -25,7 +25,8 @@ const typescript = "../../sdk/typescript"
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	needsNode(t)
-	for _, dir := range []string{"src", "test"} { // looked at by this process, or go test would show an older pass
+	// looked at by this process, or go test would show an older pass
+	for _, dir := range []string{"src", "test"} {
 		_, err := os.ReadDir(filepath.Join(typescript, dir))
 		require.NoError(t, err)
 	}
@@ -36,8 +37,11 @@ func TestTypeScript(t *testing.T) {
 	f := readDevFile(t, dir)
 	binary, err := os.Executable()
 	require.NoError(t, err)
-	env := []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token, "ASYNCFLOW_BINARY=" + binary, beAsyncflow + "=1",
-		"ASYNCFLOW_NODE_ENV=" + strings.Join(nodeEnv(database(t)), "\n"), "ASYNCFLOW_NODE_TOKEN=" + testToken(t)} // of what the tests start
+	env := []string{"ASYNCFLOW_URL=" + p.url, "ASYNCFLOW_TOKEN=" + f.Token,
+		"ASYNCFLOW_BINARY=" + binary, beAsyncflow + "=1",
+		// of what the tests start
+		"ASYNCFLOW_NODE_ENV=" + strings.Join(nodeEnv(database(t)), "\n"),
+		"ASYNCFLOW_NODE_TOKEN=" + testToken(t)}
 	out := runNPM(t, env, "test", "--silent")
 	require.Contains(t, out, "\n# fail 0\n")
 	require.Contains(t, out, "\n# skipped 0\n")
@@ -60,9 +64,10 @@ func reportsWell(t *testing.T) {
 	})
 	url, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	report, err := workercheck.Run(t.Context(), workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
-		ReportTime: 20 * time.Second, Quiet: 3 * time.Second, Deadline: 30 * time.Second,
-		Egress: asyncflow.Anywhere}, nil)
+	report, err := workercheck.Run(t.Context(),
+		workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
+			ReportTime: 20 * time.Second, Quiet: 3 * time.Second, Deadline: 30 * time.Second,
+			Egress: asyncflow.Anywhere}, nil)
 	require.NoError(t, err)
 	for _, check := range report.Checks {
 		if check.Name != "batch" { // not asked for

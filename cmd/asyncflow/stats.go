@@ -51,7 +51,8 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	for i, s := range stats {
 		rows[i] = statsRow(s, at)
 	}
-	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS BACKLOG", rows)
+	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
+		"OUT/s FAILURES/s ROLLS BACKLOG", rows)
 }
 
 func statsRow(s client.Stats, at time.Time) []string {
@@ -91,7 +92,9 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // watch shows the counts again and again, each time in place of the last on a
 // terminal, else below it. It ends without an error when ctx does.
-func (c *statsCmd) watch(ctx context.Context, g *globals, terminal bool, every time.Duration) error {
+func (c *statsCmd) watch(
+	ctx context.Context, g *globals, terminal bool, every time.Duration,
+) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {

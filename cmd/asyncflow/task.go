@@ -68,7 +68,8 @@ func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) 
 	case client.StatusFailed, client.StatusCancelled:
 		return silent(exitTaskFailed)
 	}
-	return &codedError{exitNotFinal, fmt.Errorf("task %s is %s: not final within %v", task.ID, task.Status, d)}
+	return &codedError{exitNotFinal, fmt.Errorf("task %s is %s: not final within %v", task.ID,
+		task.Status, d)}
 }
 
 // printTask shows everything about a task.
@@ -87,8 +88,10 @@ func (g *globals) printTask(t client.Task) error {
 	if len(t.Priority) > 0 {
 		priority = jsonText(t.Priority)
 	}
-	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage", t.Stage, "attempt", attempt,
-		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime), "deadline", timeText(t.Deadline), "progress", progressText(t),
+	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage",
+		t.Stage, "attempt", attempt,
+		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime),
+		"deadline", timeText(t.Deadline), "progress", progressText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
 }
@@ -127,7 +130,8 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 		if a.DurationMs != 0 {
 			took = strconv.FormatFloat(float64(a.DurationMs), 'f', 1, 32) + "ms"
 		}
-		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt), string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Endpoint, a.Error}
+		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt),
+			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Endpoint, a.Error}
 	}
 	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ENDPOINT ERROR", rows)
 }

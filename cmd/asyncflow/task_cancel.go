@@ -34,7 +34,8 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		b := client.BulkCancellation{Type: c.Type, Status: api.BulkCancellationStatus(c.Status), Stage: c.Stage, Error: c.Error,
+		b := client.BulkCancellation{Type: c.Type, Status: api.BulkCancellationStatus(c.Status),
+			Stage: c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason}
 		return c.run(ctx, g, many{
 			verb:  "cancel",

@@ -36,7 +36,8 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() {
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "say what to change: --priority, --delay or --run-at"))
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+			"say what to change: --priority, --delay or --run-at"))
 	}
 	task, err := g.client().Change(ctx, c.ID, patch)
 	if err != nil {
@@ -54,7 +55,8 @@ func readPriority(text string) (client.Priority, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil {
-			return nil, asyncflow.InvalidField("--priority", "is %q; it must be a number of seconds, or several with commas", text)
+			return nil, asyncflow.InvalidField("--priority",
+				"is %q; it must be a number of seconds, or several with commas", text)
 		}
 		p = append(p, n)
 	}

@@ -47,9 +47,11 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
-		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt), timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
+		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
+			timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
 	}
-	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil || cursor == "" {
+	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil ||
+		cursor == "" {
 		return err
 	}
 	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
@@ -57,8 +59,11 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 }
 
 // collect returns the tasks and the cursor of what follows them.
-func (c *tasksListCmd) collect(ctx context.Context, api *client.Client) ([]client.Task, string, error) {
-	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Cursor: c.Cursor}
+func (c *tasksListCmd) collect(
+	ctx context.Context, api *client.Client,
+) ([]client.Task, string, error) {
+	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
+		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Cursor: c.Cursor}
 	var tasks []client.Task
 	for {
 		params.Limit = pageSize
@@ -90,5 +95,6 @@ func (m *moment) UnmarshalText(text []byte) error {
 		m.Time = now().Add(-d)
 		return nil
 	}
-	return asyncflow.Errorf(asyncflow.CodeInvalid, "must be a time such as 2026-11-21T10:00:00Z or a duration before now such as 1h, not %q", text)
+	return asyncflow.Errorf(asyncflow.CodeInvalid,
+		"must be a time such as 2026-11-21T10:00:00Z or a duration before now such as 1h, not %q", text)
 }

@@ -31,10 +31,12 @@ are asked before. Ctrl-C stops the watching only; see asyncflow operations.`
 
 // check refuses flags that don't go together.
 func (f *manyFlags) check(id, status string) error {
-	filter := f.Type != "" || status != "" || f.Stage != "" || f.Error != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	filter := f.Type != "" || status != "" || f.Stage != "" || f.Error != "" || !f.Since.IsZero() ||
+		!f.Until.IsZero()
 	switch {
 	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
-		return asyncflow.Errorf(asyncflow.CodeInvalid, "an id excludes --type and what goes with it: it is one task, or all that a filter finds")
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"an id excludes --type and what goes with it: it is one task, or all that a filter finds")
 	case id == "" && f.Type == "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task by its id, or many by --type")
 	case f.Pace != nil && *f.Pace <= 0:

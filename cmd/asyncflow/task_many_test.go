@@ -56,13 +56,15 @@ func operated(t *testing.T, looks int, end client.Operation, bodies *[]string) m
 			answer(w, 200, api.Count{Count: 12})
 		case r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/stop"):
 			*bodies = append(*bodies, string(raw))
-			answer(w, 202, client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationRunning, Total: 12})
+			answer(w, 202, client.Operation{ID: "op-1", Kind: "redrive", Type: "t",
+				State: client.OperationRunning, Total: 12})
 		case r.URL.Path == "/v1/operations":
 			answer(w, 200, client.OperationList{Data: []client.Operation{end}})
 		default:
 			looks--
 			if looks > 0 {
-				answer(w, 200, client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationRunning, Total: 12, Done: 5})
+				answer(w, 200, client.Operation{ID: "op-1", Kind: "redrive", Type: "t",
+					State: client.OperationRunning, Total: 12, Done: 5})
 				return
 			}
 			answer(w, 200, end)
@@ -73,39 +75,50 @@ func operated(t *testing.T, looks int, end client.Operation, bodies *[]string) m
 func TestManyTasks(t *testing.T) {
 	t.Parallel()
 	var bodies []string
-	end := client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationDone, Total: 12, Done: 11, Skipped: 1, Pace: 2.5, FinishedAt: time.Unix(1, 0)}
+	end := client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationDone,
+		Total: 12, Done: 11, Skipped: 1, Pace: 2.5, FinishedAt: time.Unix(1, 0)}
 	env := operated(t, 3, end, &bodies)
-	require.Equal(t, ran{0, "12 tasks\n", ""}, runCLI(t, env, "tasks", "redrive", "--type", "t", "--dry-run"))
-	require.Equal(t, ran{0, "{\n  \"count\": 12\n}\n", ""}, runCLI(t, env, "tasks", "cancel", "--type", "t", "--dry-run", "-o", "json"))
+	require.Equal(t, ran{0, "12 tasks\n", ""},
+		runCLI(t, env, "tasks", "redrive", "--type", "t", "--dry-run"))
+	require.Equal(t, ran{0, "{\n  \"count\": 12\n}\n", ""},
+		runCLI(t, env, "tasks", "cancel", "--type", "t", "--dry-run", "-o", "json"))
 	require.Equal(t, []string{`{"dry_run":true,"type":"t"}`, `{"dry_run":true,"type":"t"}`}, bodies)
 
-	r := runCLI(t, env, "tasks", "redrive", "--type", "t", "--status", "cancelled", "--stage", "s", "--error", "no", "--since", "2026-11-21T10:00:00Z",
+	r := runCLI(t, env, "tasks", "redrive", "--type", "t", "--status", "cancelled", "--stage", "s",
+		"--error", "no", "--since", "2026-11-21T10:00:00Z",
 		"--until", "2026-11-22T10:00:00Z", "--from-stage", "a", "--pace", "2.5")
 	require.Equal(t, 0, r.code, r.stderr)
 	require.Empty(t, r.stderr)
-	for _, line := range []string{"id        op-1", "state     done", "total     12", "done      11", "skipped   1", "pace      2.5 tasks a second", "finished  1970-01-01T00:00:01.000Z"} {
+	for _, line := range []string{"id        op-1", "state     done", "total     12", "done      11",
+		"skipped   1", "pace      2.5 tasks a second", "finished  1970-01-01T00:00:01.000Z"} {
 		require.Contains(t, r.stdout, line)
 	}
-	require.JSONEq(t, `{"type":"t","status":"cancelled","stage":"s","error":"no","since":"2026-11-21T10:00:00Z","until":"2026-11-22T10:00:00Z","from_stage":"a","pace":2.5}`, bodies[2])
+	require.JSONEq(t,
+		`{"type":"t","status":"cancelled","stage":"s","error":"no","since":"2026-11-21T10:00:00Z","until":"2026-11-22T10:00:00Z","from_stage":"a","pace":2.5}`, bodies[2])
 
-	r = runCLI(t, env, "tasks", "cancel", "--type", "t", "--status", "waiting", "--reason", "late", "--yes", "--detach", "-o", "json")
+	r = runCLI(t, env, "tasks", "cancel", "--type", "t", "--status", "waiting", "--reason", "late",
+		"--yes", "--detach", "-o", "json")
 	require.Equal(t, 0, r.code, r.stderr)
 	require.Contains(t, r.stdout, `"state": "running"`)
 	require.JSONEq(t, `{"type":"t","status":"waiting","reason":"late"}`, bodies[3])
 
-	for _, args := range []string{"operations get op-1", "operations watch op-1", "operations stop op-1"} {
+	for _, args := range []string{"operations get op-1", "operations watch op-1",
+		"operations stop op-1"} {
 		var o client.Operation
-		require.NoError(t, json.Unmarshal([]byte(runCLI(t, env, strings.Fields(args+" -o json")...).stdout), &o), args)
+		require.NoError(t, json.Unmarshal([]byte(runCLI(t, env,
+			strings.Fields(args+" -o json")...).stdout), &o), args)
 		require.EqualValues(t, 11, o.Done, args)
 	}
-	require.Contains(t, runCLI(t, env, "operations", "list").stdout, "op-1  redrive  t     done   12     11    1")
+	require.Contains(t, runCLI(t, env, "operations", "list").stdout,
+		"op-1  redrive  t     done   12     11    1")
 }
 
 // How an operation ends is told by the exit code of who watches it.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	var bodies []string
-	env := operated(t, 2, client.Operation{ID: "op-1", State: client.OperationFailed, Error: "no such stage"}, &bodies)
+	env := operated(t, 2, client.Operation{ID: "op-1", State: client.OperationFailed,
+		Error: "no such stage"}, &bodies)
 	r := runCLI(t, env, "operations", "watch", "op-1")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stdout, "no such stage")
@@ -127,17 +140,22 @@ func TestWatchDetaches(t *testing.T) {
 		interrupt()
 	}()
 	var stdout, stderr bytes.Buffer
-	code := realMain(ctx, []string{"tasks", "cancel", "--type", "t"}, &stdout, &stderr, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	code := realMain(ctx, []string{"tasks", "cancel", "--type", "t"}, &stdout, &stderr,
+		func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout.String())
-	require.Equal(t, "asyncflow: interrupted: operation op-1 goes on; asyncflow operations watch op-1 shows it, asyncflow operations stop op-1 stops it\n", stderr.String())
+	require.Equal(t,
+		"asyncflow: interrupted: operation op-1 goes on; asyncflow operations watch op-1 shows it, "+
+			"asyncflow operations stop op-1 stops it\n", stderr.String())
 }
 
 func TestConfirm(t *testing.T) {
 	t.Parallel()
-	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false, "\n": false, "": false, "yesterday\n": false} {
+	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false, "\n": false,
+		"": false, "yesterday\n": false} {
 		var out bytes.Buffer
-		require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out, "cancel 3 tasks?"), input)
+		require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out, "cancel 3 tasks?"),
+			input)
 		require.Equal(t, "cancel 3 tasks? [y/N] ", out.String())
 	}
 	in, _ := io.Pipe()

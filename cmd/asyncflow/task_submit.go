@@ -62,7 +62,8 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	if submitted.Existing {
-		fmt.Fprintf(g.stderr, "asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
+		fmt.Fprintf(g.stderr,
+			"asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
 	}
 	if c.Wait {
 		return c.wait(ctx, g, submitted.ID)
@@ -74,7 +75,8 @@ func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
 	if g.output == "json" {
 		return g.printJSON(submitted)
 	}
-	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage, "status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
+	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage,
+		"status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
 }
 
 // wait follows the task. When that fails, the error tells its id: the task is
@@ -89,7 +91,8 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 
 // check refuses flags that don't go together.
 func (c *tasksSubmitCmd) check() error {
-	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 || c.Key != nil || c.FlowKey != nil
+	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
+		c.Key != nil || c.FlowKey != nil
 	switch {
 	case c.Key != nil && *c.Key == "": // such as an unset variable of a script's
 		return asyncflow.InvalidField("--key", "must not be empty")
@@ -98,13 +101,16 @@ func (c *tasksSubmitCmd) check() error {
 	case c.File == "" && c.Type == "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task type, or a file with --file")
 	case c.File != "" && c.Context != "":
-		return asyncflow.Errorf(asyncflow.CodeInvalid, "a context and --file exclude each other: each line has a context")
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"a context and --file exclude each other: each line has a context")
 	case c.File != "" && c.Key != nil:
-		return asyncflow.Errorf(asyncflow.CodeInvalid, "--key and --file exclude each other: a key is for one task")
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"--key and --file exclude each other: a key is for one task")
 	case c.File != "" && c.Wait:
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "--wait and --file exclude each other")
 	case c.File != "" && c.Type == "" && options:
-		return asyncflow.Errorf(asyncflow.CodeInvalid, "without a task type the lines are whole tasks: write the options into them")
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"without a task type the lines are whole tasks: write the options into them")
 	case c.Wait && c.Timeout <= 0:
 		return asyncflow.InvalidField("--timeout", "is %v; it must be above 0", c.Timeout)
 	}
@@ -143,7 +149,8 @@ func readContext(text string) (json.RawMessage, error) {
 
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
-	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt, Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt,
+		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
 	if c.Key != nil {
 		t.Key = *c.Key
 	}

@@ -28,7 +28,9 @@ type sink struct {
 	before   func(w http.ResponseWriter, call int) bool // true: it has answered
 }
 
-func newSink(t *testing.T, before func(w http.ResponseWriter, call int) bool) (*sink, map[string]string) {
+func newSink(
+	t *testing.T, before func(w http.ResponseWriter, call int) bool,
+) (*sink, map[string]string) {
 	s := &sink{contexts: map[string]int{}, before: before}
 	return s, serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -58,12 +60,14 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request, call int) {
 	var out api.SubmittedBatch
 	for i, task := range in.Tasks {
 		if strings.Contains(string(task.Context), "refuse") {
-			out.Tasks = append(out.Tasks, api.BatchResult{Error: client.Problem{Status: 400, Code: "invalid_argument", Detail: "context is odd",
+			out.Tasks = append(out.Tasks, api.BatchResult{Error: client.Problem{Status: 400,
+				Code: "invalid_argument", Detail: "context is odd",
 				Errors: []client.FieldError{{Field: fmt.Sprintf("tasks[%d].context", i), Message: "is odd"}}}})
 			continue
 		}
 		s.contexts[string(task.Context)]++
-		out.Tasks = append(out.Tasks, api.BatchResult{Task: client.SubmittedTask{ID: "t.1.1", Existing: task.Key == "used"}})
+		out.Tasks = append(out.Tasks, api.BatchResult{Task: client.SubmittedTask{ID: "t.1.1",
+			Existing: task.Key == "used"}})
 	}
 	answer(w, 201, out)
 }
@@ -126,7 +130,8 @@ func TestBulkOfWholeTasks(t *testing.T) {
 	}, strings.Split(strings.TrimSpace(r.stderr), "\n"))
 	require.Equal(t, map[string]int{"1": 1, "6": 1}, s.contexts)
 
-	r = runCLI(t, env, "tasks", "submit", "-f", writeFile(t, `{"type": "t", "context": 1, "key": "used"}`))
+	r = runCLI(t, env, "tasks", "submit", "-f",
+		writeFile(t, `{"type": "t", "context": 1, "key": "used"}`))
 	require.Equal(t, ran{0, "submitted 1 (existing 1), refused 0\n", ""}, r)
 }
 
@@ -161,7 +166,9 @@ func TestBulkStopsWhenItCannotKnow(t *testing.T) {
 	})
 	r := runCLI(t, env, "tasks", "submit", "t", "-f", writeFile(t, numbers(100_000)))
 	require.Equal(t, exitUnavailable, r.code)
-	require.Regexp(t, `asyncflow: lines \d+ to \d+: it is unknown whether they were submitted: no answer from`, r.stderr)
+	require.Regexp(t,
+		`asyncflow: lines \d+ to \d+: it is unknown whether they were submitted: no answer from`,
+		r.stderr)
 	require.Regexp(t, `asyncflow: stopped: nothing after line \d+ was submitted\n$`, r.stderr)
 	require.Equal(t, fmt.Sprintf("submitted %d, refused 0, unknown 1000\n", len(s.contexts)), r.stdout)
 	require.Less(t, len(s.contexts), 99_000)
@@ -172,7 +179,8 @@ func TestBulkStopsWhenItCannotKnow(t *testing.T) {
 
 func TestBulkStopsAtOnceWithoutAServer(t *testing.T) {
 	t.Parallel()
-	r := runCLI(t, map[string]string{"ASYNCFLOW_URL": closedURL(t)}, "tasks", "submit", "t", "-f", writeFile(t, numbers(10)))
+	r := runCLI(t, map[string]string{"ASYNCFLOW_URL": closedURL(t)}, "tasks", "submit", "t", "-f",
+		writeFile(t, numbers(10)))
 	require.Equal(t, exitUnavailable, r.code)
 	require.Contains(t, r.stderr, "asyncflow: lines 1 to 10: not submitted: no answer from")
 	require.Equal(t, "submitted 0, refused 0\n", r.stdout)
@@ -187,7 +195,8 @@ func TestBulkWaitsForTheRate(t *testing.T) {
 			return false
 		}
 		w.Header().Set("Retry-After", "1")
-		answer(w, 429, client.Problem{Status: 429, Code: "rate_limited", Detail: "the tenant's quota submits_per_second is 1"})
+		answer(w, 429, client.Problem{Status: 429, Code: "rate_limited",
+			Detail: "the tenant's quota submits_per_second is 1"})
 		return true
 	})
 	r := runCLI(t, env, "tasks", "submit", "t", "-f", writeFile(t, numbers(10)))
@@ -198,7 +207,12 @@ func TestBulkWaitsForTheRate(t *testing.T) {
 
 func TestBulkStopsWhenForbidden(t *testing.T) {
 	t.Parallel()
-	_, env := newSink(t, func(w http.ResponseWriter, _ int) bool { answerProblem(w, 403, "permission_denied"); return true })
+	_, env := newSink(t,
+		func(w http.ResponseWriter,
+			_ int) bool {
+			answerProblem(w, 403, "permission_denied")
+			return true
+		})
 	r := runCLI(t, env, "tasks", "submit", "t", "-f", writeFile(t, numbers(10)))
 	require.Equal(t, exitForbidden, r.code)
 	require.Contains(t, r.stderr, "lines 1 to 10: not submitted: 403 permission_denied")
@@ -206,7 +220,8 @@ func TestBulkStopsWhenForbidden(t *testing.T) {
 
 func TestLongLineIsRefused(t *testing.T) {
 	t.Parallel()
-	in := io.MultiReader(strings.NewReader("1\n\""), strings.NewReader(strings.Repeat("x", maxLine)), strings.NewReader("\"\n3\n"))
+	in := io.MultiReader(strings.NewReader("1\n\""), strings.NewReader(strings.Repeat("x", maxLine)),
+		strings.NewReader("\"\n3\n"))
 	l := newLineReader(in, client.NewTask{Type: "t"})
 	var lines []int
 	var refused []badLine
@@ -224,7 +239,8 @@ func TestLongLineIsRefused(t *testing.T) {
 
 func TestReadErrorIsTold(t *testing.T) {
 	t.Parallel()
-	l := newLineReader(io.MultiReader(strings.NewReader("1\n2"), iotest.ErrReader(errors.New("broken pipe"))), client.NewTask{Type: "t"})
+	l := newLineReader(io.MultiReader(strings.NewReader("1\n2"),
+		iotest.ErrReader(errors.New("broken pipe"))), client.NewTask{Type: "t"})
 	c, err := l.next()
 	require.EqualError(t, err, "broken pipe")
 	require.Equal(t, []int{1}, c.lines, "half a line is no task")

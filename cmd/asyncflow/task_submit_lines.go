@@ -48,7 +48,8 @@ func newLineReader(r io.Reader, template client.NewTask) *lineReader {
 // next returns up to a batch of tasks. io.EOF comes with the last of them.
 func (l *lineReader) next() (chunk, error) {
 	var c chunk
-	for len(c.tasks) < asyncflow.MaxBatch && len(c.refused) < asyncflow.MaxBatch && c.size < maxChunkBytes {
+	for len(c.tasks) < asyncflow.MaxBatch && len(c.refused) < asyncflow.MaxBatch &&
+		c.size < maxChunkBytes {
 		text, size, err := l.line()
 		c.size += size
 		if size > 0 && (err == nil || errors.Is(err, io.EOF)) { // else half a line

@@ -29,8 +29,10 @@ type tally struct {
 func newTally(stderr io.Writer, size int64) *tally {
 	t := &tally{stderr: stderr}
 	if isTerminal(stderr) {
-		t.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(stderr), progressbar.OptionShowBytes(true),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20))
+		t.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(stderr),
+			progressbar.OptionShowBytes(true),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetWidth(20))
 	}
 	return t
 }
@@ -137,7 +139,8 @@ func (t *tally) summary() string {
 // print writes the summary to stdout.
 func (t *tally) print(g *globals) error {
 	if g.output == "json" {
-		return g.printJSON(map[string]int{"submitted": t.submitted, "existing": t.existing, "refused": t.refused, "unknown": t.unknown})
+		return g.printJSON(map[string]int{"submitted": t.submitted, "existing": t.existing,
+			"refused": t.refused, "unknown": t.unknown})
 	}
 	_, err := fmt.Fprintln(g.stdout, t.summary())
 	return err

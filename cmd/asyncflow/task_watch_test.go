@@ -44,7 +44,8 @@ func TestTasksWatch(t *testing.T) {
 	})
 	c := node.client()
 	w.pipe(t, c, client.TaskTypeSpec{Stages: []client.Stage{{Name: "one"}, {Name: "two"}}})
-	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON("1"), Delay: client.Duration(time.Hour)})
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON("1"),
+		Delay: client.Duration(time.Hour)})
 	require.NoError(t, err)
 
 	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": testToken(t)}
@@ -53,11 +54,13 @@ func TestTasksWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	go func() {
-		code <- realMain(ctx, []string{"tasks", "watch", task.ID}, into, io.Discard, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		code <- realMain(ctx, []string{"tasks", "watch", task.ID}, into, io.Discard,
+			func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 		into.Close()
 	}()
 	lines := bufio.NewScanner(out)
-	// shows waits for a line; others, such as of a heartbeat or a stage on its way, may come before it.
+	// shows waits for a line; others, such as of a heartbeat or a stage on its way, may come
+	// before it.
 	shows := func(pattern string) {
 		t.Helper()
 		for lines.Scan() {
@@ -90,32 +93,43 @@ func TestTasksWatch(t *testing.T) {
 	}
 	failed := serveAPI(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(rw, "event: task\ndata: {\"id\":\"t.1.1\",\"status\":\"failed\",\"error\":\"no\\nmore\",\"finished_at\":\"2026-01-02T03:04:05Z\"}\n\n")
+		io.WriteString(rw,
+			"event: task\ndata: "+
+				"{\"id\":\"t.1.1\",\"status\":\"failed\",\"error\":\"no\\nmore\",\"finished_at\":\"2026-01-02T03:04:05Z\"}\n\n")
 	})
-	require.Equal(t, ran{exitTaskFailed, "2026-01-02 03:04:05.000  failed: no more\n", ""}, runCLI(t, failed, "tasks", "watch", "t.1.1"))
+	require.Equal(t, ran{exitTaskFailed, "2026-01-02 03:04:05.000  failed: no more\n", ""},
+		runCLI(t, failed, "tasks", "watch", "t.1.1"))
 	require.Equal(t, exitNotFound, runCLI(t, env, "tasks", "watch", "pipe.1.999999").code)
-	require.Equal(t, exitUnavailable, runCLI(t, map[string]string{"ASYNCFLOW_URL": closedURL(t)}, "tasks", "watch", "t.1.1").code)
+	require.Equal(t, exitUnavailable, runCLI(t, map[string]string{"ASYNCFLOW_URL": closedURL(t)},
+		"tasks", "watch", "t.1.1").code)
 }
 
 func TestWatchTexts(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]client.Attempt{
-		"inspect #1 done in 35ms":           {Stage: "inspect", Attempt: 1, Outcome: "done", DurationMs: 35.2},
-		"inspect #1 done in 3.2ms":          {Stage: "inspect", Attempt: 1, Outcome: "done", DurationMs: 3.21},
-		"resize #12 failed in 1m1.5s: busy": {Stage: "resize", Attempt: 12, Outcome: "failed", DurationMs: 61500, Error: "busy"},
-		"resize #2 lost":                    {Stage: "resize", Attempt: 2, Outcome: "lost"},
+		"inspect #1 done in 35ms": {Stage: "inspect", Attempt: 1, Outcome: "done",
+			DurationMs: 35.2},
+		"inspect #1 done in 3.2ms": {Stage: "inspect", Attempt: 1, Outcome: "done",
+			DurationMs: 3.21},
+		"resize #12 failed in 1m1.5s: busy": {Stage: "resize", Attempt: 12, Outcome: "failed",
+			DurationMs: 61500, Error: "busy"},
+		"resize #2 lost": {Stage: "resize", Attempt: 2, Outcome: "lost"},
 	} {
 		require.Equal(t, want, attemptText(a))
 	}
 	soon := now().Add(48 * time.Hour).UTC()
 	at := soon.Format("2006-01-02 15:04:05.000")
 	for want, task := range map[string]client.Task{
-		"pending a #1":                         {Status: "pending", Stage: "a", Attempt: 1, OrderTime: now().Add(-time.Hour)},
-		"waiting a #2 (retry), due " + at:      {Status: "waiting", Stage: "a", Attempt: 2, WaitsFor: "retry", OrderTime: soon},
-		"running a #2 until " + at + ", 7%":    {Status: "running", Stage: "a", Attempt: 2, Deadline: soon},
-		"running a #2 until " + at + ", 0% hm": {Status: "running", Stage: "a", Attempt: 2, Deadline: soon},
-		"succeeded":                            {Status: "succeeded"},
-		"cancelled: enough":                    {Status: "cancelled", Error: "enough"},
+		"pending a #1": {Status: "pending", Stage: "a", Attempt: 1,
+			OrderTime: now().Add(-time.Hour)},
+		"waiting a #2 (retry), due " + at: {Status: "waiting", Stage: "a", Attempt: 2,
+			WaitsFor: "retry", OrderTime: soon},
+		"running a #2 until " + at + ", 7%": {Status: "running", Stage: "a", Attempt: 2,
+			Deadline: soon},
+		"running a #2 until " + at + ", 0% hm": {Status: "running", Stage: "a", Attempt: 2,
+			Deadline: soon},
+		"succeeded":         {Status: "succeeded"},
+		"cancelled: enough": {Status: "cancelled", Error: "enough"},
 	} {
 		switch {
 		case strings.HasSuffix(want, "7%"):

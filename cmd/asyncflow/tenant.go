@@ -48,7 +48,9 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	if created {
-		fmt.Fprintf(g.stdout, "tenant %s created; asyncflow token create --tenant %s makes a token for it\n", c.Tenant, c.Tenant)
+		fmt.Fprintf(g.stdout,
+			"tenant %s created; asyncflow token create --tenant %s makes a token for it\n", c.Tenant,
+			c.Tenant)
 	} else {
 		fmt.Fprintf(g.stdout, "tenant %s is there already\n", c.Tenant)
 	}
@@ -56,8 +58,11 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 }
 
 // createTenant makes a tenant, if there is none of that name.
-func createTenant(ctx context.Context, url, tenant string, roles store.Option) (created bool, err error) {
-	b := byHand{url: url, action: "tenant.create", objectType: "tenant", object: tenant, detail: map[string]any{}}
+func createTenant(
+	ctx context.Context, url, tenant string, roles store.Option,
+) (created bool, err error) {
+	b := byHand{url: url, action: "tenant.create", objectType: "tenant", object: tenant,
+		detail: map[string]any{}}
 	err = b.do(ctx, func() error {
 		created, err = store.CreateTenant(ctx, url, tenant, roles)
 		b.detail["created"] = created
@@ -84,7 +89,8 @@ func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
 			for _, t := range page {
 				after = t.Slug
 				all = append(all, httpapi.TenantOut(t))
-				rows = append(rows, []string{t.Slug, string(t.State()), timeText(t.CreatedAt), timeText(t.DropAt), t.SuspendReason})
+				rows = append(rows, []string{t.Slug, string(t.State()), timeText(t.CreatedAt),
+					timeText(t.DropAt), t.SuspendReason})
 			}
 		}
 		if g.output == "json" {
@@ -101,7 +107,9 @@ type tenantArg struct {
 }
 
 // change changes the tenant, and shows it.
-func (c *tenantArg) change(ctx context.Context, g *globals, do func(*store.Store) (store.StoredTenant, error)) error {
+func (c *tenantArg) change(
+	ctx context.Context, g *globals, do func(*store.Store) (store.StoredTenant, error),
+) error {
 	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
 		t, err := do(s)
 		if err != nil {
@@ -112,8 +120,11 @@ func (c *tenantArg) change(ctx context.Context, g *globals, do func(*store.Store
 }
 
 // withStore opens the database for a command.
-func withStore(ctx context.Context, db databaseFlag, defaults asyncflow.Quotas, do func(*store.Store) error) error {
-	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: node.NewName(), Pool: 2, HotPool: 1, NoRoles: db.off(), DefaultQuotas: defaults})
+func withStore(
+	ctx context.Context, db databaseFlag, defaults asyncflow.Quotas, do func(*store.Store) error,
+) error {
+	s, err := store.Open(ctx, store.Config{URL: db.DatabaseURL, Node: node.NewName(), Pool: 2,
+		HotPool: 1, NoRoles: db.off(), DefaultQuotas: defaults})
 	if err != nil {
 		return err
 	}
@@ -156,8 +167,10 @@ func (g *globals) printTenant(t api.Tenant) error {
 			own = append(own, string(name)+"="+amountText(value))
 		}
 	}
-	err := g.printFields("tenant", t.Slug, "state", string(t.State), "reason", t.Reason, "suspended", timeText(t.SuspendedAt),
-		"deleted", timeText(t.DeletedAt), "drop", timeText(t.DropAt), "own quotas", strings.Join(own, " "), "created", timeText(t.CreatedAt))
+	err := g.printFields("tenant", t.Slug, "state", string(t.State), "reason", t.Reason, "suspended",
+		timeText(t.SuspendedAt),
+		"deleted", timeText(t.DeletedAt), "drop", timeText(t.DropAt), "own quotas",
+		strings.Join(own, " "), "created", timeText(t.CreatedAt))
 	if err != nil || t.Usage == nil {
 		return err
 	}
@@ -225,7 +238,8 @@ type tenantsSuspendCmd struct {
 func (c *tenantsSuspendCmd) Run(ctx context.Context, g *globals) error {
 	suspend := true
 	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) {
-		return s.PatchTenant(ctx, c.Tenant, store.TenantPatch{Suspend: &suspend, Reason: callbacks.Clean(c.Reason, asyncflow.MaxReasonLength)})
+		return s.PatchTenant(ctx, c.Tenant, store.TenantPatch{Suspend: &suspend,
+			Reason: callbacks.Clean(c.Reason, asyncflow.MaxReasonLength)})
 	})
 }
 
@@ -263,7 +277,10 @@ func (c *tenantsDeleteCmd) Run(ctx context.Context, g *globals) error {
 	if err := asyncflow.CheckGrace(c.Grace); err != nil {
 		return usageError(err)
 	}
-	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) { return s.DeleteTenant(ctx, c.Tenant, &c.Grace) })
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant,
+		error) {
+		return s.DeleteTenant(ctx, c.Tenant, &c.Grace)
+	})
 }
 
 type tenantsRestoreCmd struct {
@@ -272,5 +289,8 @@ type tenantsRestoreCmd struct {
 
 // Run restores the tenant.
 func (c *tenantsRestoreCmd) Run(ctx context.Context, g *globals) error {
-	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant, error) { return s.RestoreTenant(ctx, c.Tenant) })
+	return c.change(ctx, g, func(s *store.Store) (store.StoredTenant,
+		error) {
+		return s.RestoreTenant(ctx, c.Tenant)
+	})
 }

@@ -14,8 +14,11 @@ type submitRole struct {
 }
 
 // permit changes what the role may do, and says so.
-func (c *submitRole) permit(ctx context.Context, g *globals, action, said string, do func(*store.Store) error) error {
-	b := byHand{url: c.DatabaseURL, action: action, objectType: "tenant", object: c.Tenant, detail: map[string]any{"role": c.Role}}
+func (c *submitRole) permit(
+	ctx context.Context, g *globals, action, said string, do func(*store.Store) error,
+) error {
+	b := byHand{url: c.DatabaseURL, action: action, objectType: "tenant", object: c.Tenant,
+		detail: map[string]any{"role": c.Role}}
 	err := b.do(ctx, func() error {
 		return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, do)
 	})
@@ -52,6 +55,7 @@ type tenantsRevokeSubmitCmd struct {
 
 // Run revokes it.
 func (c *tenantsRevokeSubmitCmd) Run(ctx context.Context, g *globals) error {
-	return c.permit(ctx, g, "tenant.revoke_submit", "role %s may not submit tasks of tenant %s by SQL any more\n",
+	return c.permit(ctx, g, "tenant.revoke_submit",
+		"role %s may not submit tasks of tenant %s by SQL any more\n",
 		func(s *store.Store) error { return s.RevokeSubmit(ctx, c.Tenant, c.Role) })
 }

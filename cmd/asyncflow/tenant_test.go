@@ -31,9 +31,13 @@ func TestTenantsCommands(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	r := tenants(t, url, "create", "globex")
-	assert.Equal(t, ran{0, "tenant globex created; asyncflow token create --tenant globex makes a token for it\n", ""}, r)
-	assert.Equal(t, ran{0, "tenant globex is there already\n", ""}, tenants(t, url, "create", "globex"))
-	r = tenants(t, url, "set-quota", "globex", "pending_tasks=100", "submits_per_second=none", "-o", "json")
+	assert.Equal(t,
+		ran{0, "tenant globex created; asyncflow token create --tenant globex makes a token for it\n",
+			""}, r)
+	assert.Equal(t, ran{0, "tenant globex is there already\n", ""},
+		tenants(t, url, "create", "globex"))
+	r = tenants(t, url, "set-quota", "globex", "pending_tasks=100", "submits_per_second=none", "-o",
+		"json")
 	require.Zero(t, r.code, r.stderr)
 	var doc api.Tenant
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &doc))
@@ -43,7 +47,8 @@ func TestTenantsCommands(t *testing.T) {
 	r = tenants(t, url, "set-quota", "globex", "tasks=3")
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.stderr, "quotas.tasks is not a quota")
-	r = runCLI(t, map[string]string{"DATABASE_URL": url, "ASYNCFLOW_DEFAULT_QUOTAS": "task_types=9,concurrency=5"}, "tenants", "get", "globex")
+	r = runCLI(t, map[string]string{"DATABASE_URL": url,
+		"ASYNCFLOW_DEFAULT_QUOTAS": "task_types=9,concurrency=5"}, "tenants", "get", "globex")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `task_types +9 +0 +default`, r.stdout)
 	assert.Regexp(t, `pending_tasks +100 +0 +own`, r.stdout)
@@ -71,7 +76,8 @@ func TestTenantsCommands(t *testing.T) {
 func TestDefaultQuotasFlag(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"tasks=1", "pending_tasks=x", "pending_tasks"} {
-		r := runCLI(t, map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret},
+		r := runCLI(t, map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x",
+			"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret},
 			"serve", "--default-quotas", bad)
 		assert.Equal(t, exitUsage, r.code, bad)
 		assert.Contains(t, r.stderr, "--default-quotas", bad)
@@ -98,7 +104,8 @@ var adminLine = regexp.MustCompile(`administration is served" listen=(\S+)`)
 func TestAdminListen(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	a, b := startNode(t, url, "--admin-listen=127.0.0.1:0", "--default-quotas=task_types=3"), startNode(t, url)
+	a, b := startNode(t, url, "--admin-listen=127.0.0.1:0",
+		"--default-quotas=task_types=3"), startNode(t, url)
 	m := adminLine.FindStringSubmatch(a.said())
 	require.NotNil(t, m, a.said())
 	admin := adminClient(t, "http://"+m[1])
@@ -158,7 +165,9 @@ func TestKilledWhileDropping(t *testing.T) {
 	for worker := range 4 {
 		wg.Go(func() {
 			for i := worker; i < types; i += 4 {
-				_, _, err := s.PutTaskType(t.Context(), testTenant, asyncflow.TaskType{Name: fmt.Sprint("t", i), Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+				_, _, err := s.PutTaskType(t.Context(), testTenant,
+					asyncflow.TaskType{Name: fmt.Sprint("t", i),
+						Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
 				assert.NoError(t, err)
 			}
 		})
@@ -168,7 +177,8 @@ func TestKilledWhileDropping(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close(t.Context())
 	left := func() (n int) {
-		require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'tenant_`+testTenant+`'`).Scan(&n))
+		require.NoError(t, db.QueryRow(t.Context(),
+			`SELECT count(*) FROM pg_tables WHERE schemaname = 'tenant_`+testTenant+`'`).Scan(&n))
 		return n
 	}
 	all := left()
@@ -176,13 +186,15 @@ func TestKilledWhileDropping(t *testing.T) {
 	_, err = s.DeleteTenant(t.Context(), testTenant, new(time.Duration))
 	require.NoError(t, err)
 	startDropping := func() *process {
-		return startNode(t, url, "--roles=governance", "--public-url=http://127.0.0.1:1", "--job=drop-tenants=@every 1s")
+		return startNode(t, url, "--roles=governance", "--public-url=http://127.0.0.1:1",
+			"--job=drop-tenants=@every 1s")
 	}
 	for n := all; n > all/2; n = left() {
 		release := reads(t, url, all/4)
 		p := startDropping()
 		require.Eventually(t, func() (waits bool) {
-			require.NoError(t, db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation')`).Scan(&waits))
+			require.NoError(t, db.QueryRow(t.Context(),
+				`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation')`).Scan(&waits))
 			return waits
 		}, patience, time.Millisecond, "it is in the middle of it")
 		p.kill()
@@ -193,7 +205,9 @@ func TestKilledWhileDropping(t *testing.T) {
 		release()
 	}
 	startDropping()
-	require.Eventually(t, func() bool { return strings.Contains(tenants(t, url, "create", testTenant).stdout, "created") }, patience, 50*time.Millisecond)
+	require.Eventually(t,
+		func() bool { return strings.Contains(tenants(t, url, "create", testTenant).stdout, "created") },
+		patience, 50*time.Millisecond)
 }
 
 // reads has a reader of that many tables further on, by name, hold up who drops them.
@@ -202,8 +216,10 @@ func reads(t *testing.T, url string, further int) (release func()) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	var table string
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
-		WHERE schemaname = 'tenant_`+testTenant+`' ORDER BY tablename OFFSET $1 LIMIT 1`, further).Scan(&table))
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+		WHERE schemaname = 'tenant_`+testTenant+`' ORDER BY tablename OFFSET $1 LIMIT 1`,
+		further).Scan(&table))
 	_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE `+table+` IN ACCESS SHARE MODE`)
 	require.NoError(t, err)
 	return func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }
@@ -222,28 +238,36 @@ func TestTenantsGrantSubmit(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `CREATE ROLE "`+role+`"`)
 	require.NoError(t, err)
 	defer func() {
-		_, err := conn.Exec(context.WithoutCancel(t.Context()), `DROP OWNED BY "`+role+`"; DROP ROLE "`+role+`"`)
+		_, err := conn.Exec(context.WithoutCancel(t.Context()),
+			`DROP OWNED BY "`+role+`"; DROP ROLE "`+role+`"`)
 		assert.NoError(t, err)
 	}()
 	may := func() (granted bool) {
-		err := conn.QueryRow(t.Context(), `SELECT has_schema_privilege($1, 'tenant_globex', 'USAGE') AND has_function_privilege($1, oid, 'EXECUTE')
-			FROM pg_proc WHERE pronamespace = 'tenant_globex'::regnamespace AND proname = 'submit_task'`, role).Scan(&granted)
+		err := conn.QueryRow(t.Context(),
+			`SELECT has_schema_privilege($1, 'tenant_globex', 'USAGE') AND has_function_privilege($1, oid, 'EXECUTE')
+			FROM pg_proc WHERE pronamespace = 'tenant_globex'::regnamespace AND proname = 'submit_task'`,
+			role).Scan(&granted)
 		require.NoError(t, err)
 		return granted
 	}
 	require.False(t, may())
-	assert.Equal(t, ran{0, "role " + role + " may submit tasks of tenant globex by SQL\n", ""}, tenants(t, url, "grant-submit", "globex", role))
+	assert.Equal(t, ran{0, "role " + role + " may submit tasks of tenant globex by SQL\n", ""},
+		tenants(t, url, "grant-submit", "globex", role))
 	assert.True(t, may())
-	assert.Equal(t, ran{0, "role " + role + " may not submit tasks of tenant globex by SQL any more\n", ""}, tenants(t, url, "revoke-submit", "globex", role))
+	assert.Equal(t, ran{0, "role " + role + " may not submit tasks of tenant globex by SQL any more\n",
+		""}, tenants(t, url, "revoke-submit", "globex", role))
 	assert.False(t, may())
 	r := tenants(t, url, "grant-submit", "globex", "nobody-there")
 	assert.Equal(t, exitFailed, r.code, r.stderr)
 	assert.Contains(t, r.stderr, "nobody-there")
 	assert.Equal(t, exitNotFound, tenants(t, url, "grant-submit", "nobody", role).code)
-	rows, err := conn.Query(t.Context(), `SELECT action || ' ' || object || ' ' || outcome || ' ' || (detail ->> 'role') FROM asyncflow.audit WHERE action LIKE 'tenant.%_submit' ORDER BY at, id`)
+	rows, err := conn.Query(t.Context(),
+		`SELECT action || ' ' || object || ' ' || outcome || ' ' || (detail ->> 'role') FROM asyncflow.audit WHERE action LIKE 'tenant.%_submit' ORDER BY at, id`)
 	require.NoError(t, err)
 	entries, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	assert.Equal(t, []string{"tenant.grant_submit globex done " + role, "tenant.revoke_submit globex done " + role,
-		"tenant.grant_submit globex refused nobody-there", "tenant.grant_submit nobody refused " + role}, entries)
+	assert.Equal(t, []string{"tenant.grant_submit globex done " + role,
+		"tenant.revoke_submit globex done " + role,
+		"tenant.grant_submit globex refused nobody-there", "tenant.grant_submit nobody refused " + role},
+		entries)
 }

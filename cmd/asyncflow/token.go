@@ -65,9 +65,11 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 func (c *tokenCreateCmd) check() error {
 	switch {
 	case c.Admin && c.Tenant != "":
-		return asyncflow.InvalidField("--admin", "must not be given beside --tenant: an operator's token speaks for no tenant")
+		return asyncflow.InvalidField("--admin",
+			"must not be given beside --tenant: an operator's token speaks for no tenant")
 	case c.Admin && len(c.Scope) > 0:
-		return asyncflow.InvalidField("--scope", "must not be given beside --admin: an operator's token has the scope admin alone")
+		return asyncflow.InvalidField("--scope",
+			"must not be given beside --admin: an operator's token has the scope admin alone")
 	case !c.Admin && c.Tenant == "":
 		return asyncflow.InvalidField("--tenant", "must be given, or --admin")
 	}
@@ -104,7 +106,9 @@ func signingConfig(getenv func(string) string) (auth.Config, error) {
 	}
 	secret, secrets, file := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE"), getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	if !oneOf(secret, secrets, file) {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE: tokens are signed with it")
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,
+			"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
+				"ASYNCFLOW_JWT_PRIVATE_KEY_FILE: tokens are signed with it")
 	}
 	if file == "" {
 		cfg.HMACSecret, cfg.HMACSecretFile = []byte(secret), secrets

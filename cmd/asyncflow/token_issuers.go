@@ -46,9 +46,12 @@ type issuerEntry struct {
 
 // issuerFields are the keys of issuerEntry, by the fields of auth.Config.
 var issuerFields = map[string]string{
-	"Issuer": "issuer", "Audience": "audience", "Algorithm": "algorithm", "JWKSURL": "jwks_url", "PublicKeysFile": "public_keys_file",
-	"PublicKeys": "public_keys", "HMACSecret": "secret", "HMACSecretFile": "secret_file", "Interval": "refresh", "TokenType": "type", "AdminType": "admin_type",
-	"TenantClaim": "tenant_claim", "ScopeClaim": "scope_claim", "ScopeNames": "scopes", "Tenants": "tenants",
+	"Issuer": "issuer", "Audience": "audience", "Algorithm": "algorithm", "JWKSURL": "jwks_url",
+	"PublicKeysFile": "public_keys_file",
+	"PublicKeys":     "public_keys", "HMACSecret": "secret", "HMACSecretFile": "secret_file",
+	"Interval": "refresh", "TokenType": "type", "AdminType": "admin_type",
+	"TenantClaim": "tenant_claim", "ScopeClaim": "scope_claim", "ScopeNames": "scopes",
+	"Tenants": "tenants",
 }
 
 // texts is a text or a list of them.

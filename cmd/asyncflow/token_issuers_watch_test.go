@@ -21,7 +21,8 @@ func replace(t *testing.T, name, text string) {
 // tokenFor makes a tenant's token by the secrets of a file.
 func tokenFor(t *testing.T, secrets, issuer string) string {
 	t.Helper()
-	r := runCLI(t, map[string]string{"ASYNCFLOW_JWT_SECRET_FILE": secrets, "ASYNCFLOW_JWT_ISSUER": issuer}, "token", "create", "--tenant", testTenant)
+	r := runCLI(t, map[string]string{"ASYNCFLOW_JWT_SECRET_FILE": secrets,
+		"ASYNCFLOW_JWT_ISSUER": issuer}, "token", "create", "--tenant", testTenant)
 	require.Zero(t, r.code, r.stderr)
 	return strings.TrimSpace(r.stdout)
 }
@@ -31,19 +32,22 @@ func tokenFor(t *testing.T, secrets, issuer string) string {
 func TestTrustChangesUnderARunningNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	ours, theirs, issuers := filepath.Join(dir, "ours"), filepath.Join(dir, "theirs"), filepath.Join(dir, "issuers.yaml")
+	ours, theirs, issuers := filepath.Join(dir, "ours"), filepath.Join(dir,
+		"theirs"), filepath.Join(dir, "issuers.yaml")
 	old, next := strings.Repeat("old.", 8), strings.Repeat("next", 8)
 	replace(t, ours, old+"\n")
 	replace(t, theirs, strings.Repeat("them", 8)+"\n")
 	const other = "{issuer: other, audience: asyncflow, secret_file: theirs}"
 	replace(t, issuers, "issuers: ["+other+"]")
-	p := start(t, []string{"DATABASE_URL=" + database(t), "ASYNCFLOW_SECRET=" + testSecret, "ASYNCFLOW_LISTEN=127.0.0.1:0",
+	p := start(t, []string{"DATABASE_URL=" + database(t), "ASYNCFLOW_SECRET=" + testSecret,
+		"ASYNCFLOW_LISTEN=127.0.0.1:0",
 		"ASYNCFLOW_JWT_SECRET_FILE=" + ours, "ASYNCFLOW_JWT_ISSUERS_FILE=" + issuers}, "serve")
 	require.NotEmpty(t, p.url, p.said())
 	const path = "/v1/task-types"
 	becomes := func(status int, token string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return p.status(token, path) == status }, patience, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return p.status(token, path) == status }, patience,
+			50*time.Millisecond)
 	}
 	stale := func(series string) bool {
 		_, text := get(t, p.url+"/metrics")
@@ -64,19 +68,22 @@ func TestTrustChangesUnderARunningNode(t *testing.T) {
 
 	third := tokenFor(t, theirs, "third")
 	require.Equal(t, 401, p.status(third, path))
-	replace(t, issuers, "issuers: ["+other+", {issuer: third, audience: asyncflow, secret_file: theirs}]")
+	replace(t, issuers,
+		"issuers: ["+other+", {issuer: third, audience: asyncflow, secret_file: theirs}]")
 	becomes(200, third)
 	require.False(t, stale("asyncflow_issuers_file_stale"))
 	replace(t, issuers, "issuers: ["+other+", {issuer: fourth}]")
 	require.NoError(t, os.Remove(theirs))
 	require.Eventually(t, func() bool {
-		return stale("asyncflow_issuers_file_stale") && stale(`asyncflow_token_keys_stale{issuer="other"}`)
+		return stale("asyncflow_issuers_file_stale") &&
+			stale(`asyncflow_token_keys_stale{issuer="other"}`)
 	}, patience, 50*time.Millisecond)
 	require.False(t, stale(`asyncflow_token_keys_stale{issuer="asyncflow"}`))
 	require.Equal(t, 200, p.status(third, path))
 	require.Equal(t, 200, p.status("", "/readyz"))
 	require.Contains(t, p.said(), "issuers[1].audience must not be empty")
-	replace(t, issuers, "issuers: [{issuer: third, audience: asyncflow, secret: '"+strings.Repeat("them", 8)+"'}]")
+	replace(t, issuers, "issuers: [{issuer: third, audience: asyncflow, secret: '"+
+		strings.Repeat("them", 8)+"'}]")
 	becomes(401, tokenForgotten(t, dir))
 	require.Equal(t, 200, p.status(third, path))
 }
@@ -99,7 +106,8 @@ func TestIssuersWatchSaysItOnce(t *testing.T) {
 	tokens, err := flags.verifier(env)
 	require.NoError(t, err)
 	var said strings.Builder
-	w := &issuersWatch{flags: flags, env: env, tokens: tokens, log: slog.New(slog.NewTextHandler(&said, nil))}
+	w := &issuersWatch{flags: flags, env: env, tokens: tokens,
+		log: slog.New(slog.NewTextHandler(&said, nil))}
 	look := func() string {
 		said.Reset()
 		w.runOnce()

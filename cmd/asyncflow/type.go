@@ -35,7 +35,8 @@ func (c *typesListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(types))
 	for i, t := range types {
-		rows[i] = []string{t.Name, strconv.Itoa(t.Version), stageNames(t), timeText(t.PausedAt), timeText(t.UpdatedAt)}
+		rows[i] = []string{t.Name, strconv.Itoa(t.Version), stageNames(t), timeText(t.PausedAt),
+			timeText(t.UpdatedAt)}
 	}
 	return g.printTable("NAME VERSION STAGES PAUSED UPDATED", rows)
 }
@@ -76,16 +77,21 @@ func (g *globals) printType(t client.TaskType) error {
 	if t.Flow != nil {
 		flow = jsonText(t.Flow)
 	}
-	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused", timeText(t.PausedAt), "reason", t.PauseReason,
+	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
+		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
-		"schedule_interval", t.ScheduleInterval.String(), "max_in_flight", inFlight, "rate", t.Rate.String(), "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age", t.RollAge.String(), "retention", t.Retention.String(),
-		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated", timeText(t.UpdatedAt)); err != nil {
+		"schedule_interval", t.ScheduleInterval.String(), "max_in_flight", inFlight, "rate",
+		t.Rate.String(), "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
+		t.RollAge.String(), "retention", t.Retention.String(),
+		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
+		timeText(t.UpdatedAt)); err != nil {
 		return err
 	}
 	fmt.Fprintln(g.stdout)
 	rows := make([][]string, len(t.Stages))
 	for i, s := range t.Stages {
-		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(), strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
+		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(),
+			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
 	}
 	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)
 }

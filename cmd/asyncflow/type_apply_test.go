@@ -37,7 +37,11 @@ func configServer(t *testing.T) map[string]string {
 		}
 		answer(w, 200, client.TaskType{Name: name, Version: versions[name]})
 	})
-	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, client.EndpointList{Data: endpoints}) })
+	mux.HandleFunc("GET /v1/endpoints",
+		func(w http.ResponseWriter,
+			_ *http.Request) {
+			answer(w, 200, client.EndpointList{Data: endpoints})
+		})
 	mux.HandleFunc("POST /v1/endpoints", func(w http.ResponseWriter, r *http.Request) {
 		var e client.NewEndpoint
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&e))
@@ -48,7 +52,8 @@ func configServer(t *testing.T) map[string]string {
 		if e.Secret == "" {
 			e.Secret = "whsec_made"
 		}
-		kept := client.Endpoint{ID: "e" + jsonText(len(endpoints)), Type: e.Type, Stage: e.Stage, URL: e.URL}
+		kept := client.Endpoint{ID: "e" + jsonText(len(endpoints)), Type: e.Type, Stage: e.Stage,
+			URL: e.URL}
 		endpoints = append(endpoints, kept)
 		kept.Secret = e.Secret
 		answer(w, 201, kept)
@@ -65,14 +70,17 @@ func writeFile(t *testing.T, text string) string {
 func TestApply(t *testing.T) {
 	t.Parallel()
 	env := configServer(t)
-	file := writeFile(t, `{types: [{name: a, stages: [{name: x, timeout: "${TIMEOUT}"}]}], endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: a, stage: x, url: "https://h/2", secret: whsec_mine}]}`)
+	file := writeFile(t,
+		`{types: [{name: a, stages: [{name: x, timeout: "${TIMEOUT}"}]}], endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: a, stage: x, url: "https://h/2", secret: whsec_mine}]}`)
 	env["TIMEOUT"] = "1s"
 	r := runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t, ran{0, "created    type a\n" +
 		"created    endpoint a x https://h/1  secret whsec_made (shown this once)\n" +
 		"created    endpoint a x https://h/2\n", ""}, r)
 	r = runCLI(t, env, "types", "apply", "-f", file)
-	require.Equal(t, "unchanged  type a\nunchanged  endpoint a x https://h/1\nunchanged  endpoint a x https://h/2\n", r.stdout)
+	require.Equal(t,
+		"unchanged  type a\nunchanged  endpoint a x https://h/1\nunchanged  endpoint a x https://h/2\n",
+		r.stdout)
 	env["TIMEOUT"] = "2s"
 	r = runCLI(t, env, "types", "apply", "-f", file, "-o", "json")
 	require.Zero(t, r.code)
@@ -81,14 +89,18 @@ func TestApply(t *testing.T) {
 		{"kind": "endpoint", "name": "a x https://h/2", "did": "unchanged", "id": "e1"}]}`, r.stdout)
 	delete(env, "TIMEOUT")
 	r = runCLI(t, env, "types", "apply", "-f", file)
-	require.Equal(t, ran{exitUsage, "", "asyncflow: the document is wrong: types[0].stages[0].timeout names the environment variable TIMEOUT, which is not set\n"}, r)
+	require.Equal(t,
+		ran{exitUsage, "",
+			"asyncflow: the document is wrong: types[0].stages[0].timeout names the environment variable " +
+				"TIMEOUT, which is not set\n"}, r)
 }
 
 // A secret that was made before the failure is not lost.
 func TestApplyThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	env := configServer(t)
-	file := writeFile(t, `endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: missing, stage: x, url: "https://h/"}, {type: a, stage: x, url: "https://h/2"}]`)
+	file := writeFile(t,
+		`endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: missing, stage: x, url: "https://h/"}, {type: a, stage: x, url: "https://h/2"}]`)
 	r := runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t, exitNotFound, r.code)
 	require.Contains(t, r.stdout, "secret whsec_made")

@@ -62,7 +62,8 @@ func (c *verifyCmd) Run(ctx context.Context, g *globals) error {
 	case g.output == "json":
 		err = g.printJSON(report)
 	default:
-		_, err = fmt.Fprintf(g.stdout, "\n%d passed, %d failed, %d not applicable\n", report.Passed, report.Failed, len(report.Checks)-report.Passed-report.Failed)
+		_, err = fmt.Fprintf(g.stdout, "\n%d passed, %d failed, %d not applicable\n", report.Passed,
+			report.Failed, len(report.Checks)-report.Passed-report.Failed)
 	}
 	if err == nil && report.Failed > 0 {
 		return silent(exitFailed)
@@ -79,14 +80,17 @@ func (c *verifyCmd) config() (workercheck.Config, error) {
 	if err != nil {
 		return workercheck.Config{}, err
 	}
-	for name, d := range map[string]time.Duration{"--timeout": c.Timeout, "--report-within": c.ReportWithin} {
+	for name, d := range map[string]time.Duration{"--timeout": c.Timeout,
+		"--report-within": c.ReportWithin} {
 		if d <= 0 {
 			return workercheck.Config{}, asyncflow.InvalidField(name, "is %v; it must be above 0", d)
 		}
 	}
-	return workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret, Context: document, Batch: c.Batch,
-		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen, CallbackURL: c.CallbackURL, Version: version,
-		Egress: asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
+	return workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret,
+		Context: document, Batch: c.Batch,
+		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen, CallbackURL: c.CallbackURL,
+		Version: version,
+		Egress:  asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
 }
 
 func (c *verifyCmd) secret() (string, error) {
@@ -95,14 +99,16 @@ func (c *verifyCmd) secret() (string, error) {
 		text, err := readInput(c.SecretFile)
 		return strings.TrimSpace(string(text)), err
 	case c.Secret == "":
-		return "", asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET", "must be the worker's secret, or give --secret-file")
+		return "", asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET",
+			"must be the worker's secret, or give --secret-file")
 	}
 	return c.Secret, nil
 }
 
 // printCheck shows a check as soon as it is made.
 func (g *globals) printCheck(c workercheck.Check) {
-	sign := map[workercheck.Result]string{workercheck.Passed: "ok", workercheck.Failed: "FAIL", workercheck.NotApplicable: "n/a"}[c.Result]
+	sign := map[workercheck.Result]string{workercheck.Passed: "ok", workercheck.Failed: "FAIL",
+		workercheck.NotApplicable: "n/a"}[c.Result]
 	fmt.Fprintf(g.stdout, "%-5s %-24s %s\n", sign, c.Name, printable(c.Detail))
 	if c.Fix != "" {
 		fmt.Fprintf(g.stdout, "%-5s %-24s to mend it: %s\n", "", "", c.Fix)

@@ -10,8 +10,9 @@ import (
 
 // Config says how to run a server. Only DataDir is required.
 type Config struct {
-	DataDir  string            // created if missing; see the package comment for what is in it
-	BinDir   string            // where initdb and postgres are; empty: look in the usual places, else fetch
+	DataDir string // created if missing; see the package comment for what is in it
+	// where initdb and postgres are; empty: look in the usual places, else fetch
+	BinDir   string
 	Major    int               // of a new cluster, 15 to 18; 0: that of the programs found first
 	Offline  bool              // programs that aren't on this machine are not fetched
 	CacheDir string            // where fetched programs are kept; empty: pgfetch.CacheDir()
@@ -51,7 +52,8 @@ func DefaultDataDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &asyncflow.Error{Code: asyncflow.CodeInvalid, Message: "no home directory to keep data in; name a data directory", Err: err}
+		return "", &asyncflow.Error{Code: asyncflow.CodeInvalid,
+			Message: "no home directory to keep data in; name a data directory", Err: err}
 	}
 	return filepath.Join(home, ".local", "share", "asyncflow"), nil
 }

@@ -157,12 +157,14 @@ func newestFirst(dirs []string) []string {
 }
 
 const howToGetPostgres = "install them (Debian, Ubuntu: apt-get install postgresql; " +
-	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder with --pg-bin, " +
+	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder " +
+	"with --pg-bin, " +
 	"set DATABASE_URL and run asyncflow serve, or run docker compose up"
 
 func noProgramsIn(binDir string) error {
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"the Postgres server programs initdb and postgres were not found in %s: %s", binDir, howToGetPostgres)
+		"the Postgres server programs initdb and postgres were not found in %s: %s", binDir,
+		howToGetPostgres)
 }
 
 // noPrograms is the error about programs that are not installed; want is the major

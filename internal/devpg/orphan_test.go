@@ -59,7 +59,8 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 	require.NoError(t, helper.Process.Kill())
 	_ = helper.Wait()
 
-	require.Eventually(t, func() bool { return len(processesIn(t, dir)) == 0 }, 2*time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(processesIn(t, dir)) == 0 }, 2*time.Minute,
+		20*time.Millisecond)
 }
 
 func TestStartRightAfterTheParentWasKilled(t *testing.T) {

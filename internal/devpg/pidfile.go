@@ -20,7 +20,9 @@ type postmaster struct {
 }
 
 // takesConnections reports whether the server says that it does.
-func (pm postmaster) takesConnections() bool { return pm.status == "ready" || pm.status == "standby" }
+func (pm postmaster) takesConnections() bool {
+	return pm.status == "ready" || pm.status == "standby"
+}
 
 // readPostmaster reads postmaster.pid: the pid is in its first line, the status
 // in its eighth (src/include/utils/pidfile.h of Postgres). No file is an

@@ -101,7 +101,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("stop postgres in %s: %w", s.dir, ctx.Err()), s.signal(syscall.SIGQUIT))
+		return errors.Join(fmt.Errorf("stop postgres in %s: %w", s.dir, ctx.Err()),
+			s.signal(syscall.SIGQUIT))
 	}
 }
 

@@ -119,7 +119,8 @@ func (c child) launch(cfg Config, password string) (*Server, error) {
 		install{dir: cfg.BinDir}.program("postgres"), serverArgs(cfg, c.dir.pgdata(), socketDir)...)
 	cmd.Stdout, cmd.Stderr = log.out, log.out
 	cmd.WaitDelay = 10 * time.Second
-	s := &Server{cfg: cfg, dir: c.dir, password: password, cmd: cmd, log: log, done: make(chan struct{})}
+	s := &Server{cfg: cfg, dir: c.dir, password: password, cmd: cmd, log: log,
+		done: make(chan struct{})}
 	started := make(chan error)
 	go s.run(started)
 	if err := <-started; err != nil {
@@ -148,7 +149,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 			return s.notReady(ctx.Err())
 		case <-poll.C:
 		}
-		if pm, err := readPostmaster(s.dir.pgdata()); err != nil || pm.pid != s.PID() || !pm.takesConnections() {
+		if pm, err := readPostmaster(s.dir.pgdata()); err != nil || pm.pid != s.PID() ||
+			!pm.takesConnections() {
 			continue
 		}
 		conn, err := pgx.Connect(ctx, s.URL("postgres"))
@@ -161,7 +163,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 
 func (s *Server) notReady(err error) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
-		Message: fmt.Sprintf("Postgres in %s does not take connections; its log ends: %s", s.dir, s.log.tail())}
+		Message: fmt.Sprintf("Postgres in %s does not take connections; its log ends: %s", s.dir,
+			s.log.tail())}
 }
 
 func (s *Server) exitedEarly() error {

@@ -15,7 +15,8 @@ type Server struct{}
 // only.
 func Start(context.Context, Config) (*Server, error) {
 	return nil, asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"a Postgres of our own runs on Linux and macOS only; set DATABASE_URL and run asyncflow serve, or run docker compose up")
+		"a Postgres of our own runs on Linux and macOS only; set DATABASE_URL and run asyncflow "+
+			"serve, or run docker compose up")
 }
 
 func (*Server) URL(string) string                            { return "" }

@@ -110,7 +110,9 @@ func applyEndpoint(
 func endpointName(e client.NewEndpoint) string { return e.Type + " " + e.Stage + " " + e.URL }
 
 // ApplySchedules is Apply for the schedules alone.
-func (doc Document) ApplySchedules(ctx context.Context, c *client.Client, report func(Change)) error {
+func (doc Document) ApplySchedules(
+	ctx context.Context, c *client.Client, report func(Change),
+) error {
 	if len(doc.Schedules) == 0 {
 		return nil
 	}

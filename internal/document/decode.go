@@ -95,7 +95,9 @@ func (d *decoder) expanded(path string, tree any) any {
 }
 
 // document fills a type that reads JSON by itself.
-func (d *decoder) document(path string, tree any, text string, replaced bool, into json.Unmarshaler) {
+func (d *decoder) document(
+	path string, tree any, text string, replaced bool, into json.Unmarshaler,
+) {
 	raw, err := json.Marshal(tree)
 	switch {
 	case replaced && json.Valid([]byte(text)):
@@ -112,7 +114,9 @@ func (d *decoder) document(path string, tree any, text string, replaced bool, in
 }
 
 // text fills a type that is written as a string, such as a duration.
-func (d *decoder) text(path string, tree any, text string, isText bool, into encoding.TextUnmarshaler) {
+func (d *decoder) text(
+	path string, tree any, text string, isText bool, into encoding.TextUnmarshaler,
+) {
 	if !isText {
 		text = fmt.Sprint(tree) // its own error says what it should look like
 	}

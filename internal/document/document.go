@@ -107,8 +107,9 @@ func parseYAML(raw []byte, wanted string) (any, error) {
 
 // taskType returns the entry as the rules of the domain take it.
 func (t Type) taskType() asyncflow.TaskType {
-	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit, ScheduleInterval: t.ScheduleInterval,
-		Limits: asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
+	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit,
+		ScheduleInterval: t.ScheduleInterval,
+		Limits:           asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
 		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention, StageMapping: t.StageMapping}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
@@ -118,8 +119,10 @@ func (t Type) taskType() asyncflow.TaskType {
 
 // schedule returns the entry as the rules of the domain take it, with its defaults.
 func (e Schedule) schedule() asyncflow.Schedule {
-	full := asyncflow.Schedule{Name: e.Name, Type: e.Type, Context: e.Context, Priority: e.Priority, Cron: e.Cron, TimeZone: e.TimeZone, Every: e.Every,
-		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt, EndsAt: e.EndsAt}
+	full := asyncflow.Schedule{Name: e.Name, Type: e.Type, Context: e.Context, Priority: e.Priority,
+		Cron: e.Cron, TimeZone: e.TimeZone, Every: e.Every,
+		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt,
+		EndsAt: e.EndsAt}
 	if !e.Retry.IsZero() {
 		full.Retry = &e.Retry
 	}

@@ -23,9 +23,11 @@ func expand(text string, env Lookup) (string, error) {
 		name := strings.TrimSuffix(match[2:], "}")
 		switch value, ok := env(name); {
 		case !strings.HasSuffix(match, "}") || !variableName.MatchString(name):
-			problems = append(problems, fmt.Sprintf("has %q, which is not a reference like ${NAME}; $${ stands for a plain ${", match))
+			problems = append(problems,
+				fmt.Sprintf("has %q, which is not a reference like ${NAME}; $${ stands for a plain ${", match))
 		case !ok:
-			problems = append(problems, fmt.Sprintf("names the environment variable %s, which is not set", name))
+			problems = append(problems, fmt.Sprintf("names the environment variable %s, which is not set",
+				name))
 		default:
 			return value
 		}

@@ -24,7 +24,8 @@ func TestExpandedOnce(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	}
-	doc, err := Parse([]byte(`endpoints: [{type: a, stage: b, url: "https://h/", secret: "${C}"}]`), env)
+	doc, err := Parse([]byte(`endpoints: [{type: a, stage: b, url: "https://h/", secret: "${C}"}]`),
+		env)
 	require.NoError(t, err)
 	require.Equal(t, `x", url: "evil`, doc.Endpoints[0].Secret)
 }

@@ -31,12 +31,17 @@ schedules:
 	require.NoError(t, err)
 	require.Len(t, doc.Schedules, 2)
 	s := doc.Schedules[0]
-	require.Equal(t, `{"${DIR}":null,"image":"/in/a<b.jpg","since":"2026-11-21T10:00:00Z","sizes":[1,2.5,"3"]}`, string(s.Context))
+	require.Equal(t,
+		`{"${DIR}":null,"image":"/in/a<b.jpg","since":"2026-11-21T10:00:00Z","sizes":[1,2.5,"3"]}`,
+		string(s.Context))
 	s.Context = nil
 	require.True(t, s.StartsAt.Equal(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)))
 	s.StartsAt = time.Time{}
-	require.Equal(t, document.Schedule{Name: "nightly", ScheduleSpec: client.ScheduleSpec{Type: "thumbnails", Cron: "30 3 * * *", TimeZone: "Europe/Berlin",
-		Overlap: client.OverlapSkip, CatchUp: client.CatchUpAll, CatchUpLimit: 7, Retry: client.RetryPolicy{MaxAttempts: 2}, Priority: client.Priority{60, 0}}}, s)
+	require.Equal(t, document.Schedule{Name: "nightly",
+		ScheduleSpec: client.ScheduleSpec{Type: "thumbnails", Cron: "30 3 * * *",
+			TimeZone: "Europe/Berlin",
+			Overlap:  client.OverlapSkip, CatchUp: client.CatchUpAll, CatchUpLimit: 7,
+			Retry: client.RetryPolicy{MaxAttempts: 2}, Priority: client.Priority{60, 0}}}, s)
 	require.Equal(t, client.Duration(10*time.Minute), doc.Schedules[1].Every)
 }
 

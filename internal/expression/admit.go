@@ -76,7 +76,9 @@ func (g *guard) node(n ast.Node) *file.Error {
 			return refuse(callee, "unknown function %s", callee.Value)
 		}
 	}
-	return refuse(n, "only arithmetic, comparisons, conditions, lists after in, and the functions %s are known", strings.Join(functions, ", "))
+	return refuse(n,
+		"only arithmetic, comparisons, conditions, lists after in, and the functions %s are known",
+		strings.Join(functions, ", "))
 }
 
 func (g *guard) operation(n ast.Node, operator string, operands ...ast.Node) *file.Error {
@@ -113,7 +115,8 @@ func checkConditions(p *vm.Program) error {
 type conditions struct{ mixed ast.Node }
 
 func (v *conditions) Visit(node *ast.Node) {
-	if n, ok := (*node).(*ast.ConditionalNode); ok && v.mixed == nil && n.Type().Kind() == reflect.Interface {
+	if n, ok := (*node).(*ast.ConditionalNode); ok && v.mixed == nil &&
+		n.Type().Kind() == reflect.Interface {
 		v.mixed = n.Exp1 // its own place is where it ends
 	}
 }

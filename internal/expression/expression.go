@@ -49,7 +49,8 @@ func (r *reader) Seconds(text string, f asyncflow.Failure) (float64, error) {
 		return 0, err
 	}
 	machine := vm.VM{MemoryBudget: maxMemory}
-	value, err := machine.Run(p, names{Attempt: float64(f.Attempt), Status: float64(f.Status), Error: f.Error, Rand: f.Rand})
+	value, err := machine.Run(p, names{Attempt: float64(f.Attempt), Status: float64(f.Status),
+		Error: f.Error, Rand: f.Rand})
 	if err != nil {
 		return 0, oneLine(err)
 	}
@@ -108,7 +109,8 @@ func compile(text string) (p *vm.Program, err error) {
 // options make every number a float64: a mixture of whole and other numbers would
 // be of no known type, and its mistakes would show only when it is evaluated.
 var options = func() []expr.Option {
-	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes), expr.Patch(floats{}),
+	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes),
+		expr.Patch(floats{}),
 		expr.Function("mod", mod, math.Mod), expr.Operator("%", "mod"), expr.DisableAllBuiltins()}
 	for _, name := range functions {
 		all = append(all, expr.EnableBuiltin(name))
@@ -135,5 +137,6 @@ func oneLine(err error) error {
 		return fmt.Errorf("%s (%d:%d)", strings.Join(strings.Fields(e.Message), " "), e.Line, e.Column+1)
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New(strings.Replace(first, "expected float64, but got", "its value must be a number, not", 1))
+	return errors.New(strings.Replace(first, "expected float64, but got",
+		"its value must be a number, not", 1))
 }

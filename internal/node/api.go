@@ -11,7 +11,8 @@ import (
 // prepareAPI collects what the role api runs: the servers, and what keeps the verifier of
 // tokens up to date.
 func (n *node) prepareAPI() error {
-	n.runs = append(n.runs, func(ctx context.Context) error { return n.cfg.Tokens.Run(ctx, n.cfg.Log) })
+	n.runs = append(n.runs,
+		func(ctx context.Context) error { return n.cfg.Tokens.Run(ctx, n.cfg.Log) })
 	if n.cfg.Issuers != nil {
 		n.runs = append(n.runs, n.cfg.Issuers.Run)
 	}

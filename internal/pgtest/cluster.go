@@ -85,7 +85,8 @@ func openCluster(address string) (*cluster, error) {
 // dropLeftovers drops the databases of test processes that are gone. The locks
 // that tell it so stay with conn, to no harm: their numbers are used up.
 func (c *cluster) dropLeftovers(ctx context.Context, conn *pgx.Conn) error {
-	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", givenPrefix)
+	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)",
+		givenPrefix)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("list leftover databases: %w", err)
@@ -137,7 +138,8 @@ func (c *cluster) dropDatabase(ctx context.Context, name string) error {
 
 // rolesOf returns the roles that were made for tenants of a database.
 func rolesOf(ctx context.Context, conn *pgx.Conn, database string) ([]string, error) {
-	rows, _ := conn.Query(ctx, `SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN pg_roles r ON r.oid = d.refobjid
+	rows, _ := conn.Query(ctx,
+		`SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN pg_roles r ON r.oid = d.refobjid
 		WHERE d.refclassid = 'pg_authid'::regclass AND b.datname = $1 AND rolname ~ '^asyncflow_[0-9a-f]{8}(_|$)'`, database)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {

@@ -36,7 +36,9 @@ func Database(t testing.TB, prepare func(ctx context.Context, url string) error)
 }
 
 // Open is Database for what is no test, such as an example; drop drops the database.
-func Open(prepare func(ctx context.Context, url string) error) (url string, drop func() error, err error) {
+func Open(
+	prepare func(ctx context.Context, url string) error,
+) (url string, drop func() error, err error) {
 	c, err := sharedCluster()
 	if err != nil {
 		return "", nil, err
@@ -85,7 +87,9 @@ func (c *cluster) urlOf(database string) string {
 
 // template returns the name of the database that prepare filled. It fills it at
 // the first call; a failure then is that of all calls.
-func (c *cluster) template(ctx context.Context, prepare func(context.Context, string) error) (string, error) {
+func (c *cluster) template(
+	ctx context.Context, prepare func(context.Context, string) error,
+) (string, error) {
 	c.mu.Lock()
 	key := reflect.ValueOf(prepare).Pointer()
 	tmpl, ok := c.templates[key]
@@ -98,8 +102,11 @@ func (c *cluster) template(ctx context.Context, prepare func(context.Context, st
 	return tmpl.name, tmpl.err
 }
 
-func (c *cluster) fill(ctx context.Context, name string, prepare func(context.Context, string) error) error {
-	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil || prepare == nil {
+func (c *cluster) fill(
+	ctx context.Context, name string, prepare func(context.Context, string) error,
+) error {
+	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil ||
+		prepare == nil {
 		return err
 	}
 	return prepare(ctx, c.urlOf(name))

@@ -15,7 +15,8 @@ const (
 // test's database cost more than most tests do.
 func parentDir() string {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Type != tmpfs || fs.Bavail*uint64(fs.Bsize) < memoryRoom {
+	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Type != tmpfs ||
+		fs.Bavail*uint64(fs.Bsize) < memoryRoom {
 		return ""
 	}
 	return memoryDir

@@ -23,9 +23,10 @@ func Standby(t testing.TB, primary *devpg.Server) *devpg.Server {
 	t.Helper()
 	dir := Backup(t, primary)
 	touch(t, dir, "standby.signal")
-	return Server(t, devpg.Config{DataDir: dir, BinDir: primary.Config().BinDir, Settings: map[string]string{
-		"primary_conninfo": primary.URL("") + "&application_name=" + StandbyName,
-	}})
+	return Server(t, devpg.Config{DataDir: dir, BinDir: primary.Config().BinDir,
+		Settings: map[string]string{
+			"primary_conninfo": primary.URL("") + "&application_name=" + StandbyName,
+		}})
 }
 
 // Restore starts a server on the backup of a lost one, at the address of that: Postgres recovers
@@ -33,9 +34,10 @@ func Standby(t testing.TB, primary *devpg.Server) *devpg.Server {
 func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
 	t.Helper()
 	touch(t, backup, "recovery.signal")
-	return Server(t, devpg.Config{DataDir: backup, BinDir: lost.Config().BinDir, Port: lost.Config().Port, Settings: map[string]string{
-		"restore_command": "false",
-	}})
+	return Server(t, devpg.Config{DataDir: backup, BinDir: lost.Config().BinDir,
+		Port: lost.Config().Port, Settings: map[string]string{
+			"restore_command": "false",
+		}})
 }
 
 // Backup takes a backup of a running server, and returns it as the data directory of another
@@ -67,7 +69,8 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 		return err
 	}
 	var label string
-	if err := conn.QueryRow(ctx, `SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label); err != nil {
+	if err := conn.QueryRow(ctx,
+		`SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label); err != nil {
 		return err
 	}
 	password, err := os.ReadFile(filepath.Join(primary.Config().DataDir, "password"))

@@ -91,7 +91,9 @@ func (n *Node) authenticate() (*auth.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Token, err = issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour, time.Now())
+	n.Token, err = issuer.Issue(tenant, "test",
+		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour,
+		time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -84,15 +84,18 @@ func explain(expression string) error {
 	fields := strings.Fields(expression)
 	switch {
 	case strings.HasPrefix(expression, "@"):
-		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or have five fields", expression)
+		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or have "+
+			"five fields", expression)
 	case len(fields) != len(cronFields):
-		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, month, day of the week", len(fields))
+		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, month, "+
+			"day of the week", len(fields))
 	}
 	for i, f := range cronFields {
 		alone := slices.Repeat([]string{"*"}, len(cronFields))
 		alone[i] = fields[i]
 		if _, err := cron.ParseStandard(strings.Join(alone, " ")); err != nil {
-			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or */2", fields[i], f.name, f.values)
+			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or */2",
+				fields[i], f.name, f.values)
 		}
 	}
 	return fmt.Errorf("is not a cron expression")
@@ -108,7 +111,8 @@ func loadZone(name string) (*time.Location, error) {
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil
 	}
-	unknown := asyncflow.InvalidField("time_zone", "is %q, which is not a time zone such as Europe/Berlin or UTC", name)
+	unknown := asyncflow.InvalidField("time_zone",
+		"is %q, which is not a time zone such as Europe/Berlin or UTC", name)
 	if !zoneName.MatchString(name) || name == "Local" { // the node's own zone is nobody's business
 		return nil, unknown
 	}
@@ -129,7 +133,8 @@ func (c clockTimes) next(after time.Time) time.Time {
 		if shown = c.shown(shown); shown.IsZero() {
 			return time.Time{}
 		}
-		if tick := firstMoment(c.zone, shown); tick.After(after) { // else clocks were put back, and showed it before
+		// else clocks were put back, and showed it before
+		if tick := firstMoment(c.zone, shown); tick.After(after) {
 			return tick
 		}
 	}

@@ -35,7 +35,8 @@ func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
 	}
 	t.rule = times
 	if !t.start.IsZero() && t.Next(time.Time{}).IsZero() {
-		return Timetable{}, asyncflow.InvalidField("ends_at", "comes before the first tick after starts_at")
+		return Timetable{}, asyncflow.InvalidField("ends_at",
+			"comes before the first tick after starts_at")
 	}
 	return t, nil
 }
