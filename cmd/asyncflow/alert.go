@@ -14,23 +14,23 @@ import (
 type alertsCmd struct {
 	Set    alertsSetCmd    `cmd:"" help:"Set up where alerts go, and when."`
 	Get    alertsGetCmd    `cmd:"" help:"Show where alerts go, and when."`
-	List   alertsListCmd   `cmd:"" help:"List what has fired: what goes on, and what was over within 30 days."`
+	List   alertsListCmd   `cmd:"" help:"List the alerts that are firing, and those that were resolved within 30 days."`
 	Delete alertsDeleteCmd `cmd:"" help:"Send no more alerts."`
 }
 
 type alertsSetCmd struct {
-	To                  string        `arg:"" name:"alert-url" help:"URL that alerts are sent to (--url is the server's)."`
-	Secret              string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Left out, the one there is stays; if there is none, one is made and shown this once."`
-	BacklogAge          time.Duration `help:"Fire when a task of a type that is not under way has been due for so long, whatever keeps it."`
-	FailureRate         float64       `help:"Fire when so large a share of a type's attempts of the last 5 minutes were not done: 0.01 to 1."`
-	EndpointFailureRate float64       `help:"Fire when so large a share of the attempts of the last 5 minutes at an endpoint failed by it: 0.01 to 1."`
-	FailureAttempts     int           `help:"The least attempts in that time that say something. Default: 20."`
+	To                  string        `arg:"" name:"alert-url" help:"URL that gets the alerts. (--url is the server's.)"`
+	Secret              string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Default: the present one; if there is none, the server makes one, which is shown only now."`
+	BacklogAge          time.Duration `help:"Fire when a task of a type has been due for this long without being started, whatever the reason."`
+	FailureRate         float64       `help:"Fire when at least this share of a type's attempts in the last 5 minutes was unsuccessful: 0.01 to 1."`
+	EndpointFailureRate float64       `help:"Fire when at least this share of an endpoint's attempts in the last 5 minutes failed because of it: 0.01 to 1."`
+	FailureAttempts     int           `help:"Ignore failure rates with fewer attempts than this in the 5 minutes. Default: 20."`
 }
 
 // Help is shown by asyncflow alerts set --help.
 func (c *alertsSetCmd) Help() string {
-	return `These rules take the place of those there are. Alerts are tasks of the task type asyncflow-alerts: asyncflow tasks list
---type asyncflow-alerts shows them, and what became of them.
+	return `The rules replace the present ones. Each alert is sent as a task of the task type
+asyncflow-alerts: see asyncflow tasks list --type asyncflow-alerts.
 
 Example:
 

@@ -15,30 +15,32 @@ import (
 
 // auditCmd is about the audit.
 type auditCmd struct {
-	List auditListCmd `cmd:"" help:"List who did what, newest first."`
+	List auditListCmd `cmd:"" help:"List the entries, newest first."`
 }
 
 type auditListCmd struct {
-	Since    moment `placeholder:"TIME" help:"Only what was at or after this time: RFC 3339, or a duration before now such as 1h."`
-	Until    moment `placeholder:"TIME" help:"Only what was before this time."`
+	Since    moment `placeholder:"TIME" help:"Only entries at or after this time: RFC 3339, or a duration before now such as 1h."`
+	Until    moment `placeholder:"TIME" help:"Only entries before this time."`
 	Action   string `placeholder:"WORD" help:"Only this action, such as task_type.put."`
-	Subject  string `placeholder:"NAME" help:"Only what this subject did: the sub of its token."`
-	Outcome  string `enum:"done,refused,denied,failed," default:"" help:"Only what ended so: done, refused, denied or failed."`
-	Operator bool   `help:"What belongs to no tenant, such as calls that were denied to strangers, and the command line's work in the database. Needs an admin token."`
+	Subject  string `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
+	Outcome  string `enum:"done,refused,denied,failed," default:"" help:"Only entries with this outcome: done, refused, denied or failed."`
+	Operator bool   `help:"List the entries that belong to no tenant, such as calls that were denied to unknown callers and changes that commands made in the database. Needs an operator's token."`
 	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
-	Cursor   string `help:"Go on where a list ended: its next_cursor."`
-	Follow   bool   `short:"f" help:"List the last ones, oldest first, and go on with what comes, until interrupted."`
+	Cursor   string `help:"Continue a list: the next_cursor of the previous page."`
+	Follow   bool   `short:"f" help:"List the last entries, oldest first, and then new ones as they come, until interrupted."`
 }
 
 // Help is shown by asyncflow audit list --help.
 func (c *auditListCmd) Help() string {
-	return `A subject in parentheses is what a token claimed that was not accepted. With --follow the list looks every 5 seconds and leaves
-out the reading of the audit itself; -o json writes one document a line then.
+	return `A subject in parentheses comes from a token that was not accepted. With --follow, the
+command asks for new entries every 5 seconds, leaves out the reading of the audit itself, and
+with -o json writes one document per line.
 
 Examples:
 
     asyncflow audit list --since 24h --outcome denied
-    asyncflow audit list --action task_type.put --limit 0 -o json | jq -r '.data[] | [.at, .subject, .object] | @tsv'
+    asyncflow audit list --action task_type.put --limit 0 -o json |
+      jq -r '.data[] | [.at, .subject, .object] | @tsv'
     asyncflow audit list --operator --follow`
 }
 

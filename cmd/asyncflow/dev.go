@@ -29,26 +29,29 @@ import (
 // devCmd runs everything on one machine, with a Postgres of its own.
 type devCmd struct {
 	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
-	Data       string `type:"path" help:"Where data is kept. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
-	PgBin      string `type:"path" help:"Where initdb and postgres are. Default: the usual places, else they are fetched."`
-	Offline    bool   `env:"ASYNCFLOW_OFFLINE" help:"Fetch nothing where Postgres is not installed."`
+	Data       string `type:"path" help:"Directory for the data. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
+	PgBin      string `type:"path" help:"Directory of initdb and postgres. Default: the usual places; if they are not there, they are downloaded."`
+	Offline    bool   `env:"ASYNCFLOW_OFFLINE" help:"Download nothing, even if Postgres is not installed."`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
-	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
+	NoSamples  bool   `help:"Don't start the sample worker or submit sample tasks."`
 
-	Concurrency int        `default:"1024" help:"The most tasks that are under way at once."`
+	Concurrency int        `default:"1024" help:"The most tasks in flight at once."`
 	Jobs        jobFlags   `embed:""`
-	LogLevel    slog.Level `default:"info" help:"debug, info (a line for each attempt), warn (those that failed) or error."`
+	LogLevel    slog.Level `default:"info" help:"Log level: debug, info (a line for each attempt), warn (for each failed one) or error."`
 }
 
 // Help is shown by asyncflow dev --help.
 func (c *devCmd) Help() string {
-	return `Everything that a first look needs: an embedded Postgres, a tenant "dev" with a token, a sample worker
-that makes thumbnails, and sample tasks. The data is kept and used again. Not for production: deliveries may
-go to private networks and to plain http endpoints, and endpoints are not challenged.
+	return `Starts everything that a first look needs: an embedded Postgres, a tenant "dev" with a
+token, a sample worker that makes thumbnails, and sample tasks. The next run uses the same data.
 
-Example:
-  asyncflow dev
-  asyncflow dev --addr 127.0.0.1:9000 --data ./data --no-samples`
+This is not for production: deliveries may go to private networks and plain http endpoints, and
+endpoints are not challenged.
+
+Examples:
+
+    asyncflow dev
+    asyncflow dev --addr 127.0.0.1:9000 --data ./data --no-samples`
 }
 
 const devTenant = "dev"
@@ -266,7 +269,8 @@ func (d *dev) printTour(sampleID, image string) {
     -H 'Content-Type: application/json' -d '{"type":"thumbnails","context":{"image":"%[2]s"}}'
 
   # the newest tasks
-  curl -s "$ASYNCFLOW_URL/v1/tasks?type=thumbnails&limit=5" -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
+  curl -s "$ASYNCFLOW_URL/v1/tasks?type=thumbnails&limit=5" \
+    -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
 
 `, sampleID, image)
 }

@@ -18,8 +18,8 @@ type endpointsCmd struct {
 	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
 	Update endpointsUpdateCmd `cmd:"" help:"Change an endpoint's URL, weight, limits, headers, auth or certificates."`
 	Verify endpointsVerifyCmd `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
-	Enable endpointsEnableCmd `cmd:"" help:"Have an endpoint that is disabled or open get deliveries again."`
-	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret, and for a while with the old one too."`
+	Enable endpointsEnableCmd `cmd:"" help:"Let an endpoint that is disabled or open get deliveries again."`
+	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret, and for a time with the old one as well."`
 	List   endpointsListCmd   `cmd:"" help:"List the endpoints."`
 	Get    endpointsGetCmd    `cmd:"" help:"Show an endpoint."`
 	Delete endpointsDeleteCmd `cmd:"" help:"Delete an endpoint."`
@@ -28,30 +28,35 @@ type endpointsCmd struct {
 type endpointsCreateCmd struct {
 	Type       string `required:"" help:"Task type."`
 	Stage      string `required:"" help:"Stage of the task type."`
-	Endpoint   string `arg:"" name:"endpoint-url" help:"URL that deliveries are sent to (--url is the server's)."`
-	Weight     *int   `placeholder:"N" help:"Its share beside the stage's other endpoints, 0 to 100. Default: 1."`
-	InFlight   int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes. Default: no limit."`
-	Rate       string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h. Default: no limit."`
+	Endpoint   string `arg:"" name:"endpoint-url" help:"URL that gets the deliveries. (--url is the server's.)"`
+	Weight     *int   `placeholder:"N" help:"Its share of the stage's deliveries, relative to the other endpoints, 0 to 100. Default: 1."`
+	InFlight   int    `name:"max-in-flight" placeholder:"N" help:"The most tasks leased for it at once, on all nodes together. Default: no limit."`
+	Rate       string `placeholder:"RATE" help:"The most deliveries that may start within a period, such as 100/s, 5000/m or 10/h. Default: no limit."`
 	batchFlags `embed:""`
-	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Left out, one is made and shown this once."`
-	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"What is made: hmac, or ed25519 with a public key for the worker. Default: hmac."`
-	Duplicate  bool   `name:"allow-duplicate" help:"Also with a URL that another endpoint of the stage has."`
-	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls; - is standard input."`
+	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Default: the server makes one, which is shown only now."`
+	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"Kind of secret that the server makes: hmac, or ed25519 with a public key for the worker. Default: hmac."`
+	Duplicate  bool   `name:"allow-duplicate" help:"Allow a URL that another endpoint of the stage already has."`
+	File       string `short:"f" placeholder:"FILE" help:"YAML file with headers, auth and tls; - is standard input."`
 }
 
 // Help is shown by asyncflow endpoints create --help.
 func (c *endpointsCreateCmd) Help() string {
-	return `Unless the operator has turned that off, the endpoint is challenged at once. A worker that doesn't know the secret
-yet fails that; give it the secret, and then: asyncflow endpoints verify.
+	return `The server challenges the endpoint at once, unless the operator has turned that off. A
+worker that doesn't know the secret yet fails the challenge: give it the secret, and then run
+asyncflow endpoints verify.
 
 Example:
 
     asyncflow endpoints create --type thumbnails --stage inspect https://worker.example.com/inspect
 
-and with a file, in which ${NAME} stands for that environment variable:
+A file for --file may look as follows; ${NAME} is replaced by that environment variable:
 
     headers: {X-Api-Key: "${API_KEY}"}
-    auth: {kind: oauth2, token_url: https://login.example.com/token, client_id: asyncflow, client_secret: "${CLIENT_SECRET}"}
+    auth:
+      kind: oauth2
+      token_url: https://login.example.com/token
+      client_id: asyncflow
+      client_secret: "${CLIENT_SECRET}"
     tls: {ca: "${CA_PEM}"}`
 }
 
@@ -80,7 +85,7 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 }
 
 type endpointsListCmd struct {
-	Type string `help:"Only those of this task type."`
+	Type string `help:"Only entries of this task type."`
 }
 
 // Run lists the endpoints.
@@ -162,8 +167,8 @@ func limitsLine(e client.Endpoint) string {
 
 // batchFlags say how many tasks go into one request.
 type batchFlags struct {
-	Batch     *int           `placeholder:"N" help:"The most tasks that it gets in one request, answering for each; 0: each has a request of its own."`
-	BatchWait *time.Duration `placeholder:"TIME" help:"With --batch: how long a task may wait for others to go with it, up to 5s. Default: 0s."`
+	Batch     *int           `placeholder:"N" help:"The most tasks in one request, for a worker that answers for each of them; 0: one request per task."`
+	BatchWait *time.Duration `placeholder:"TIME" help:"With --batch: how long a task may wait for others to fill the request, up to 5s. Default: 0s."`
 }
 
 // batch returns what the flags say, nil for nothing.

@@ -13,18 +13,19 @@ import (
 type endpointsUpdateCmd struct {
 	ID         string  `arg:"" name:"id" help:"The endpoint's id."`
 	Endpoint   *string `name:"endpoint-url" placeholder:"URL" help:"URL that deliveries are sent to."`
-	Weight     *int    `placeholder:"N" help:"Its share beside the stage's other endpoints, 1 to 100; 0: it gets no new deliveries."`
-	InFlight   *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks that are leased for it at once on all nodes; 0: no limit."`
-	Rate       *string `placeholder:"RATE" help:"How many deliveries may begin in a time, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
+	Weight     *int    `placeholder:"N" help:"Its share of the stage's deliveries, relative to the other endpoints, 1 to 100; 0: no new deliveries."`
+	InFlight   *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks leased for it at once, on all nodes together; 0: no limit."`
+	Rate       *string `placeholder:"RATE" help:"The most deliveries that may start within a period, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
 	batchFlags `embed:""`
-	Duplicate  bool   `name:"allow-duplicate" help:"Also a URL that another endpoint of the stage has."`
-	File       string `short:"f" placeholder:"FILE" help:"YAML with headers, auth and tls, each of which replaces what there is; - is standard input."`
+	Duplicate  bool   `name:"allow-duplicate" help:"Allow a URL that another endpoint of the stage already has."`
+	File       string `short:"f" placeholder:"FILE" help:"YAML file with headers, auth and tls, each of which replaces the present value; - is standard input."`
 }
 
 // Help is shown by asyncflow endpoints update --help.
 func (c *endpointsUpdateCmd) Help() string {
-	return `An endpoint with another URL has to echo a challenge again. Headers and auth have to be given again if scheme, host
-or port change. headers: {}, auth: {kind: none} and tls: {} take away what there is.
+	return `An endpoint with a new URL must echo a challenge again. If scheme, host or port change,
+headers and auth must be given again. headers: {}, auth: {kind: none} and tls: {} remove the
+present ones.
 
 Example:
 
@@ -83,8 +84,9 @@ type endpointsVerifyCmd struct {
 
 // Help is shown by asyncflow endpoints verify --help.
 func (c *endpointsVerifyCmd) Help() string {
-	return `The endpoint is sent {"type": "asyncflow.challenge", "challenge": "…"}, signed like a delivery, and must answer 200 and
-{"challenge": "…"} within 10 s. Exits with 1 if it didn't.`
+	return `The server sends {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint,
+signed like a delivery. The endpoint must answer with 200 and {"challenge": "…"} within 10 s; if
+it doesn't, the exit code is 1.`
 }
 
 // Run challenges an endpoint.
@@ -108,7 +110,8 @@ type endpointsEnableCmd struct {
 
 // Help is shown by asyncflow endpoints enable --help.
 func (c *endpointsEnableCmd) Help() string {
-	return `For an endpoint that is disabled, as it has answered 410, or open: it gets deliveries again at once.`
+	return `For an endpoint that is disabled because it answered with 410, or whose circuit breaker
+is open: it gets deliveries again at once.`
 }
 
 // Run enables an endpoint.
@@ -122,14 +125,15 @@ func (c *endpointsEnableCmd) Run(ctx context.Context, g *globals) error {
 
 type endpointsRotateCmd struct {
 	ID      string        `arg:"" name:"id" help:"The endpoint's id."`
-	Overlap time.Duration `default:"24h" help:"For how long deliveries are signed with the old secret, too; 0s to 720h."`
-	Kind    string        `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"hmac or ed25519. Default: as before."`
-	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own. Left out, one is made and shown this once."`
+	Overlap time.Duration `default:"24h" help:"How long the old secret also signs deliveries; 0s to 720h."`
+	Kind    string        `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"Kind of the new secret: hmac or ed25519. Default: that of the old one."`
+	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own. Default: the server makes one, which is shown only now."`
 }
 
 // Help is shown by asyncflow endpoints rotate-secret --help.
 func (c *endpointsRotateCmd) Help() string {
-	return `Give the worker the new secret while the old one still signs: it accepts a delivery if one of the signatures is right.`
+	return `Give the new secret to the worker while the old one still signs, too: the worker accepts a
+delivery if one of its signatures is right.`
 }
 
 // Run rotates an endpoint's secret.

@@ -12,8 +12,8 @@ import (
 
 // alertFlags say where the operator's alerts go.
 type alertFlags struct {
-	AlertURL    string `name:"alert-url" env:"ASYNCFLOW_ALERT_URL" placeholder:"URL" help:"Where the operator's alerts go: a node that is gone, a job or a roll that is overdue."`
-	AlertSecret string `name:"alert-secret" env:"ASYNCFLOW_ALERT_SECRET" help:"What they are signed with: whsec_ and the base64 of 24 to 64 bytes. Set it by the environment."`
+	AlertURL    string `name:"alert-url" env:"ASYNCFLOW_ALERT_URL" placeholder:"URL" help:"URL for the operator's alerts: a node that is gone, a job or a roll that is overdue."`
+	AlertSecret string `name:"alert-secret" env:"ASYNCFLOW_ALERT_SECRET" help:"Secret that signs the operator's alerts: whsec_ and the base64 of 24 to 64 bytes. Set it in the environment."`
 }
 
 // check tells which flag is wrong.

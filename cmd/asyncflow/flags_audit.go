@@ -9,8 +9,8 @@ import (
 
 // auditFlags say how long the audit is kept, and whom it believes.
 type auditFlags struct {
-	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" default:"8760h" help:"How long entries of the audit are kept: 24h to 10 years; 8760h is a year."`
-	TrustedProxies []string      `env:"ASYNCFLOW_TRUSTED_PROXIES" placeholder:"CIDR" help:"Networks of proxies whose X-Forwarded-For tells the caller's address, such as 10.0.0.0/8. Several by commas."`
+	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" default:"8760h" help:"How long the audit keeps its entries: 24h to 10 years; 8760h is a year."`
+	TrustedProxies []string      `env:"ASYNCFLOW_TRUSTED_PROXIES" placeholder:"CIDR" help:"Networks of proxies whose X-Forwarded-For gives the caller's address, such as 10.0.0.0/8, separated by commas."`
 }
 
 // checkRetention refuses a time for which the audit can't be kept.

@@ -14,7 +14,7 @@ type databaseFlag struct {
 
 // rolesFlag switches the second fence between tenants.
 type rolesFlag struct {
-	DatabaseRoles string `env:"ASYNCFLOW_DATABASE_ROLES" enum:"on,off" default:"on" help:"Whether each tenant's work is done under a database role of its own (on, off), so that Postgres itself keeps tenants apart. All nodes of a database alike."`
+	DatabaseRoles string `env:"ASYNCFLOW_DATABASE_ROLES" enum:"on,off" default:"on" help:"Whether each tenant's work runs under its own database role (on, off), so that Postgres itself keeps tenants apart. All nodes of a database must agree."`
 }
 
 func (f rolesFlag) off() bool { return f.DatabaseRoles == "off" }

@@ -6,8 +6,8 @@ import (
 
 // egressFlags say where deliveries may go, beside the two switches.
 type egressFlags struct {
-	EgressAllow []string `name:"egress-allow" env:"ASYNCFLOW_EGRESS_ALLOW" placeholder:"RULE" help:"Where deliveries may go, and nowhere else: networks, hosts, *.suffix or *, each with or without :port or :port-port. A network opens also a private one. Several by commas, or the flag again."`
-	EgressDeny  []string `name:"egress-deny" env:"ASYNCFLOW_EGRESS_DENY" placeholder:"RULE" help:"Where deliveries must not go, whatever else allows it; written as --egress-allow."`
+	EgressAllow []string `name:"egress-allow" env:"ASYNCFLOW_EGRESS_ALLOW" placeholder:"RULE" help:"The only destinations that deliveries may have: networks, hosts, *.suffix or *, each with an optional :port or :port-port. Listing a private network allows it. Separate several by commas, or repeat the flag."`
+	EgressDeny  []string `name:"egress-deny" env:"ASYNCFLOW_EGRESS_DENY" placeholder:"RULE" help:"Destinations that deliveries must not have, even if --egress-allow allows them; in the same form."`
 }
 
 // policy returns the policy for deliveries; an entry that can't be is named.

@@ -10,7 +10,7 @@ import (
 
 // jobFlags say when the jobs of governance run.
 type jobFlags struct {
-	Job []string `name:"job" env:"ASYNCFLOW_JOBS" sep:"none" placeholder:"NAME=SPEC" help:"When a job of governance runs: a cron spec in UTC, @every 5s, or off. Several by commas, or the flag again."`
+	Job []string `name:"job" env:"ASYNCFLOW_JOBS" sep:"none" placeholder:"NAME=SPEC" help:"When a background job runs: a cron spec in UTC, @every 5s, or off. Separate several by commas, or repeat the flag."`
 }
 
 // schedules returns the schedules by job; what can't be is named.

@@ -10,11 +10,11 @@ import (
 // limitFlags bound what callers of the API take of the node.
 type limitFlags struct {
 	MaxConnections         int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000" help:"The most connections to the API at once."`
-	MaxConnectionsPerIP    int `name:"max-connections-per-ip" env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0" help:"The most of them from one IP address, of IPv6 from one /64; 0: no bound. Behind a proxy all come from its address."`
-	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000" help:"The most event streams, and calls that wait for the end of a task, at once."`
-	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0" help:"The most of them for one tenant; 0: a quarter of all."`
-	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728" help:"The most bytes of memory for the bodies of requests under way."`
-	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of it for one tenant; 0: a quarter of it."`
+	MaxConnectionsPerIP    int `name:"max-connections-per-ip" env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0" help:"The most connections from one IP address, or from one /64 for IPv6; 0: no limit. Behind a proxy all come from its address."`
+	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000" help:"The most event streams and calls that wait for the end of a task, at once."`
+	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0" help:"The most of these for one tenant; 0: a quarter of --max-streams."`
+	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728" help:"The most bytes of memory for the bodies of requests in progress."`
+	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of these bytes for one tenant; 0: a quarter of --max-body-memory."`
 }
 
 // check refuses limits that can't be. maxBody is the largest body of a request, in bytes: one

@@ -12,14 +12,14 @@ import (
 // jwtFlags say which tokens are accepted: those of one issuer by the flags, of more
 // by a file.
 type jwtFlags struct {
-	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that tokens are signed with. Set it by the environment."`
-	JWTSecretFile     string `name:"jwt-secret-file" env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE" help:"File of such secrets, one a line, instead: a token may be signed with any of them. It is read again when it changes."`
-	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"File of public keys (EdDSA, ES256 or RS256; PEM or a JWK Set) instead of a secret. It is read again when it changes."`
+	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that signs tokens. Set it in the environment."`
+	JWTSecretFile     string `name:"jwt-secret-file" env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE" help:"File with one such secret per line, instead: any of them may sign a token. A change is picked up."`
+	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"File with public keys (EdDSA, ES256 or RS256; PEM or a JWK Set) instead of a secret. A change is picked up."`
 	JWTIssuer         string `name:"jwt-issuer" env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"Issuer that a token must have."`
 	JWTAudience       string `name:"jwt-audience" env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow" help:"Audience that a token must have."`
 	JWTType           string `name:"jwt-type" env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt" help:"The typ header that a tenant's token must have."`
 	JWTAdminType      string `name:"jwt-admin-type" env:"ASYNCFLOW_JWT_ADMIN_TYPE" default:"asyncflow-admin+jwt" help:"The typ header that an operator's token must have."`
-	JWTIssuersFile    string `name:"jwt-issuers-file" env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE" help:"YAML or JSON file of issuers whose tokens are accepted, instead of or besides the one of the flags above."`
+	JWTIssuersFile    string `name:"jwt-issuers-file" env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE" help:"YAML or JSON file of trusted issuers, instead of or in addition to the issuer that the other flags describe."`
 }
 
 // trust gives a node the verifier of tokens and, if there is an issuers file, what keeps it
@@ -101,13 +101,15 @@ var jwtVariables = map[string]string{
 // config returns the issuer of the flags; a missing or doubled key is named.
 func (f jwtFlags) config() (auth.Config, error) {
 	cfg := auth.DefaultConfig()
-	cfg.Issuer, cfg.Audience, cfg.TokenType, cfg.AdminType = f.JWTIssuer, f.JWTAudience, f.JWTType, f.JWTAdminType
+	cfg.Issuer, cfg.Audience = f.JWTIssuer, f.JWTAudience
+	cfg.TokenType, cfg.AdminType = f.JWTType, f.JWTAdminType
 	if !oneOf(f.JWTSecret, f.JWTSecretFile, f.JWTPublicKeysFile) {
 		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,
 			"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
 				"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are verified with it")
 	}
-	cfg.HMACSecret, cfg.HMACSecretFile, cfg.PublicKeysFile = []byte(f.JWTSecret), f.JWTSecretFile, f.JWTPublicKeysFile
+	cfg.HMACSecret, cfg.HMACSecretFile = []byte(f.JWTSecret), f.JWTSecretFile
+	cfg.PublicKeysFile = f.JWTPublicKeysFile
 	return cfg, nil
 }
 

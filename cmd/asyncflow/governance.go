@@ -16,7 +16,7 @@ import (
 // governanceCmd looks at the jobs and runs them, straight in the database.
 type governanceCmd struct {
 	Status governanceStatusCmd `cmd:"" help:"Show the nodes, and each job with its last run."`
-	Run    governanceRunCmd    `cmd:"" help:"Run a job once, now, or see what it would do."`
+	Run    governanceRunCmd    `cmd:"" help:"Run a job once, now, or show what it would do."`
 }
 
 // withGovernor opens the database for a command.
@@ -37,8 +37,9 @@ type governanceStatusCmd struct{ databaseFlag }
 
 // Help is shown by asyncflow governance status --help.
 func (c *governanceStatusCmd) Help() string {
-	return `A run that had nothing to do is written down about once a minute, of all nodes together; one that moved rows or failed,
-within 5 s. FAILURES counts those since one ended well. NEXT is empty when the job is off, or no node is there to run it.
+	return `Runs that moved rows or failed are recorded within 5 s. Of idle runs, about one a minute is
+recorded, for all nodes together. FAILURES counts the failed runs since the last successful one.
+NEXT is empty if the job is off or no node runs it.
 
 Example:
 
@@ -93,15 +94,15 @@ func milliseconds(ms float32) time.Duration {
 
 type governanceRunCmd struct {
 	databaseFlag
-	Job    string `arg:"" help:"Its name: see asyncflow governance status."`
+	Job    string `arg:"" help:"Name of the job: see asyncflow governance status."`
 	DryRun bool   `help:"Only count the rows that it would move, by type."`
 
-	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" help:"For the job forget: how long entries of the audit are kept. Without it they are left alone."`
+	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" help:"For the job forget: how long the audit keeps its entries. Default: the job leaves them alone."`
 }
 
 // Help is shown by asyncflow governance run --help.
 func (c *governanceRunCmd) Help() string {
-	return `It is safe at any time: what another node is doing this moment is left to that node.
+	return `This is safe at any time: the job skips what another node is working on.
 
 Example:
 

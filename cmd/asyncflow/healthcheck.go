@@ -13,7 +13,8 @@ type healthcheckCmd struct{}
 
 // Help is shown by asyncflow healthcheck --help.
 func (c *healthcheckCmd) Help() string {
-	return `Exits with 0 if GET /readyz is answered with 200, else with 1, as Docker wants it. Needs no token.
+	return `The exit code is 0 if GET /readyz is answered with 200, else 1, as Docker expects. This
+command needs no token.
 
 Example, in a Dockerfile:
 

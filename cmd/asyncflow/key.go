@@ -12,25 +12,26 @@ import (
 // keysCmd makes and changes the keys that tokens are signed with, and changes the node
 // secret.
 type keysCmd struct {
-	Generate keysGenerateCmd `cmd:"" help:"Make a key: a private file to sign with, and a public one for nodes."`
-	Rotate   keysRotateCmd   `cmd:"" help:"Begin a change of keys: make the next one, and let nodes know it."`
-	Activate keysActivateCmd `cmd:"" help:"Go on: sign with the next key from now on."`
-	Retire   keysRetireCmd   `cmd:"" help:"End it: take the keys of before from the nodes."`
+	Generate keysGenerateCmd `cmd:"" help:"Create a key: a private file for signing, and a public one for nodes."`
+	Rotate   keysRotateCmd   `cmd:"" help:"Begin to rotate: create the next key, and add it to the public keys that nodes read."`
+	Activate keysActivateCmd `cmd:"" help:"Continue the rotation: sign with the next key from now on."`
+	Retire   keysRetireCmd   `cmd:"" help:"Complete the rotation: remove the old keys from the public keys."`
 	Show     keysShowCmd     `cmd:"" help:"List the keys in a file."`
 	JWKS     keysJWKSCmd     `cmd:"" name:"jwks" help:"Print the public keys in a file as a JWK Set."`
-	Status   keysStatusCmd   `cmd:"" help:"Count what is sealed in the database, and what of it with another secret than ASYNCFLOW_SECRET."`
-	Reseal   keysResealCmd   `cmd:"" help:"Seal everything in the database with ASYNCFLOW_SECRET, also what was sealed with an old one."`
+	Status   keysStatusCmd   `cmd:"" help:"Count what is sealed in the database, and how much of it with a secret other than ASYNCFLOW_SECRET."`
+	Reseal   keysResealCmd   `cmd:"" help:"Seal everything in the database with ASYNCFLOW_SECRET, including what an old secret sealed."`
 }
 
 type keysGenerateCmd struct {
-	Alg string `default:"EdDSA" enum:"EdDSA,ES256,RS256" help:"EdDSA (Ed25519), ES256 (P-256) or RS256 (3,072 bits)."`
+	Alg string `default:"EdDSA" enum:"EdDSA,ES256,RS256" help:"Algorithm: EdDSA (Ed25519), ES256 (P-256) or RS256 (3,072 bits)."`
 	Out string `required:"" placeholder:"FILE" type:"path" help:"File for the private key, which only its owner can read. The public key goes to FILE.pub."`
-	Kid string `placeholder:"ID" help:"What tokens name the key by. Default: its thumbprint (RFC 7638)."`
+	Kid string `placeholder:"ID" help:"Id by which tokens name the key. Default: its thumbprint (RFC 7638)."`
 }
 
 // Help is shown by asyncflow keys generate --help.
 func (c *keysGenerateCmd) Help() string {
-	return `No file is overwritten. FILE stays with whoever makes tokens; every node gets FILE.pub.
+	return `Existing files are not overwritten. Keep FILE where tokens are created, and give
+FILE.pub to every node.
 
 Examples:
 
@@ -88,7 +89,8 @@ type keysShowCmd struct {
 
 // Help is shown by asyncflow keys show --help.
 func (c *keysShowCmd) Help() string {
-	return `Shows what tokens name each key by (kid), its algorithm and its thumbprint; nothing secret.
+	return `Shows the id by which tokens name each key (kid), its algorithm and its thumbprint, and
+nothing secret.
 
 Example:
 
@@ -134,7 +136,8 @@ type keysJWKSCmd struct {
 
 // Help is shown by asyncflow keys jwks --help.
 func (c *keysJWKSCmd) Help() string {
-	return `For others who verify the same tokens. Of a private key only the public half is printed.
+	return `This is for other programs that verify the same tokens. Of a private key, only the
+public half is printed.
 
 Example:
 

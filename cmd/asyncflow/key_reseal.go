@@ -16,8 +16,8 @@ import (
 
 // secretFlags are the node secret and earlier ones.
 type secretFlags struct {
-	Secret string `env:"ASYNCFLOW_SECRET" required:"" help:"The secret that all nodes share. Set it by the environment."`
-	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas. Set them by the environment."`
+	Secret string `env:"ASYNCFLOW_SECRET" required:"" help:"The secret that all nodes share. Set it in the environment."`
+	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas. Set them in the environment."`
 }
 
 // oldSecrets returns the secrets of a list.
@@ -78,14 +78,17 @@ type keysResealCmd struct {
 
 // Help is shown by asyncflow keys reseal --help.
 func (c *keysResealCmd) Help() string {
-	return `To change the secret that all nodes share, without a pause:
+	return `To replace the secret that all nodes share without downtime:
 
-    1. restart all nodes with the old secret in ASYNCFLOW_SECRET and the new one in ASYNCFLOW_OLD_SECRETS
-    2. restart all nodes with the new secret in ASYNCFLOW_SECRET and the old one in ASYNCFLOW_OLD_SECRETS
-    3. asyncflow keys reseal, with the same two
-    4. once the attempts that were under way in step 2 are over, and another hour, restart all nodes without the old one
+    1. Restart all nodes with the old secret in ASYNCFLOW_SECRET
+       and the new one in ASYNCFLOW_OLD_SECRETS.
+    2. Restart all nodes with the new secret in ASYNCFLOW_SECRET
+       and the old one in ASYNCFLOW_OLD_SECRETS.
+    3. Run asyncflow keys reseal with the same two.
+    4. Wait until the attempts that were in flight in step 2 are over, and another hour.
+       Then restart all nodes without the old secret.
 
-It can be stopped and run again, and ends with 1 if something could not be sealed again.`
+The command can be interrupted and run again. The exit code is 1 if something was not resealed.`
 }
 
 // Run seals everything again, and says how far it is.

@@ -14,7 +14,7 @@ import (
 // keyFiles are the files of a key that tokens are signed with: the key itself, the next
 // one while they are changed, and the public keys that nodes accept.
 type keyFiles struct {
-	File   string `arg:"" type:"path" help:"The private key that tokens are signed with, as asyncflow keys generate made it."`
+	File   string `arg:"" type:"path" help:"The private key that signs tokens, as asyncflow keys generate created it."`
 	Public string `placeholder:"FILE" type:"path" help:"The public keys that nodes read (PEM). Default: FILE.pub."`
 }
 
@@ -56,23 +56,25 @@ func (k keyFiles) both() (private, public auth.KeySet, err error) {
 }
 
 const rotation = `
-A change of keys has three steps, so that no token is refused on the way:
+Rotating a key takes three steps, so that no valid token is refused:
 
-    asyncflow keys rotate jwt.pem      # the next key is made; jwt.pem.pub has both public keys
-    # hand jwt.pem.pub to every node; they read it within 5 s: "the keys of an issuer are loaded" in their log
-    asyncflow keys activate jwt.pem    # tokens are signed with the next key from now on
-    # wait until the last token of the key before has expired
-    asyncflow keys retire jwt.pem      # jwt.pem.pub has the new public key alone; hand it to every node again`
+    asyncflow keys rotate jwt.pem      # creates the next key; jwt.pem.pub has both public keys
+    # give jwt.pem.pub to every node; within 5 s each logs "the keys of an issuer are loaded"
+    asyncflow keys activate jwt.pem    # signs tokens with the next key from now on
+    # wait until the last token of the old key has expired
+    asyncflow keys retire jwt.pem      # leaves only the new public key in jwt.pem.pub
+    # give jwt.pem.pub to every node again`
 
 type keysRotateCmd struct {
 	keyFiles
-	Kid string `placeholder:"ID" help:"What tokens name the next key by. Default: its thumbprint (RFC 7638)."`
+	Kid string `placeholder:"ID" help:"Id by which tokens name the next key. Default: its thumbprint (RFC 7638)."`
 }
 
 // Help is shown by asyncflow keys rotate --help.
 func (c *keysRotateCmd) Help() string {
-	return `Makes a key of the same algorithm in FILE.next, and adds its public half to the public keys. Nothing is signed with
-it yet. When it was interrupted, the same command again goes on.
+	return `Creates a key of the same algorithm in FILE.next, and adds its public half to the public
+keys. The new key signs nothing yet. After an interruption, run the same command again to
+continue.
 ` + rotation
 }
 
@@ -123,7 +125,8 @@ type keysActivateCmd struct{ keyFiles }
 
 // Help is shown by asyncflow keys activate --help.
 func (c *keysActivateCmd) Help() string {
-	return `Puts FILE.next in the place of FILE. The private key of before is gone; its tokens stay good until they expire.
+	return `Replaces FILE by FILE.next. The old private key is gone; its tokens stay valid until
+they expire.
 ` + rotation
 }
 
@@ -152,9 +155,9 @@ type keysRetireCmd struct{ keyFiles }
 
 // Help is shown by asyncflow keys retire --help.
 func (c *keysRetireCmd) Help() string {
-	return `Leaves only the key of FILE in the public keys. Tokens of the others are refused as soon as a node has read that:
-within 5 s after it is in place, also those that it has verified before. When a private key has leaked, this is
-the step that counts: don't wait for anything then.
+	return `Removes all public keys but that of FILE. A node refuses tokens of the removed keys,
+including those that it has verified before, within 5 s after it has the new file. After a leak
+of a private key, this is the step that counts: don't wait for anything.
 ` + rotation
 }
 

@@ -14,7 +14,7 @@ import (
 
 // operationsCmd is about operations.
 type operationsCmd struct {
-	List  operationsListCmd  `cmd:"" help:"List the operations, newest first: those that run, and those of the last 30 days."`
+	List  operationsListCmd  `cmd:"" help:"List the operations, newest first: running ones, and those that ended in the last 30 days."`
 	Get   operationsGetCmd   `cmd:"" help:"Show an operation."`
 	Watch operationsWatchCmd `cmd:"" help:"Watch an operation until it ends."`
 	Stop  operationsStopCmd  `cmd:"" help:"Stop an operation. What it has done stays done."`
@@ -24,7 +24,7 @@ type operationsListCmd struct{}
 
 // Help is shown by asyncflow operations list --help.
 func (c *operationsListCmd) Help() string {
-	return `Operations are begun by asyncflow tasks cancel --type and asyncflow tasks redrive --type.
+	return `asyncflow tasks cancel --type and asyncflow tasks redrive --type start operations.
 
 Example:
 
@@ -82,7 +82,7 @@ type operationsWatchCmd struct {
 
 // Help is shown by asyncflow operations watch --help.
 func (c *operationsWatchCmd) Help() string {
-	return `The exit code is 0 if it is done, and 1 if it was stopped or can't go on.`
+	return `The exit code is 0 if the operation is done, and 1 if it was stopped or can't continue.`
 }
 
 // Run watches an operation.

@@ -18,8 +18,8 @@ type schedulesCmd struct {
 	Get     schedulesGetCmd     `cmd:"" help:"Show a schedule."`
 	Next    schedulesNextCmd    `cmd:"" help:"Show when a schedule runs next, by its clocks."`
 	Trigger schedulesTriggerCmd `cmd:"" help:"Submit a task of a schedule now, beside its ticks."`
-	Pause   schedulesPauseCmd   `cmd:"" help:"Let the ticks of a schedule pass without tasks."`
-	Resume  schedulesResumeCmd  `cmd:"" help:"Have a paused schedule go on with its next tick."`
+	Pause   schedulesPauseCmd   `cmd:"" help:"Pause a schedule: its ticks pass without tasks."`
+	Resume  schedulesResumeCmd  `cmd:"" help:"Let a paused schedule continue with its next tick."`
 	Delete  schedulesDeleteCmd  `cmd:"" help:"Delete a schedule. Its tasks stay."`
 }
 
@@ -29,8 +29,8 @@ type schedulesApplyCmd struct {
 
 // Help is shown by asyncflow schedules apply --help.
 func (c *schedulesApplyCmd) Help() string {
-	return `The document is that of asyncflow types apply; of it, only the schedules are set up. The same document again
-changes nothing, and schedules that it doesn't name stay.
+	return `The document is one of asyncflow types apply; this command sets up only its schedules.
+Applying the same document again changes nothing. Schedules that the document doesn't name stay.
 
 Example, as a file asyncflow.yaml:
 

@@ -17,9 +17,11 @@ type statsCmd struct {
 
 // Help is shown by asyncflow stats --help.
 func (c *statsCmd) Help() string {
-	return `OLDEST-DUE is how long a task has been due that is not under way, at most. BACKLOG says how many are due, and what they
-wait for: capacity (a dispatcher with room), endpoint_unhealthy, endpoint ... as waits_for of a task. IN/s (submitted), OUT/s (final) and FAILURES/s (attempts
-that failed, were rejected or lost) are of the last minute. SUCCEEDED, FAILED and CANCELLED count all there ever were.
+	return `OLDEST-DUE is the longest time that a task has been due without being started. BACKLOG
+is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
+slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a task. IN/s
+(submitted), OUT/s (final) and FAILURES/s (attempts that failed, were rejected or lost) are those
+of the last minute. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
 
 Example:
 

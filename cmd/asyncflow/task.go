@@ -18,19 +18,20 @@ type tasksCmd struct {
 	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
-	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or the time of a task that is not running yet."`
-	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final, or all that a filter finds."`
-	Redrive  tasksRedriveCmd  `cmd:"" help:"Set a failed or cancelled task going again, or all that a filter finds."`
+	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or the start time of a task that is not running yet."`
+	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final, or all tasks that a filter matches."`
+	Redrive  tasksRedriveCmd  `cmd:"" help:"Run a failed or cancelled task again, or all tasks that a filter matches."`
 }
 
 type tasksGetCmd struct {
 	ID   string        `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Wait time.Duration `placeholder:"TIME" help:"Wait until it is final, but no longer than this; the exit code then tells its end."`
+	Wait time.Duration `placeholder:"TIME" help:"Wait until the task is final, but no longer than this. The exit code then gives its end."`
 }
 
 // Help is shown by asyncflow tasks get --help.
 func (c *tasksGetCmd) Help() string {
-	return `With --wait the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final in time.
+	return `With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was
+not final in time.
 
 Example:
 

@@ -10,14 +10,14 @@ import (
 type tasksCancelCmd struct {
 	ID     string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
 	Reason string `placeholder:"TEXT" help:"Why; it is kept with each task."`
-	Status string `enum:"waiting,pending,running," default:"" help:"With --type: only these: waiting, pending or running."`
+	Status string `enum:"waiting,pending,running," default:"" help:"With --type: only tasks with this status: waiting, pending or running."`
 	manyFlags
 }
 
 // Help is shown by asyncflow tasks cancel --help.
 func (c *tasksCancelCmd) Help() string {
-	return `An attempt under way is not interrupted: its worker learns of it by its next heartbeat, and what it reports
-counts no more.
+	return `An attempt in flight is not interrupted: its worker learns of the cancellation by its next
+heartbeat, and its report is ignored.
 
 ` + manyHelp + `
 

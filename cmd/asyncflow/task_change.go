@@ -12,15 +12,16 @@ import (
 
 type tasksChangeCmd struct {
 	ID       string         `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Priority string         `placeholder:"SECONDS" help:"Head start, 0 to a year; several, one for each stage: 60,0."`
-	Delay    *time.Duration `placeholder:"TIME" xor:"when" help:"Not before this long from now, such as 5m; 0s is at once, also for a retry."`
-	RunAt    time.Time      `placeholder:"TIME" xor:"when" help:"Not before this time, in RFC 3339."`
+	Priority string         `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year; several give one per stage: 60,0."`
+	Delay    *time.Duration `placeholder:"TIME" xor:"when" help:"Start no sooner than this long from now, such as 5m; 0s is at once, for a retry as well."`
+	RunAt    time.Time      `placeholder:"TIME" xor:"when" help:"Start no sooner than this time, in RFC 3339."`
 }
 
 // Help is shown by asyncflow tasks change --help.
 func (c *tasksChangeCmd) Help() string {
-	return `A new priority moves the task in the order as if it had come with it, and counts for the stages to come. A
-task that was delayed, or is to be tried again, keeps its time unless you set another.
+	return `A new priority moves the task in the order as if it had been submitted with it, and
+applies to later stages. A task that is delayed, or waits for a retry, keeps its time unless you
+set another.
 
 Examples:
 

@@ -14,20 +14,21 @@ import (
 
 // manyFlags choose the tasks that a command changes together, and how.
 type manyFlags struct {
-	Type  string `placeholder:"NAME" help:"Instead of an id: all tasks of this type that the filter finds."`
-	Stage string `placeholder:"NAME" help:"With --type: only those that stand, or ended, in this stage."`
-	Error string `placeholder:"TEXT" help:"With --type: only those whose last error contains this text; capitals don't matter."`
-	Since moment `placeholder:"TIME" help:"With --type: only those submitted at or after this time: RFC 3339, or a duration before now such as 1h."`
+	Type  string `placeholder:"NAME" help:"Instead of an id: all tasks of this type that the other filters match."`
+	Stage string `placeholder:"NAME" help:"With --type: only tasks that are, or ended, in this stage."`
+	Error string `placeholder:"TEXT" help:"With --type: only tasks whose last error contains this text, in upper or lower case."`
+	Since moment `placeholder:"TIME" help:"With --type: only tasks submitted at or after this time: RFC 3339, or a duration before now such as 1h."`
 	Until moment `placeholder:"TIME" help:"With --type: only those submitted before this time."`
 
 	DryRun bool     `help:"With --type: only count them."`
-	Pace   *float32 `placeholder:"N" help:"With --type: so many tasks a second, at most. Default: as fast as it goes."`
+	Pace   *float32 `placeholder:"N" help:"With --type: the most tasks per second. Default: no limit."`
 	Yes    bool     `short:"y" help:"With --type: don't ask."`
 	Detach bool     `help:"With --type: don't wait for the end."`
 }
 
-const manyHelp = `With --type instead of an id, it concerns all tasks that the filter finds, in the background. On a terminal you
-are asked before. Ctrl-C stops the watching only; see asyncflow operations.`
+const manyHelp = `With --type instead of an id, the command starts an operation: it handles all
+tasks that the filter matches, in the background. On a terminal, it asks for confirmation. Ctrl-C
+ends only the watching; see asyncflow operations.`
 
 // check refuses flags that don't go together.
 func (f *manyFlags) check(id, status string) error {

@@ -11,21 +11,22 @@ import (
 
 type tasksRedriveCmd struct {
 	ID        string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	FromStage string `placeholder:"NAME" help:"Go on with this stage: where it ended, or an earlier one."`
-	Context   string `placeholder:"JSON" help:"With an id: send this instead of what the stage was sent with before."`
-	Status    string `enum:"failed,cancelled," default:"" help:"With --type: only these: failed (if left out) or cancelled."`
+	FromStage string `placeholder:"NAME" help:"Continue with this stage: the one in which the task ended, or an earlier one."`
+	Context   string `placeholder:"JSON" help:"With an id: send this context instead of the one that the stage had before."`
+	Status    string `enum:"failed,cancelled," default:"" help:"With --type: only tasks with this status: failed (the default) or cancelled."`
 	manyFlags
 }
 
 // Help is shown by asyncflow tasks redrive --help.
 func (c *tasksRedriveCmd) Help() string {
-	return `A task that is redriven has all attempts of its stages again.
+	return `A redriven task gets all attempts of its stages again.
 
 ` + manyHelp + ` A task that fails again is not redriven again.
 
 Examples:
 
-    asyncflow tasks redrive thumbnails.1.42 --from-stage inspect --context '{"image": "harbour.png"}'
+    asyncflow tasks redrive thumbnails.1.42 --from-stage inspect \
+      --context '{"image": "harbour.png"}'
     asyncflow tasks redrive --type thumbnails --error timeout --since 24h --dry-run
     asyncflow tasks redrive --type thumbnails --stage resize --from-stage inspect --pace 50`
 }

@@ -12,30 +12,31 @@ import (
 )
 
 type tasksSubmitCmd struct {
-	Type        string        `arg:"" optional:"" help:"Task type. With --file it may be left out: the lines are whole tasks then."`
-	Context     string        `arg:"" optional:"" help:"Its context: JSON, @FILE, or - for standard input. Left out: {}."`
+	Type        string        `arg:"" optional:"" help:"Task type. Without it, each line of --file must be a whole task."`
+	Context     string        `arg:"" optional:"" help:"Context of the task: JSON, @FILE, or - for standard input. Default: {}."`
 	File        string        `short:"f" placeholder:"FILE" help:"Submit a task for each line of this file (JSON Lines); - is standard input."`
-	Priority    int           `placeholder:"SECONDS" help:"Head start, 0 to a year."`
-	Delay       time.Duration `placeholder:"TIME" xor:"when" help:"Not before this long from now, such as 5m."`
-	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Not before this time, in RFC 3339."`
-	MaxAttempts int           `placeholder:"N" help:"Attempts of each stage, 1 to 100. Default: the stage's."`
-	Key         *string       `placeholder:"KEY" help:"Idempotency key: the same key again gives the first task."`
-	FlowKey     *string       `placeholder:"KEY" help:"Flow key: shares the limits of the type's flow with the tasks that have the same."`
-	Wait        bool          `help:"Wait for the task's end and show it; the exit code tells the end."`
+	Priority    int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
+	Delay       time.Duration `placeholder:"TIME" xor:"when" help:"Start no sooner than this long from now, such as 5m."`
+	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Start no sooner than this time, in RFC 3339."`
+	MaxAttempts int           `placeholder:"N" help:"The most attempts in each stage, 1 to 100. Default: the stage's."`
+	Key         *string       `placeholder:"KEY" help:"Idempotency key: submitting the same key again returns the first task."`
+	FlowKey     *string       `placeholder:"KEY" help:"Flow key: tasks with the same key share the limits and order of the type's flow."`
+	Wait        bool          `help:"Wait for the end of the task and show it. The exit code gives its end."`
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
 
 // Help is shown by asyncflow tasks submit --help.
 func (c *tasksSubmitCmd) Help() string {
-	return `With --key, a task that has the key already is shown instead of submitting another; standard error says so,
-and with --output json the field existing.
+	return `With --key, if a task with that key exists, the command shows it and submits nothing. It
+says so on standard error and, with --output json, in the field existing.
 
-With --wait the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final in time.
+With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final
+in time.
 
-With --file each line is the context of a task of TYPE, or, without TYPE, a whole task such as
-{"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Lines that are refused are named
-on standard error, and the exit code is 1 then. Of those submitted, existing counts the lines whose key stood for a
-task already.
+With --file, each line is the context of a task of TYPE or, without TYPE, a whole task such as
+{"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Refused lines are
+listed on standard error, and the exit code is then 1. Among the submitted lines, existing counts
+those whose key belonged to an existing task.
 
 Examples:
 

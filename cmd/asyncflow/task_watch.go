@@ -18,8 +18,9 @@ type tasksWatchCmd struct {
 
 // Help is shown by asyncflow tasks watch --help.
 func (c *tasksWatchCmd) Help() string {
-	return `One line for each attempt so far, then one for whatever happens, until the task is final: the exit code is 0 if it
-succeeded, and 6 if it failed or was cancelled. Times are UTC. With -o json each line is a document with attempt or task.
+	return `Prints a line for each attempt so far, and then one for each event until the task is
+final. The exit code is 0 if the task succeeded, and 6 if it failed or was cancelled. Times are
+in UTC. With -o json, each line is a document with the field attempt or task.
 
 Example:
 

@@ -17,28 +17,29 @@ import (
 
 // tenantsCmd makes, changes and deletes tenants, straight in the database.
 type tenantsCmd struct {
-	Create   tenantsCreateCmd   `cmd:"" help:"Make a tenant, if there is none of that name."`
+	Create   tenantsCreateCmd   `cmd:"" help:"Create a tenant, unless it exists."`
 	List     tenantsListCmd     `cmd:"" help:"List the tenants."`
 	Get      tenantsGetCmd      `cmd:"" help:"Show a tenant, and what it uses of its quotas."`
 	SetQuota tenantsSetQuotaCmd `cmd:"" help:"Set quotas of a tenant."`
-	Suspend  tenantsSuspendCmd  `cmd:"" help:"Refuse a tenant's calls, and lease nothing of it any more."`
-	Resume   tenantsResumeCmd   `cmd:"" help:"Have a suspended tenant go on."`
-	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it with all its tasks after a grace."`
+	Suspend  tenantsSuspendCmd  `cmd:"" help:"Refuse a tenant's calls, and start none of its tasks."`
+	Resume   tenantsResumeCmd   `cmd:"" help:"Let a suspended tenant continue."`
+	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it with all its tasks after a grace period."`
 	Restore  tenantsRestoreCmd  `cmd:"" help:"Take the deletion of a tenant back."`
 
-	GrantSubmit  tenantsGrantSubmitCmd  `cmd:"" help:"Let a role of the database submit tasks of a tenant by SQL."`
-	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Let it do so no more."`
+	GrantSubmit  tenantsGrantSubmitCmd  `cmd:"" help:"Let a database role submit tasks of a tenant by SQL."`
+	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Revoke that from a database role."`
 }
 
 // Help is shown by asyncflow tenants --help.
 func (c *tenantsCmd) Help() string {
-	return `They read and write the database, need no token, and work while no node runs. Running nodes know within about a
-second. Programs have the same over HTTP, with an operator's token: see /v1/tenants.`
+	return `These commands use the database directly: they need no token, and work while no node
+runs. Running nodes notice a change within about a second. Programs can do the same over HTTP
+with an operator's token: see /v1/tenants.`
 }
 
 type tenantsCreateCmd struct {
 	databaseFlag
-	Tenant string `arg:"" help:"Its name: a lower-case letter, then lower-case letters, digits, - and _; 40 at most."`
+	Tenant string `arg:"" help:"Name of the tenant: a lower-case letter, then lower-case letters, digits, - and _; at most 40 characters."`
 }
 
 // Run makes the tenant.
@@ -134,7 +135,7 @@ func withStore(
 
 type tenantsGetCmd struct {
 	tenantArg     `embed:""`
-	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Those of the nodes, to be shown where the tenant has none of its own."`
+	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Default quotas of the nodes, to show where the tenant has none of its own."`
 }
 
 // Run shows the tenant.
@@ -206,7 +207,8 @@ type tenantsSetQuotaCmd struct {
 
 // Help is shown by asyncflow tenants set-quota --help.
 func (c *tenantsSetQuotaCmd) Help() string {
-	return `Those that aren't named stay. "none" lifts the operator's default, "default" takes it again.
+	return `Quotas that aren't named stay. "none" removes a limit even if the operator has set a
+default; "default" returns to that default.
 
 Example:
 
@@ -256,13 +258,14 @@ func (c *tenantsResumeCmd) Run(ctx context.Context, g *globals) error {
 
 type tenantsDeleteCmd struct {
 	tenantArg `embed:""`
-	Grace     time.Duration `default:"168h" help:"How long it can be restored."`
-	Now       bool          `help:"Drop it at once: no grace."`
+	Grace     time.Duration `default:"168h" help:"Grace period, in which the tenant can be restored."`
+	Now       bool          `help:"Drop it at once, without a grace period."`
 }
 
 // Help is shown by asyncflow tenants delete --help.
 func (c *tenantsDeleteCmd) Help() string {
-	return `The job drop-tenants of governance drops it when the grace is over, on whichever node. Its name is free once it is gone.
+	return `When the grace period is over, the background job drop-tenants of some node drops the
+tenant. Its name is free again once it is gone.
 
 Example:
 

@@ -34,8 +34,9 @@ type tenantsGrantSubmitCmd struct {
 
 // Help is shown by asyncflow tenants grant-submit --help.
 func (c *tenantsGrantSubmitCmd) Help() string {
-	return `The role may call the function submit_task in the tenant's schema then, in its own transactions, and may do nothing else
-there: see docs/sql-submit.md. Bring all nodes to this version first.
+	return `The role may then call the function submit_task in the tenant's schema, in its own
+transactions, and may do nothing else there: see docs/sql-submit.md. Update all nodes to this
+version first.
 
 Example:
 

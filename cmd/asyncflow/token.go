@@ -11,14 +11,14 @@ import (
 
 // tokenCmd makes tokens.
 type tokenCmd struct {
-	Create tokenCreateCmd `cmd:"" help:"Make a token and print it."`
+	Create tokenCreateCmd `cmd:"" help:"Create a token and print it."`
 }
 
 type tokenCreateCmd struct {
 	Tenant  string        `placeholder:"NAME" help:"Tenant that the token is for."`
-	Admin   bool          `help:"Make an operator's token (admin token) instead: for what lies above the tenants."`
-	Scope   []string      `placeholder:"SCOPE" help:"What a tenant's token allows: submit, read, work, operate, manage. Default: submit,read,operate,manage."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good; 10 years at most. It can't be taken back: keep it short."`
+	Admin   bool          `help:"Create an operator's token instead, for the calls that concern all tenants."`
+	Scope   []string      `placeholder:"SCOPE" help:"Scopes of a tenant's token: submit, read, work, operate, manage. Default: submit,read,operate,manage."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid; 10 years at most. A token can't be revoked: keep this short."`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 }
 
@@ -27,12 +27,17 @@ var defaultScopes = []string{"submit", "read", "operate", "manage"}
 
 // Help is shown by asyncflow token create --help.
 func (c *tokenCreateCmd) Help() string {
-	return `The token is signed with the secret in ASYNCFLOW_JWT_SECRET, with the first one in the file that
-ASYNCFLOW_JWT_SECRET_FILE names, or with the private key (PEM) in the file that ASYNCFLOW_JWT_PRIVATE_KEY_FILE names;
-asyncflow keys generate makes one. ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and
-ASYNCFLOW_JWT_ADMIN_TYPE must be those of the server. Nothing but the token goes to standard output.
+	return `One of these environment variables gives the key that signs the token:
 
-A tenant's token opens nothing that is an operator's, whatever its scopes, and an operator's nothing that is a tenant's.
+    ASYNCFLOW_JWT_SECRET             a secret
+    ASYNCFLOW_JWT_SECRET_FILE        a file of secrets, of which the first one signs
+    ASYNCFLOW_JWT_PRIVATE_KEY_FILE   a file with a private key (PEM); see asyncflow keys generate
+
+ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and ASYNCFLOW_JWT_ADMIN_TYPE
+must be the same as on the server. Standard output gets nothing but the token.
+
+A tenant's token can't make an operator's calls, whatever its scopes, and an operator's token
+can't make a tenant's calls.
 
 Examples:
 
@@ -104,7 +109,8 @@ func signingConfig(getenv func(string) string) (auth.Config, error) {
 			*field = value
 		}
 	}
-	secret, secrets, file := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE"), getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+	secret, secrets := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE")
+	file := getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	if !oneOf(secret, secrets, file) {
 		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,
 			"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+

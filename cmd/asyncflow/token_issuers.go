@@ -128,7 +128,8 @@ func renamed(err error, prefix string, names map[string]string) error {
 // make operators' tokens unless the entry says so.
 func (e issuerEntry) config(dir string) (auth.Config, error) {
 	cfg := auth.DefaultConfig()
-	cfg.Issuer, cfg.Audience, cfg.Algorithm, cfg.AdminType = e.Issuer, e.Audience, e.Algorithm, e.AdminType
+	cfg.Issuer, cfg.Audience, cfg.Algorithm = e.Issuer, e.Audience, e.Algorithm
+	cfg.AdminType = e.AdminType
 	cfg.JWKSURL, cfg.AllowHTTP, cfg.Interval = e.JWKSURL, e.AllowHTTP, e.Refresh.Std()
 	cfg.PublicKeys, cfg.HMACSecret, cfg.Tenants = []byte(e.PublicKeys), []byte(e.Secret), e.Tenants
 	if e.PublicKeysFile != "" {

@@ -16,9 +16,9 @@ type typesCmd struct {
 	Diff    typesDiffCmd    `cmd:"" help:"Show what apply would change."`
 	List    typesListCmd    `cmd:"" help:"List the task types."`
 	Get     typesGetCmd     `cmd:"" help:"Show a task type."`
-	Pause   typesPauseCmd   `cmd:"" help:"Keep the tasks of a type from being sent."`
-	Resume  typesResumeCmd  `cmd:"" help:"Have them sent again, from little to all over a time if you like."`
-	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key go on after one has failed."`
+	Pause   typesPauseCmd   `cmd:"" help:"Stop sending the tasks of a type."`
+	Resume  typesResumeCmd  `cmd:"" help:"Send the tasks of a paused type again, at once or with a ramp."`
+	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`
 	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
 }
 
@@ -103,7 +103,8 @@ type typesPauseCmd struct {
 
 // Help is shown by asyncflow types pause --help.
 func (c *typesPauseCmd) Help() string {
-	return `Nothing of the type is leased any more. Attempts under way are finished, and submits go on.`
+	return `No more tasks of the type are started. Attempts in flight are finished, and submits
+continue.`
 }
 
 // Run pauses a task type and shows it.
@@ -117,7 +118,7 @@ func (c *typesPauseCmd) Run(ctx context.Context, g *globals) error {
 
 type typesResumeCmd struct {
 	Name string        `arg:"" help:"The task type."`
-	Ramp time.Duration `placeholder:"TIME" help:"Begin with one task at a time on each node, and be back at full speed after this time."`
+	Ramp time.Duration `placeholder:"TIME" help:"Begin with one task at a time on each node, and reach full speed after this time."`
 }
 
 // Help is shown by asyncflow types resume --help.
@@ -143,7 +144,7 @@ type typesReleaseCmd struct {
 
 // Help is shown by asyncflow types release --help.
 func (c *typesReleaseCmd) Help() string {
-	return `For types whose flow has on_failure: block. The task that has failed stays failed.
+	return `This is for types whose flow has on_failure: block. The failed task stays failed.
 
 Example:
 

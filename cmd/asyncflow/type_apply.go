@@ -15,9 +15,10 @@ type typesApplyCmd struct {
 
 // Help is shown by asyncflow types apply --help.
 func (c *typesApplyCmd) Help() string {
-	return `The same document again changes nothing. An endpoint that exists with the same type, stage and URL is left
-alone, with its secret; endpoints and schedules that the document doesn't name stay. A newly made secret is shown this once.
-${NAME} in a value is replaced by that environment variable; $${NAME} stands for itself.
+	return `Applying the same document again changes nothing. An existing endpoint with the same
+type, stage and URL stays as it is, with its secret; endpoints and schedules that the document
+doesn't name stay, too. A new secret is shown only now. ${NAME} in a value is replaced by that
+environment variable; $${NAME} stands for a literal ${NAME}.
 
 Example, as a file asyncflow.yaml:
 
@@ -25,16 +26,23 @@ Example, as a file asyncflow.yaml:
       - name: thumbnails
         stages:
           - {name: inspect, timeout: 10s}
-          - {name: resize, timeout: 10s, max_processing_time: 5m, retry: {max_attempts: 5, interval: 30}}
+          - name: resize
+            max_processing_time: 5m
+            retry: {max_attempts: 5, interval: 30}
     endpoints:
       - {type: thumbnails, stage: inspect, url: "${WORKER_URL}/inspect"}
       - {type: thumbnails, stage: resize, url: "${WORKER_URL}/resize", secret: "${WORKER_SECRET}"}
     schedules:
-      - {name: nightly, type: thumbnails, context: {image: harbour.jpg}, cron: "30 3 * * *", time_zone: Europe/Berlin}
+      - name: nightly
+        type: thumbnails
+        context: {image: harbour.jpg}
+        cron: "30 3 * * *"
+        time_zone: Europe/Berlin
 
 and then:
 
-    WORKER_URL=https://worker.example.com WORKER_SECRET=whsec_… asyncflow types apply -f asyncflow.yaml`
+    export WORKER_URL=https://worker.example.com WORKER_SECRET=whsec_…
+    asyncflow types apply -f asyncflow.yaml`
 }
 
 // Run applies the document. What was changed is shown even if it fails halfway:

@@ -14,8 +14,9 @@ type typesDiffCmd struct {
 
 // Help is shown by asyncflow types diff --help.
 func (c *typesDiffCmd) Help() string {
-	return `It changes nothing. A change that the server would refuse, such as removing a stage in which tasks stand, is
-marked so. What only the server has (other types, endpoints and schedules) is left out: apply takes nothing away.
+	return `This changes nothing. It marks a change that the server would refuse, such as removing a
+stage that has live tasks. It leaves out what only the server has (other types, endpoints and
+schedules), since apply removes nothing.
 
 Example:
 

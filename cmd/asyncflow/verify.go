@@ -12,29 +12,33 @@ import (
 
 // verifyCmd tries out a worker that is being written. It needs no server.
 type verifyCmd struct {
-	Worker       string        `arg:"" name:"worker-url" help:"URL of the worker (--url is the server's, which isn't asked)."`
+	Worker       string        `arg:"" name:"worker-url" help:"URL of the worker. (--url is the server's; this command doesn't use it.)"`
 	Type         string        `required:"" help:"Task type of the deliveries."`
 	Stage        string        `required:"" help:"Their stage."`
-	Context      string        `placeholder:"JSON" help:"A context that the worker can work on: JSON, @FILE, or - for standard input. Default: {}."`
-	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Secret that the worker verifies with: whsec_ (or the private key, whsk_) and base64. Better set by the environment."`
+	Context      string        `placeholder:"JSON" help:"Context that the worker can process: JSON, @FILE, or - for standard input. Default: {}."`
+	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Secret with which the worker verifies signatures: whsec_ (or the private key, whsk_) and base64. Better set in the environment."`
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`
-	Batch        int           `placeholder:"N" help:"Deliver as to an endpoint with a batch of up to N tasks. Default: one task in each request."`
+	Batch        int           `placeholder:"N" help:"Send batches, as to an endpoint with batches of up to N tasks. Default: one task per request."`
 	Timeout      time.Duration `default:"10s" help:"How long an answer may take: the stage's timeout."`
-	ReportWithin time.Duration `default:"30s" help:"How long the report may take after an answer with 202, and how long a worker is watched that was told to stop."`
-	Listen       string        `default:"127.0.0.1:0" help:"Where reports are taken. With port 0 any free one."`
-	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where the worker reaches that, if not by the address itself, such as http://host.docker.internal:9999."`
-	AllowHTTP    bool          `help:"Let the worker's URL be plain http."`
-	AllowPrivate bool          `name:"allow-private-networks" help:"Let it be on loopback or a private network."`
+	ReportWithin time.Duration `default:"30s" help:"How long a report may take after an answer with 202, and how long to watch a worker that was told to stop."`
+	Listen       string        `default:"127.0.0.1:0" help:"Address that takes the worker's reports. Port 0 is any free port."`
+	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"URL at which the worker reaches --listen, if not by that address, such as http://host.docker.internal:9999."`
+	AllowHTTP    bool          `help:"Allow a worker's URL with plain http."`
+	AllowPrivate bool          `name:"allow-private-networks" help:"Allow a worker on loopback or a private network."`
 }
 
 // Help is shown by asyncflow verify --help.
 func (c *verifyCmd) Help() string {
-	return `Plays a difficult dispatcher: challenges, bad and old signatures, missing headers, the same delivery twice, an attempt
-after its successor, a large context, a slow connection, and, for a worker that answers 202, a server that takes its
-reports and refuses some. Shows what came of each check and how to mend what failed; the exit code is 1 then. What a
-worker doesn't do, such as heartbeats when it answers at once, is not applicable (n/a).
+	return `Plays a difficult dispatcher. The checks include challenges, bad and old signatures,
+missing headers, the same delivery twice, an attempt that comes after its successor, a large
+context and a slow connection. For a worker that answers with 202, a server takes its reports,
+and refuses some.
 
-The worker does its work some 20 times: let it do that where that does no harm.
+The output shows the result of each check, and how to fix what failed; the exit code is then 1. A
+check that doesn't concern the worker, such as heartbeats if it answers at once, is not
+applicable (n/a).
+
+The worker does its work about 20 times: run it where that does no harm.
 
 Example:
 

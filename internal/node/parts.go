@@ -35,7 +35,8 @@ func newParts(ctx context.Context, cfg Config) (*parts, error) {
 		return nil, err
 	}
 	wire := cfg.Callbacks
-	wire.Connections, wire.MaxOutput, wire.Log = cfg.Dispatcher.Concurrency, cfg.API.MaxContext, cfg.Log
+	wire.Connections, wire.MaxOutput = cfg.Dispatcher.Concurrency, cfg.API.MaxContext
+	wire.Log = cfg.Log
 	p.sender = callbacks.NewSender(wire, p.keys)
 	if cfg.has(RoleDispatcher) {
 		d := cfg.Dispatcher
