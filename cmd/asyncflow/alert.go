@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// alertsCmd is about alerts.
+// alertsCmd groups the commands for alerts.
 type alertsCmd struct {
 	Set    alertsSetCmd    `cmd:"" help:"Set up where alerts go, and when."`
 	Get    alertsGetCmd    `cmd:"" help:"Show where alerts go, and when."`

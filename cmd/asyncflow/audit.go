@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// auditCmd is about the audit.
+// auditCmd groups the commands for the audit.
 type auditCmd struct {
 	List auditListCmd `cmd:"" help:"List the entries, newest first."`
 }
@@ -79,7 +79,7 @@ func (c *auditListCmd) params() client.AuditParams {
 		Outcome: client.AuditOutcome(c.Outcome), Cursor: c.Cursor}
 }
 
-// collect returns entries, limit at most (0: all), and the cursor of what follows them.
+// collect returns at most limit entries (0: all), and the cursor of the next ones.
 func (c *auditListCmd) collect(
 	ctx context.Context, api *client.Client, p client.AuditParams, limit int,
 ) (all []client.AuditEntry, cursor string, err error) {
@@ -102,12 +102,12 @@ func (c *auditListCmd) collect(
 
 const (
 	followEvery = 5 * time.Second
-	// followBack is how far back each look goes: an entry has the time at which it was
-	// written, and is seen once that is committed; calls that were denied come later.
+	// followBack is how far each poll reaches back. An entry has the time of its insert, but
+	// becomes visible only with the commit; entries of denied calls come even later.
 	followBack = 90 * time.Second
 )
 
-// follow lists the last entries and then what comes, oldest first.
+// follow lists the last entries, oldest first, and then new ones as they come.
 func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Duration) error {
 	entries, _, err := c.collect(ctx, g.client(), c.params(), c.Limit)
 	seen := map[string]bool{}
@@ -148,7 +148,7 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 	}
 }
 
-// printFollowed prints entries below what was printed before.
+// printFollowed prints entries below those that were printed before.
 func (g *globals) printFollowed(entries []client.AuditEntry) error {
 	if g.output == "json" {
 		e := json.NewEncoder(g.stdout)

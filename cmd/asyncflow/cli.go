@@ -1,6 +1,6 @@
 package main
 
-// cli is every command of asyncflow.
+// cli holds all commands of asyncflow.
 type cli struct {
 	globalFlags
 
@@ -29,7 +29,7 @@ type cli struct {
 	Version     versionCmd     `cmd:"" group:"Other:" help:"Show the version."`
 }
 
-// globalFlags are understood by every command.
+// globalFlags apply to every command.
 type globalFlags struct {
 	URL    string `name:"url" env:"ASYNCFLOW_URL" placeholder:"URL" help:"URL of the server. Default: that of a running asyncflow dev, else http://127.0.0.1:8080."`
 	Token  string `env:"ASYNCFLOW_TOKEN" placeholder:"JWT" help:"Token for the server. Better set in the environment."`

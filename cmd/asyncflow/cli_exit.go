@@ -25,8 +25,8 @@ const (
 	exitNotFinal    = 7
 )
 
-// codedError is an error that has an exit code of its own. Without an Err the
-// output has said everything already.
+// codedError is an error with an exit code of its own. Without an err, the output has already
+// said everything.
 type codedError struct {
 	code int
 	err  error
@@ -41,13 +41,13 @@ func (e *codedError) Error() string {
 
 func (e *codedError) Unwrap() error { return e.err }
 
-// usageError is err, about how the command was called.
+// usageError marks err as a mistake in the command line.
 func usageError(err error) error { return &codedError{exitUsage, err} }
 
-// silent ends the program with a code and without a further word.
+// silent ends the program with an exit code and no message.
 func silent(code int) error { return &codedError{code: code} }
 
-// report says what went wrong, in one line on stderr, and returns the exit code.
+// report writes the error to stderr in one line, and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -85,8 +85,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// explain returns the text of an error, with what to do about it where that is
-// known.
+// explain returns the text of an error, with a remedy if one is known.
 func explain(err error) string {
 	var parse *kong.ParseError
 	var connection *client.ConnectionError

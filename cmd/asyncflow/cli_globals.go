@@ -8,7 +8,7 @@ import (
 
 const defaultURL = "http://127.0.0.1:8080"
 
-// globals is what every command is run with.
+// globals is the environment that every command runs in.
 type globals struct {
 	stdout io.Writer // for results only
 	stderr io.Writer // for everything else
@@ -17,9 +17,8 @@ type globals struct {
 	api    *client.Client
 }
 
-// newGlobals checks the global flags. Without --url and --token it takes those
-// of a running dev server, if there is one: a token must not go to a server that
-// it isn't for.
+// newGlobals checks the global flags. Only if neither --url nor --token is set, it takes both
+// from a running dev server: a token must not go to a server that it isn't for.
 func newGlobals(f *globalFlags, stdout, stderr io.Writer, env lookup) (*globals, error) {
 	url, token := f.URL, f.Token
 	if url == "" && token == "" {

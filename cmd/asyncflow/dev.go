@@ -26,7 +26,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// devCmd runs everything on one machine, with a Postgres of its own.
+// devCmd runs everything on one machine, with its own Postgres.
 type devCmd struct {
 	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
 	Data       string `type:"path" help:"Directory for the data. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
@@ -74,7 +74,7 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		}
 		c.Data = dir
 	}
-	listener, err := listen(c.Addr) // before anything is started: the most likely thing to be wrong
+	listener, err := listen(c.Addr) // first, since it is the most likely thing to fail
 	if err != nil {
 		return c.orOtherDev(err)
 	}
@@ -103,7 +103,7 @@ func stopPostgres(pg *devpg.Server, log *slog.Logger) {
 	}
 }
 
-// devLog returns a log that is made for reading in a terminal.
+// devLog returns a log for reading in a terminal.
 func devLog(g *globals, level slog.Level) *slog.Logger {
 	f, ok := g.stderr.(*os.File)
 	return slog.New(tint.NewTextHandler(g.stderr, &tint.Options{
@@ -139,7 +139,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 		return err
 	}
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
-	// someone tries out what deleting does
+	// someone has deleted it to see what happens
 	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil:
 		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error", err)
 	case err != nil:
@@ -157,7 +157,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 
 const devTokenLife = 30 * 24 * time.Hour
 
-// makeTokens makes the token of the dev tenant, the operator's, and what verifies them.
+// makeTokens creates the dev tenant's token, the operator's token, and their verifier.
 func (d *dev) makeTokens() error {
 	issuer, err := auth.NewIssuer(d.auth())
 	if err != nil {
@@ -181,7 +181,7 @@ func (d *dev) auth() auth.Config {
 	return cfg
 }
 
-// run runs node, sample worker and samples until ctx ends or Postgres does.
+// run runs the node, the sample worker and the samples until ctx or Postgres ends.
 func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	tuneMemory()
 	g, ctx := errgroup.WithContext(ctx)
@@ -220,7 +220,7 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	return err
 }
 
-// devEgress lets deliveries go to whatever is on the developer's machine.
+// devEgress lets deliveries go anywhere, such as to the developer's machine.
 var devEgress = asyncflow.Anywhere
 
 func (d *dev) node() node.Config {
@@ -249,7 +249,7 @@ func redact(url string) string {
 	return before + "://…@" + after
 }
 
-// printTour tells how to go on, in lines that can be pasted.
+// printTour prints commands to try next, ready to paste.
 func (d *dev) printTour(sampleID, image string) {
 	w := d.g.stdout
 	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url, devTenant)

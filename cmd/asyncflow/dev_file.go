@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// devSecrets are a dev server's own; they are made once and kept, so that its
-// tokens and sealed secrets stay good.
+// devSecrets are the secrets of a dev server. They are created once and kept, so that its
+// tokens and sealed secrets stay valid.
 type devSecrets struct {
 	Node    string `json:"node"`
 	JWT     string `json:"jwt"`
@@ -40,7 +40,7 @@ func loadSecrets(path string) (devSecrets, error) {
 	return s, writePrivate(path, s)
 }
 
-// devFile is what scripts and tests may know of a running dev server.
+// devFile describes a running dev server to scripts and tests.
 type devFile struct {
 	URL         string `json:"url"`
 	Tenant      string `json:"tenant"`
@@ -57,8 +57,8 @@ func (d *dev) writeFile() error {
 		AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
 }
 
-// orOtherDev returns err, why the dev server can't start; if another one runs on its data,
-// whose port or data directory is in the way then, an error that says so.
+// orOtherDev explains err, because of which the dev server can't start: if another dev server
+// holds the port or the data directory, the error that it returns says so.
 func (c *devCmd) orOtherDev(err error) error {
 	other, ok := runningDev(filepath.Join(c.Data, "dev.json"))
 	addr, tcpErr := net.ResolveTCPAddr("tcp", c.Addr)
@@ -73,8 +73,7 @@ func (c *devCmd) orOtherDev(err error) error {
 		c.Data, other.URL, other.PID, other.PID)
 }
 
-// writePrivate writes a JSON file that only its owner can read, at once or not at
-// all.
+// writePrivate writes a JSON file atomically, readable only by its owner.
 func writePrivate(path string, v any) error {
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

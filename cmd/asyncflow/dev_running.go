@@ -22,8 +22,8 @@ func devDefaults() (url, token string, ok bool) {
 	return f.URL, f.Token, ok
 }
 
-// runningDev reads the file that a dev server writes. A file that a killed
-// server left behind is passed over.
+// runningDev reads the file that a dev server writes. It ignores a file that a killed server
+// left behind.
 func runningDev(path string) (f devFile, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 
 const sampleType = "thumbnails"
 
-// runSamples runs the sample worker until ctx ends, and has it work on the sample
-// images.
+// runSamples runs the sample worker until ctx ends, and submits a task for each sample image.
 func (d *dev) runSamples(ctx context.Context) error {
 	images, out := filepath.Join(d.cmd.Data, "images"), filepath.Join(d.cmd.Data, "thumbnails")
 	names, err := thumbnails.WriteSamples(images)
@@ -52,7 +51,7 @@ func (d *dev) runSamples(ctx context.Context) error {
 	return nil
 }
 
-// orStopped returns err unless it came about because the server is stopping.
+// orStopped returns err, or nil if the server is stopping.
 func (d *dev) orStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -60,7 +59,7 @@ func (d *dev) orStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// serveWorker serves the sample worker, on another port when its own is taken.
+// serveWorker serves the sample worker, on another port if its own is taken.
 func (d *dev) serveWorker(worker *thumbnails.Worker) (url string, stop func(), err error) {
 	l, err := net.Listen("tcp", d.cmd.WorkerAddr)
 	if err != nil {
@@ -84,8 +83,8 @@ func (d *dev) serveWorker(worker *thumbnails.Worker) (url string, stop func(), e
 	}, nil
 }
 
-// registerWorker applies the sample document, and takes away endpoints of earlier
-// runs on other ports.
+// registerWorker applies the sample document, and deletes the endpoints of earlier runs on
+// other ports.
 func (d *dev) registerWorker(ctx context.Context, api *client.Client, url string) error {
 	env := map[string]string{"THUMBNAILS_URL": url, "THUMBNAILS_SECRET": d.secrets.Samples}
 	doc, err := document.Parse(thumbnails.Document,
@@ -113,8 +112,7 @@ func (d *dev) registerWorker(ctx context.Context, api *client.Client, url string
 // samplesTime bounds the wait for the samples.
 const samplesTime = time.Minute
 
-// submitSamples submits a task for each image, waits for their ends, and says what
-// came of them.
+// submitSamples submits a task for each image, waits until they are final, and logs the result.
 func (d *dev) submitSamples(
 	ctx context.Context, api *client.Client, names []string, out string,
 ) error {

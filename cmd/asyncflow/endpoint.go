@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// endpointsCmd is about endpoints.
+// endpointsCmd groups the commands for endpoints.
 type endpointsCmd struct {
 	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
 	Update endpointsUpdateCmd `cmd:"" help:"Change an endpoint's URL, weight, limits, headers, auth or certificates."`
@@ -149,7 +149,7 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.TLS))...)
 }
 
-// limitsLine says in a line what an endpoint may have at once, and in one request.
+// limitsLine returns the limits and the batch of an endpoint in one line.
 func limitsLine(e client.Endpoint) string {
 	var parts []string
 	if e.MaxInFlight > 0 {
@@ -165,13 +165,13 @@ func limitsLine(e client.Endpoint) string {
 	return strings.Join(parts, ", ")
 }
 
-// batchFlags say how many tasks go into one request.
+// batchFlags set how many tasks go into one request.
 type batchFlags struct {
 	Batch     *int           `placeholder:"N" help:"The most tasks in one request, for a worker that answers for each of them; 0: one request per task."`
 	BatchWait *time.Duration `placeholder:"TIME" help:"With --batch: how long a task may wait for others to fill the request, up to 5s. Default: 0s."`
 }
 
-// batch returns what the flags say, nil for nothing.
+// batch returns the batch that the flags describe, nil without flags.
 func (f batchFlags) batch() *client.EndpointBatch {
 	if f.Batch == nil && f.BatchWait == nil {
 		return nil
@@ -180,7 +180,7 @@ func (f batchFlags) batch() *client.EndpointBatch {
 		MaxWait: asyncflow.Duration(orNothing(f.BatchWait))}
 }
 
-// healthLine says in a line how an endpoint is doing.
+// healthLine returns the health of an endpoint in one line.
 func healthLine(h client.EndpointHealth) string {
 	line := string(h.State)
 	if !h.Since.IsZero() {
@@ -192,12 +192,12 @@ func healthLine(h client.EndpointHealth) string {
 	return line
 }
 
-// attemptsLine says how the last attempts at an endpoint went.
+// attemptsLine returns the results of the last attempts at an endpoint.
 func attemptsLine(h client.EndpointHealth) string {
 	return fmt.Sprintf("%d in 5 minutes, %d of them failed", h.Attempts, h.Failures)
 }
 
-// secretLine says in a line what a secret is and until when it signs.
+// secretLine returns the kind of a secret, and until when it signs, in one line.
 func secretLine(s client.EndpointSecret) string {
 	line := string(s.Kind)
 	if s.PublicKey != "" {
@@ -209,7 +209,7 @@ func secretLine(s client.EndpointSecret) string {
 	return line
 }
 
-// tlsLine names the certificates there are.
+// tlsLine names the certificates that an endpoint has.
 func tlsLine(t client.EndpointTLS) string {
 	var parts []string
 	if t.CA != "" {
@@ -221,7 +221,7 @@ func tlsLine(t client.EndpointTLS) string {
 	return strings.Join(parts, ", ")
 }
 
-// printDeleted says that something is gone; the API's own answer is empty.
+// printDeleted confirms a deletion; the API's own answer is empty.
 func (g *globals) printDeleted(name string) error {
 	if g.output == "json" {
 		return g.printJSON(map[string]string{"deleted": name})

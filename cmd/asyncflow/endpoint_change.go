@@ -48,14 +48,14 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	return g.printEndpoint(e)
 }
 
-// endpointSettings are what deliveries to an endpoint have, as a file says it.
+// endpointSettings are the headers, auth and certificates of deliveries, as in a file.
 type endpointSettings struct {
 	Headers *map[string]string   `json:"headers"`
 	Auth    *client.EndpointAuth `json:"auth"`
 	TLS     *client.EndpointTLS  `json:"tls"`
 }
 
-// readSettings reads a YAML file; "" has nothing.
+// readSettings reads a YAML file; the name "" stands for no settings.
 func readSettings(name string, env lookup) (s endpointSettings, err error) {
 	if name == "" {
 		return s, nil
@@ -70,7 +70,7 @@ func readSettings(name string, env lookup) (s endpointSettings, err error) {
 	return s, nil
 }
 
-// orNothing returns what a pointer points to, if it does.
+// orNothing returns the value that p points to, or the zero value for nil.
 func orNothing[V any](p *V) (v V) {
 	if p != nil {
 		v = *p

@@ -10,13 +10,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// alertFlags say where the operator's alerts go.
+// alertFlags set the destination of the operator's alerts.
 type alertFlags struct {
 	AlertURL    string `name:"alert-url" env:"ASYNCFLOW_ALERT_URL" placeholder:"URL" help:"URL for the operator's alerts: a node that is gone, a job or a roll that is overdue."`
 	AlertSecret string `name:"alert-secret" env:"ASYNCFLOW_ALERT_SECRET" help:"Secret that signs the operator's alerts: whsec_ and the base64 of 24 to 64 bytes. Set it in the environment."`
 }
 
-// check tells which flag is wrong.
+// check names the flag that is wrong.
 func (f alertFlags) check(egress asyncflow.Egress) error {
 	if f.AlertURL == "" {
 		return nil
@@ -28,7 +28,7 @@ func (f alertFlags) check(egress asyncflow.Egress) error {
 	return rename("ASYNCFLOW_ALERT_SECRET", signing.CheckSecret(f.AlertSecret))
 }
 
-// rename gives the fields of an error the name of a flag.
+// rename replaces the field in an error by the name of a flag.
 func rename(flag string, err error) error {
 	if known := new(asyncflow.Error); errors.As(err, &known) && len(known.Fields) > 0 {
 		return asyncflow.InvalidField(flag, "%s", known.Fields[0].Message)
@@ -36,7 +36,7 @@ func rename(flag string, err error) error {
 	return err
 }
 
-// createTenant makes the operator's tenant, if there are alerts for it.
+// createTenant creates the operator's tenant, if alerts are set.
 func (f alertFlags) createTenant(ctx context.Context, database store.Config) error {
 	if f.AlertURL == "" {
 		return nil
@@ -46,7 +46,7 @@ func (f alertFlags) createTenant(ctx context.Context, database store.Config) err
 	if err != nil || !created {
 		return err
 	}
-	b := byHand{url: database.URL, action: "tenant.create", objectType: "tenant",
+	b := auditedCommand{url: database.URL, action: "tenant.create", objectType: "tenant",
 		object: asyncflow.OperatorTenant}
 	return b.do(ctx, func() error { return nil })
 }

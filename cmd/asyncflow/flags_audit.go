@@ -7,13 +7,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// auditFlags say how long the audit is kept, and whom it believes.
+// auditFlags set the retention of the audit, and the proxies that it trusts.
 type auditFlags struct {
 	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" default:"8760h" help:"How long the audit keeps its entries: 24h to 10 years; 8760h is a year."`
 	TrustedProxies []string      `env:"ASYNCFLOW_TRUSTED_PROXIES" placeholder:"CIDR" help:"Networks of proxies whose X-Forwarded-For gives the caller's address, such as 10.0.0.0/8, separated by commas."`
 }
 
-// checkRetention refuses a time for which the audit can't be kept.
+// checkRetention refuses a retention that is out of range.
 func checkRetention(d time.Duration) error {
 	if d < asyncflow.MinAuditRetention || d > asyncflow.MaxAuditRetention {
 		return asyncflow.InvalidField("--audit-retention", "is %s; it must be 24h to 87600h (10 years)",
@@ -22,7 +22,7 @@ func checkRetention(d time.Duration) error {
 	return nil
 }
 
-// proxies returns the networks of the trusted proxies. An address alone is a network too.
+// proxies returns the networks of the trusted proxies. A single address is a network as well.
 func (f auditFlags) proxies() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range f.TrustedProxies {

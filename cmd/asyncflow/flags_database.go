@@ -6,23 +6,23 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// databaseFlag says which database an administrative command is for.
+// databaseFlag names the database of an administrative command.
 type databaseFlag struct {
 	DatabaseURL string `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres: postgres://user:password@host:5432/database."`
 	rolesFlag   `embed:""`
 }
 
-// rolesFlag switches the second fence between tenants.
+// rolesFlag switches the database roles, which keep tenants apart within Postgres.
 type rolesFlag struct {
 	DatabaseRoles string `env:"ASYNCFLOW_DATABASE_ROLES" enum:"on,off" default:"on" help:"Whether each tenant's work runs under its own database role (on, off), so that Postgres itself keeps tenants apart. All nodes of a database must agree."`
 }
 
 func (f rolesFlag) off() bool { return f.DatabaseRoles == "off" }
 
-// option is the flag as the store's administration takes it.
+// option returns the flag as an option of the store.
 func (f rolesFlag) option() store.Option { return store.WithoutRoles(f.off()) }
 
-// warn says loudly that the second fence is off.
+// warn logs that database roles are off.
 func (f rolesFlag) warn(log *slog.Logger) {
 	if f.off() {
 		log.Warn("database roles are off: all tenants' work is done as one database user, and only " +

@@ -4,13 +4,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// egressFlags say where deliveries may go, beside the two switches.
+// egressFlags list allowed and denied destinations of deliveries.
 type egressFlags struct {
 	EgressAllow []string `name:"egress-allow" env:"ASYNCFLOW_EGRESS_ALLOW" placeholder:"RULE" help:"The only destinations that deliveries may have: networks, hosts, *.suffix or *, each with an optional :port or :port-port. Listing a private network allows it. Separate several by commas, or repeat the flag."`
 	EgressDeny  []string `name:"egress-deny" env:"ASYNCFLOW_EGRESS_DENY" placeholder:"RULE" help:"Destinations that deliveries must not have, even if --egress-allow allows them; in the same form."`
 }
 
-// policy returns the policy for deliveries; an entry that can't be is named.
+// policy returns the policy for deliveries. An error names the invalid entry.
 func (f egressFlags) policy(allowHTTP, allowPrivate bool) (asyncflow.Egress, error) {
 	allow, err := asyncflow.ParseAllowed(f.EgressAllow)
 	if err != nil {

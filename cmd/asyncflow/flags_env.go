@@ -6,9 +6,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// readEnv makes flags with an env tag take their values from env. Kong by
-// itself would read the environment of the process, and would take a variable
-// that is set to nothing for a value.
+// readEnv makes flags with an env tag take their values from env. Kong itself would read the
+// environment of the process, and would accept an empty variable as a value.
 func readEnv(parser *kong.Kong, env lookup) {
 	names := map[*kong.Value][]string{}
 	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
@@ -36,8 +35,8 @@ func helpWithEnv(help string, names []string) string {
 	return strings.TrimSuffix(help, ".") + " ($" + strings.Join(names, ", $") + ")."
 }
 
-// missingSettings says what a command lacks. A setting that has a variable is named by that:
-// most of them are secrets, which flags would show to every user of the machine.
+// missingSettings names the settings that a command lacks. It names a variable rather than a
+// flag: most of these settings are secrets, and every user of the machine can see flags.
 func missingSettings(parse *kong.ParseError) string {
 	var flags, variables []string
 	for _, f := range parse.Context.Flags() {

@@ -8,12 +8,12 @@ import (
 	"github.com/asyncflow/asyncflow/governance"
 )
 
-// jobFlags say when the jobs of governance run.
+// jobFlags set when background jobs run.
 type jobFlags struct {
 	Job []string `name:"job" env:"ASYNCFLOW_JOBS" sep:"none" placeholder:"NAME=SPEC" help:"When a background job runs: a cron spec in UTC, @every 5s, or off. Separate several by commas, or repeat the flag."`
 }
 
-// schedules returns the schedules by job; what can't be is named.
+// schedules returns the timetables by job. An error names the invalid entry.
 func (f jobFlags) schedules() (map[string]string, error) {
 	schedules := map[string]string{}
 	for _, text := range f.Job {
@@ -34,8 +34,8 @@ func (f jobFlags) schedules() (map[string]string, error) {
 	return schedules, err
 }
 
-// splitJobs divides a list by its commas, but not by those within a cron spec: what has
-// no "=" belongs to the entry before.
+// splitJobs splits a list at its commas, except those within a cron spec: a part without "="
+// belongs to the entry before.
 func splitJobs(text string) []string {
 	var entries []string
 	for part := range strings.SplitSeq(text, ",") {

@@ -7,7 +7,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// limitFlags bound what callers of the API take of the node.
+// limitFlags bound the resources that callers of the API may use.
 type limitFlags struct {
 	MaxConnections         int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000" help:"The most connections to the API at once."`
 	MaxConnectionsPerIP    int `name:"max-connections-per-ip" env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0" help:"The most connections from one IP address, or from one /64 for IPv6; 0: no limit. Behind a proxy all come from its address."`
@@ -17,8 +17,8 @@ type limitFlags struct {
 	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of these bytes for one tenant; 0: a quarter of --max-body-memory."`
 }
 
-// check refuses limits that can't be. maxBody is the largest body of a request, in bytes: one
-// of a tenant has to have room.
+// check refuses limits that are out of range. maxBody is the largest request body in bytes: the
+// budgets must hold at least one.
 func (f limitFlags) check(maxBody int) error {
 	const most = 1_000_000
 	const mostBytes = 1 << 40
@@ -41,7 +41,7 @@ func (f limitFlags) check(maxBody int) error {
 	return nil
 }
 
-// apply sets the limits of an API.
+// apply sets the limits in the configuration of the API.
 func (f limitFlags) apply(c *httpapi.Config) {
 	c.Connections = httpapi.ConnectionConfig{Max: f.MaxConnections,
 		MaxPerAddress: f.MaxConnectionsPerIP}

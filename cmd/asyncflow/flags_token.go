@@ -9,8 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/node"
 )
 
-// jwtFlags say which tokens are accepted: those of one issuer by the flags, of more
-// by a file.
+// jwtFlags set the trusted issuers of tokens: one by the flags, more by a file.
 type jwtFlags struct {
 	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that signs tokens. Set it in the environment."`
 	JWTSecretFile     string `name:"jwt-secret-file" env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE" help:"File with one such secret per line, instead: any of them may sign a token. A change is picked up."`
@@ -22,8 +21,8 @@ type jwtFlags struct {
 	JWTIssuersFile    string `name:"jwt-issuers-file" env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE" help:"YAML or JSON file of trusted issuers, instead of or in addition to the issuer that the other flags describe."`
 }
 
-// trust gives a node the verifier of tokens and, if there is an issuers file, what keeps it
-// up to date.
+// trust gives a node the verifier of tokens and, if there is an issuers file, the watch that
+// keeps it up to date.
 func (f jwtFlags) trust(env lookup, cfg *node.Config) error {
 	tokens, err := f.verifier(env)
 	if err != nil {
@@ -36,7 +35,7 @@ func (f jwtFlags) trust(env lookup, cfg *node.Config) error {
 	return nil
 }
 
-// verifier returns what verifies the tokens of all issuers that the flags name.
+// verifier returns a verifier for the tokens of all issuers that the flags name.
 func (f jwtFlags) verifier(env lookup) (*auth.Verifier, error) {
 	configs, err := f.configs(env)
 	if err != nil {
@@ -66,7 +65,7 @@ func (f jwtFlags) configs(env lookup) ([]auth.Config, error) {
 	return configs, nil
 }
 
-// byFlags returns how many issuers the flags themselves name, or have to.
+// byFlags returns the number of issuers that the flags themselves describe, or must.
 func (f jwtFlags) byFlags() int {
 	if f.JWTSecret != "" || f.JWTSecretFile != "" || f.JWTPublicKeysFile != "" ||
 		f.JWTIssuersFile == "" {
@@ -75,8 +74,7 @@ func (f jwtFlags) byFlags() int {
 	return 0
 }
 
-// explain names what an error about an issuer is about as it is called in the settings
-// or in the file.
+// explain renames the fields in an error about an issuer as in the settings or the file.
 func (f jwtFlags) explain(err error) error {
 	var wrong *auth.IssuerError
 	switch {
@@ -98,7 +96,8 @@ var jwtVariables = map[string]string{
 	"TokenType": "ASYNCFLOW_JWT_TYPE", "AdminType": "ASYNCFLOW_JWT_ADMIN_TYPE",
 }
 
-// config returns the issuer of the flags; a missing or doubled key is named.
+// config returns the issuer of the flags. An error names a missing key, or the keys that
+// exclude each other.
 func (f jwtFlags) config() (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	cfg.Issuer, cfg.Audience = f.JWTIssuer, f.JWTAudience
@@ -113,7 +112,7 @@ func (f jwtFlags) config() (auth.Config, error) {
 	return cfg, nil
 }
 
-// oneOf tells whether just one of the texts is not empty.
+// oneOf reports whether exactly one of the texts is not empty.
 func oneOf(texts ...string) bool {
 	set := 0
 	for _, text := range texts {

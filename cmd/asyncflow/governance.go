@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// governanceCmd looks at the jobs and runs them, straight in the database.
+// governanceCmd shows and runs the background jobs, directly in the database.
 type governanceCmd struct {
 	Status governanceStatusCmd `cmd:"" help:"Show the nodes, and each job with its last run."`
 	Run    governanceRunCmd    `cmd:"" help:"Run a job once, now, or show what it would do."`
@@ -109,7 +109,7 @@ Example:
     asyncflow governance run rescue --dry-run`
 }
 
-// Run runs the job, or looks at what it would do.
+// Run runs the job, or shows what it would do.
 func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 	if c.AuditRetention != 0 {
 		if err := checkRetention(c.AuditRetention); err != nil {
@@ -124,9 +124,9 @@ func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 				return usageError(err)
 			}
 			if c.DryRun {
-				return g.look(ctx, job)
+				return g.dryRun(ctx, job)
 			}
-			b := byHand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name,
+			b := auditedCommand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name,
 				detail: map[string]any{}}
 			var run store.JobRun
 			err = b.do(ctx, func() error {
@@ -154,8 +154,8 @@ type dueOut struct {
 	Rows   int    `json:"rows"`
 }
 
-// look shows how many rows a job would move.
-func (g *globals) look(ctx context.Context, job governance.Job) error {
+// dryRun shows how many rows a job would move.
+func (g *globals) dryRun(ctx context.Context, job governance.Job) error {
 	due, err := job.Look(ctx)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ Example, in a Dockerfile:
 
 const healthTimeout = 5 * time.Second
 
-// Run asks once, without retries: whoever checks health asks again anyway.
+// Run asks once, without retries: health checks are repeated anyway.
 func (c *healthcheckCmd) Run(ctx context.Context, g *globals) error {
 	api, err := client.New(g.client().URL(), "", client.WithTimeout(healthTimeout),
 		client.WithRetries(0))

@@ -9,8 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// keysCmd makes and changes the keys that tokens are signed with, and changes the node
-// secret.
+// keysCmd groups the commands for the keys that sign tokens, and for the node secret.
 type keysCmd struct {
 	Generate keysGenerateCmd `cmd:"" help:"Create a key: a private file for signing, and a public one for nodes."`
 	Rotate   keysRotateCmd   `cmd:"" help:"Begin to rotate: create the next key, and add it to the public keys that nodes read."`
@@ -41,7 +40,7 @@ Examples:
     asyncflow keys generate --alg RS256 --kid 2026-11 --out keys/rs256.pem`
 }
 
-// Run makes the key.
+// Run creates the key.
 func (c *keysGenerateCmd) Run(g *globals) error {
 	private, public, err := auth.GenerateKey(c.Alg, c.Kid)
 	if err != nil {
@@ -54,13 +53,13 @@ func (c *keysGenerateCmd) Run(g *globals) error {
 		return usageError(err)
 	}
 	if err := createFile(c.Out+".pub", public, 0o644); err != nil {
-		_ = os.Remove(c.Out) // it is of use to nobody
+		_ = os.Remove(c.Out) // it is useless without its public half
 		return err
 	}
 	return showKeys(g, public)
 }
 
-// createFile writes a file that must not be there yet.
+// createFile writes a file that must not exist yet.
 func createFile(name string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if os.IsExist(err) {

@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// secretFlags are the node secret and earlier ones.
+// secretFlags are the node secret and its predecessors.
 type secretFlags struct {
 	Secret string `env:"ASYNCFLOW_SECRET" required:"" help:"The secret that all nodes share. Set it in the environment."`
 	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas. Set them in the environment."`
@@ -28,7 +28,7 @@ func oldSecrets(list string) ([][]byte, error) {
 			all = append(all, []byte(secret))
 		}
 	}
-	// which says what is wrong with them
+	// whose error says what is wrong with them
 	_, err := callbacks.NewKeys(make([]byte, callbacks.MinSecretBytes), all...)
 	return all, err
 }
@@ -45,11 +45,11 @@ func (f secretFlags) keys() (*callbacks.Keys, error) {
 	return keys, nil
 }
 
-// sealCount is how much is sealed, and with what.
+// sealCount counts what is sealed, by secret.
 type sealCount struct {
 	Tenants  int    `json:"tenants"`
 	Sealed   int    `json:"sealed"`
-	Others   int    `json:"others"`             // of them with another secret
+	Others   int    `json:"others"`             // of these, with another secret
 	Resealed int    `json:"resealed,omitempty"` // endpoints
 	Key      string `json:"key"`                // the id of the secret's key
 }
@@ -91,7 +91,7 @@ func (c *keysResealCmd) Help() string {
 The command can be interrupted and run again. The exit code is 1 if something was not resealed.`
 }
 
-// Run seals everything again, and says how far it is.
+// Run reseals everything, and reports the progress.
 func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
 	return withSeals(ctx, c.databaseFlag, c.secretFlags,
 		func(s *store.Store, keys *callbacks.Keys) error {
@@ -121,7 +121,7 @@ func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
 		})
 }
 
-// reseal seals a tenant's endpoints again, and returns how many.
+// reseal reseals a tenant's endpoints, and returns their number.
 func reseal(
 	ctx context.Context, s *store.Store, tenant string, keys *callbacks.Keys,
 ) (sum int, err error) {
@@ -137,7 +137,7 @@ func reseal(
 	}
 }
 
-// withSeals opens the database for a command that has the secrets.
+// withSeals opens the database for a command that takes the secrets.
 func withSeals(
 	ctx context.Context, db databaseFlag, f secretFlags, do func(*store.Store, *callbacks.Keys) error,
 ) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// keyFiles are the files of a key that tokens are signed with: the key itself, the next
-// one while they are changed, and the public keys that nodes accept.
+// keyFiles are the files of a signing key: the key itself, the next one during a rotation, and
+// the public keys that nodes accept.
 type keyFiles struct {
 	File   string `arg:"" type:"path" help:"The private key that signs tokens, as asyncflow keys generate created it."`
 	Public string `placeholder:"FILE" type:"path" help:"The public keys that nodes read (PEM). Default: FILE.pub."`
@@ -27,7 +27,7 @@ func (k keyFiles) public() string {
 	return k.File + ".pub"
 }
 
-// readKeys reads the keys of a file; it must be there.
+// readKeys reads the keys of a file, which must exist.
 func readKeys(name string) (auth.KeySet, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -40,7 +40,7 @@ func readKeys(name string) (auth.KeySet, error) {
 	return keys, nil
 }
 
-// both reads the private key's public half and the public keys, which must have it.
+// both reads the public half of the private key, and the public keys, which must contain it.
 func (k keyFiles) both() (private, public auth.KeySet, err error) {
 	if private, err = readKeys(k.File); err != nil {
 		return private, public, err
@@ -78,7 +78,7 @@ continue.
 ` + rotation
 }
 
-// Run makes the next key, or takes up the one that a run before has made, and
+// Run creates the next key, or continues with the one that an earlier run created, and
 // publishes it.
 func (c *keysRotateCmd) Run(g *globals) error {
 	private, public, err := c.both()
@@ -113,7 +113,7 @@ func (c *keysRotateCmd) makeNext(private, public auth.KeySet) (auth.KeySet, erro
 	}
 	next, err := auth.ReadKeys(half)
 	if err == nil {
-		_, err = public.With(next) // before a file is made: its id may be taken
+		_, err = public.With(next) // before a file is written: the id may be taken
 	}
 	if err != nil {
 		return auth.KeySet{}, err
@@ -130,7 +130,7 @@ they expire.
 ` + rotation
 }
 
-// Run puts the next key in the place of the one in use.
+// Run replaces the key in use by the next one.
 func (c *keysActivateCmd) Run(g *globals) error {
 	next, err := readKeys(c.next())
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *keysActivateCmd) Run(g *globals) error {
 	if err != nil {
 		return usageError(err)
 	}
-	if !public.Has(next) { // nodes would refuse its tokens
+	if !public.Has(next) { // otherwise nodes would refuse its tokens
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"%s doesn't have the next key: run asyncflow keys rotate again", c.public()))
 	}
@@ -161,7 +161,7 @@ of a private key, this is the step that counts: don't wait for anything.
 ` + rotation
 }
 
-// Run drops every public key but that of the private key.
+// Run removes every public key but that of the private key.
 func (c *keysRetireCmd) Run(g *globals) error {
 	private, public, err := c.both()
 	if err != nil {
@@ -178,8 +178,7 @@ func (c *keysRetireCmd) Run(g *globals) error {
 		private.List()[0].ID, len(public.List())-1)
 }
 
-// writeKeys writes public keys in the place of a file's, at once or not at all: nodes
-// read it at any time.
+// writeKeys replaces the public keys in a file atomically: nodes may read it at any time.
 func writeKeys(name string, keys auth.KeySet) error {
 	text, err := keys.PEM()
 	if err != nil {
@@ -198,7 +197,7 @@ func writeKeys(name string, keys auth.KeySet) error {
 	return os.Rename(temp.Name(), name)
 }
 
-// say tells what was done and what comes next, not on standard output with -o json.
+// say prints what was done and what comes next; with -o json, not on standard output.
 func say(g *globals, format string, args ...any) error {
 	to := g.stdout
 	if g.output == "json" {

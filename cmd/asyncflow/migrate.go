@@ -33,11 +33,11 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-// migrate brings every schema up to date. It has an entry in the audit if there was
-// something to do.
+// migrate brings every schema up to date. If there was something to do, the audit gets an
+// entry.
 func migrate(ctx context.Context, url string, roles store.Option) ([]store.MigrationStatus, error) {
 	all, err := store.Migrate(ctx, url, roles)
-	b := byHand{url: url, action: "schema.migrate", objectType: "schema", detail: map[string]any{}}
+	b := auditedCommand{url: url, action: "schema.migrate", objectType: "schema", detail: map[string]any{}}
 	schemas := 0
 	for _, s := range all {
 		if s.Version < s.Latest {

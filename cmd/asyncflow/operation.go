@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// operationsCmd is about operations.
+// operationsCmd groups the commands for operations.
 type operationsCmd struct {
 	List  operationsListCmd  `cmd:"" help:"List the operations, newest first: running ones, and those that ended in the last 30 days."`
 	Get   operationsGetCmd   `cmd:"" help:"Show an operation."`
@@ -113,8 +113,8 @@ const (
 	lastLook  = time.Second
 )
 
-// watch shows the progress of an operation until it ends, and then the operation. Its
-// end has an exit code. Whatever ends the watching, the operation goes on.
+// watch shows the progress of an operation until it ends, and then the operation. The exit code
+// tells how it ended. If the watching stops earlier, the operation goes on.
 func (g *globals) watch(ctx context.Context, o client.Operation) error {
 	bar := newProgress(g.stderr, o)
 	defer bar.clear()
@@ -147,7 +147,7 @@ func goesOn(o client.Operation, why string) error {
 			"operations stop %[2]s stops it", why, o.ID)}
 }
 
-// progress is a bar on a terminal, and nothing elsewhere.
+// progress returns a progress bar on a terminal, and nil elsewhere.
 type progress struct{ bar *progressbar.ProgressBar }
 
 func newProgress(out io.Writer, o client.Operation) progress {
@@ -164,7 +164,7 @@ func (p progress) show(o client.Operation) {
 		return
 	}
 	p.bar.Describe(fmt.Sprintf("%s %s: done %d, skipped %d", o.Kind, o.Type, o.Done, o.Skipped))
-	// a terminal that can't be written to is no reason to stop
+	// a failure to draw is no reason to stop
 	_ = p.bar.Set64(min(o.Done+o.Skipped, max(o.Total, 1)))
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/document"
 )
 
-// schedulesCmd is about schedules.
+// schedulesCmd groups the commands for schedules.
 type schedulesCmd struct {
 	Apply   schedulesApplyCmd   `cmd:"" help:"Set up the schedules of a document."`
 	List    schedulesListCmd    `cmd:"" help:"List the schedules."`
@@ -87,7 +87,7 @@ func (c *schedulesListCmd) Run(ctx context.Context, g *globals) error {
 	return g.printTable("NAME TYPE TIMES NEXT LAST LAST_TASK PAUSED", rows)
 }
 
-// timesText says in short when a schedule ticks.
+// timesText returns in short when a schedule ticks.
 func timesText(s client.Schedule) string {
 	if s.Cron == "" {
 		return "every " + s.Every.String()
@@ -142,7 +142,7 @@ type schedulesNextCmd struct {
 	Name string `arg:"" help:"The schedule."`
 }
 
-// Run shows the next runs of a schedule, as clocks in its time zone show them.
+// Run shows the next runs of a schedule in its time zone.
 func (c *schedulesNextCmd) Run(ctx context.Context, g *globals) error {
 	s, err := g.client().Schedule(ctx, c.Name)
 	if err != nil {

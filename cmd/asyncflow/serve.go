@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/node"
 )
 
-// serveCmd runs a node against a Postgres of the operator's.
+// serveCmd runs a node against the operator's Postgres.
 type serveCmd struct {
 	DatabaseURL string    `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres that keeps everything: postgres://user:password@host:5432/database."`
 	DBRoles     rolesFlag `embed:""`

@@ -28,7 +28,7 @@ Example:
     asyncflow stats --type thumbnails --watch`
 }
 
-// watchEvery is the pause between two looks of a watch.
+// watchEvery is the pause between two requests of a watch.
 const watchEvery = 2 * time.Second
 
 // Run shows the counts, once or until it is interrupted.
@@ -63,7 +63,7 @@ func statsRow(s client.Stats, at time.Time) []string {
 		name += " (paused)"
 	}
 	due := ""
-	if !s.OldestDue.IsZero() { // this machine's clock may be behind
+	if !s.OldestDue.IsZero() { // the clock of this machine may be behind
 		due = max(0, at.Sub(s.OldestDue)).Round(time.Second).String()
 	}
 	row := []string{name}
@@ -77,7 +77,8 @@ func statsRow(s client.Stats, at time.Time) []string {
 	return append(row, strconv.Itoa(s.Rolls), backlogText(s.Backlog))
 }
 
-// backlogText says what is due, by why: "600 endpoint_unhealthy, 3 capacity".
+// backlogText returns the due tasks by what they wait for: "600 endpoint_unhealthy, 3
+// capacity".
 func backlogText(backlog []client.Backlog) string {
 	parts := make([]string, len(backlog))
 	for i, b := range backlog {
@@ -89,18 +90,18 @@ func backlogText(backlog []client.Backlog) string {
 	return strings.Join(parts, ", ")
 }
 
-// clearScreen has a terminal begin again at its top.
+// clearScreen clears a terminal and moves to its top.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watch shows the counts again and again, each time in place of the last on a
-// terminal, else below it. It ends without an error when ctx does.
+// watch shows the counts again and again, on a terminal in place of the previous ones,
+// elsewhere below them. It ends without an error when ctx ends.
 func (c *statsCmd) watch(
 	ctx context.Context, g *globals, terminal bool, every time.Duration,
 ) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		var page bytes.Buffer // shown in one go: nothing flickers
+		var page bytes.Buffer // written at once, so that nothing flickers
 		if terminal {
 			page.WriteString(clearScreen)
 		}

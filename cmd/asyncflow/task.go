@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// tasksCmd is about tasks.
+// tasksCmd groups the commands for tasks.
 type tasksCmd struct {
 	Submit   tasksSubmitCmd   `cmd:"" help:"Submit a task, or a file of them."`
 	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
@@ -53,8 +53,8 @@ func (c *tasksGetCmd) Run(ctx context.Context, g *globals) error {
 	return g.printTask(task)
 }
 
-// waitAndPrint shows a task once it is final, or after d. Its error carries the
-// exit code for how the task stands.
+// waitAndPrint shows a task once it is final, or after d. Its error carries the exit code for
+// the task's status.
 func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) error {
 	task, err := g.client().Wait(ctx, id, d)
 	if err != nil {

@@ -47,7 +47,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	return g.printTask(task)
 }
 
-// readPriority reads one number or several with commas; "" is none.
+// readPriority reads numbers separated by commas; "" stands for none.
 func readPriority(text string) (client.Priority, error) {
 	if text == "" {
 		return nil, nil

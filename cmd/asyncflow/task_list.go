@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// pageSize is the most tasks that one call lists.
+// pageSize is the limit of tasks in one page.
 const pageSize = 500
 
 type tasksListCmd struct {
@@ -33,7 +33,7 @@ func (c *tasksListCmd) Help() string {
     asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
 }
 
-// Run lists tasks, in as many pages as it takes.
+// Run lists tasks, over as many pages as needed.
 func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	if c.Limit < 0 {
 		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
@@ -58,7 +58,7 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	return err
 }
 
-// collect returns the tasks and the cursor of what follows them.
+// collect returns the tasks, and the cursor of the next ones.
 func (c *tasksListCmd) collect(
 	ctx context.Context, api *client.Client,
 ) ([]client.Task, string, error) {

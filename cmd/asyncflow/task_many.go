@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// manyFlags choose the tasks that a command changes together, and how.
+// manyFlags select the tasks that a command changes together, and how it does so.
 type manyFlags struct {
 	Type  string `placeholder:"NAME" help:"Instead of an id: all tasks of this type that the other filters match."`
 	Stage string `placeholder:"NAME" help:"With --type: only tasks that are, or ended, in this stage."`
@@ -46,7 +46,7 @@ func (f *manyFlags) check(id, status string) error {
 	return nil
 }
 
-// pace returns the pace, 0 if none is given.
+// pace returns the pace, 0 without one.
 func (f *manyFlags) pace() float32 {
 	if f.Pace == nil {
 		return 0
@@ -54,14 +54,14 @@ func (f *manyFlags) pace() float32 {
 	return *f.Pace
 }
 
-// many is what a command does with many tasks.
+// many is a change that a command makes to many tasks.
 type many struct {
 	verb  string
 	count func() (int64, error)
 	begin func() (client.Operation, error)
 }
 
-// run counts the tasks, or changes them, after asking if there is somebody to ask.
+// run counts the tasks, or changes them. On a terminal it first asks for confirmation.
 func (f *manyFlags) run(ctx context.Context, g *globals, m many) error {
 	if f.DryRun {
 		n, err := m.count()
@@ -104,7 +104,7 @@ func plural(n int64) string {
 	return fmt.Sprintf("%d tasks", n)
 }
 
-// confirm asks a question; only a yes is one. It doesn't outlast ctx.
+// confirm asks a question, and accepts nothing but a yes. It ends with ctx.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
 	fmt.Fprintf(out, "%s [y/N] ", question)
 	answer := make(chan string, 1)

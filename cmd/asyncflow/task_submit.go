@@ -80,8 +80,8 @@ func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
 		"status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
 }
 
-// wait follows the task. When that fails, the error tells its id: the task is
-// submitted all the same, and must not be submitted again for want of it.
+// wait follows the task. If that fails, the error gives the task's id: the task is submitted
+// all the same, and must not be submitted again.
 func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error {
 	err := g.waitAndPrint(ctx, id, c.Timeout)
 	if err != nil && exitCode(err) < exitTaskFailed {
@@ -95,7 +95,7 @@ func (c *tasksSubmitCmd) check() error {
 	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
 		c.Key != nil || c.FlowKey != nil
 	switch {
-	case c.Key != nil && *c.Key == "": // such as an unset variable of a script's
+	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
 		return asyncflow.InvalidField("--key", "must not be empty")
 	case c.FlowKey != nil && *c.FlowKey == "":
 		return asyncflow.InvalidField("--flow-key", "must not be empty")
@@ -118,7 +118,7 @@ func (c *tasksSubmitCmd) check() error {
 	return nil
 }
 
-// task returns the task that the command line asks for.
+// task returns the task that the command line describes.
 func (c *tasksSubmitCmd) task() (client.NewTask, error) {
 	t := c.template()
 	raw, err := readContext(c.Context)
@@ -126,8 +126,8 @@ func (c *tasksSubmitCmd) task() (client.NewTask, error) {
 	return t, err
 }
 
-// readContext returns the context that an argument stands for: JSON, @FILE, - for standard
-// input, or {} if it is left out.
+// readContext returns the context of an argument: JSON, @FILE, - for standard input, or {}
+// without one.
 func readContext(text string) (json.RawMessage, error) {
 	raw := []byte(text)
 	var err error

@@ -16,8 +16,8 @@ import (
 
 const (
 	chunksInFlight = 4
-	// A chunk that the server certainly didn't take, because it is restarting or
-	// can't now, is submitted again this often.
+	// chunkRetries is how often a chunk is submitted again that the server certainly didn't take,
+	// because it is restarting or unavailable.
 	chunkRetries = 5
 	leastPause   = time.Second
 	longestPause = 30 * time.Second
@@ -39,8 +39,8 @@ func (c *tasksSubmitCmd) submitFile(ctx context.Context, g *globals) error {
 	return failed
 }
 
-// openInput opens a file, or standard input if its name is "-". Its size is -1
-// where it isn't known.
+// openInput opens a file, or standard input if its name is "-". The size is -1 if it is
+// unknown.
 func openInput(name string) (io.ReadCloser, int64, error) {
 	if name == "-" {
 		return io.NopCloser(os.Stdin), -1, nil
@@ -63,18 +63,18 @@ func openInput(name string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// bulk submits tasks by chunks, a few at a time, while the next one is read. So
-// it needs memory for a few chunks, however long the input is.
+// bulk submits tasks by chunks, a few at a time, while it reads the next one. It needs memory
+// for a few chunks, however long the input is.
 type bulk struct {
 	api   *client.Client
 	in    *lineReader
 	tally *tally
-	last  int // the last line that was handed on; those before it are accounted for
+	last  int // the last line that was passed on; those before it are accounted for
 }
 
-// run ends with the input, with the first chunk that fails as a whole, or with
-// ctx. What is under way is finished first: its fate would be unknown else. An
-// error carries the exit code.
+// run ends with the input, with the first chunk that fails as a whole, or with ctx. It first
+// finishes the chunks in flight, since their fate would be unknown otherwise. An error carries
+// the exit code.
 func (b *bulk) run(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -94,12 +94,12 @@ func (b *bulk) run(ctx context.Context) error {
 			g.Go(func() error { b.submit(context.WithoutCancel(ctx), c); return nil })
 		}
 	}
-	_ = g.Wait() // what went wrong is in the tally
+	_ = g.Wait() // the tally has the errors
 	return b.outcome(ctx, readErr)
 }
 
-// read reads chunks in a goroutine of its own, since reading standard input may
-// block for ever. The error may be looked at once the channel is closed.
+// read reads chunks in its own goroutine, since reading standard input may block for ever. The
+// error is set once the channel is closed.
 func (b *bulk) read(ctx context.Context) (<-chan chunk, *error) {
 	chunks, failed := make(chan chunk), new(error)
 	go func() {
@@ -122,7 +122,7 @@ func (b *bulk) read(ctx context.Context) (<-chan chunk, *error) {
 	return chunks, failed
 }
 
-// submit submits a chunk and enters what became of each line.
+// submit submits a chunk and enters the result of each line.
 func (b *bulk) submit(ctx context.Context, c chunk) {
 	b.tally.refuse(c.refused)
 	tasks, lines := c.tasks, c.lines
@@ -146,10 +146,10 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 	b.tally.advance(c.size)
 }
 
-// pauseAfter tells whether what failed is worth another try, and when. Only what
-// surely had no effect is: nothing may be submitted twice. While nothing has
-// been submitted at all, a server that can't be reached is probably not there. A
-// tenant that is over its rate waits for as long as it takes.
+// pauseAfter reports whether to try again after an error, and when. It does so only if the call
+// surely had no effect: nothing may be submitted twice. As long as nothing has been submitted
+// at all, a server that can't be reached probably doesn't exist. A tenant that is over its rate
+// waits without limit.
 func (b *bulk) pauseAfter(err error, try int) (time.Duration, bool) {
 	var known *asyncflow.Error
 	if errors.As(err, &known) && known.Code == asyncflow.CodeRateLimited {
@@ -169,7 +169,7 @@ func (b *bulk) pauseAfter(err error, try int) (time.Duration, bool) {
 	return pause, true
 }
 
-// outcome returns the error of the whole.
+// outcome returns the error of the whole run.
 func (b *bulk) outcome(ctx context.Context, readErr *error) error {
 	switch failure := b.tally.failure(); {
 	case failure != nil:

@@ -19,11 +19,11 @@ const (
 	maxChunkBytes = 4 << 20  // bytes of the lines of a chunk
 )
 
-// chunk is what is submitted in one go: tasks and the lines that they came from.
+// chunk holds the tasks of one call, and the lines that they came from.
 type chunk struct {
 	tasks   []client.NewTask
 	lines   []int     // the line number of each task; 1 is the first
-	refused []badLine // lines that aren't even a task
+	refused []badLine // lines that are no tasks
 	last    int       // number of the last line read
 	size    int64     // bytes read
 }
@@ -34,7 +34,7 @@ type badLine struct {
 	why  string
 }
 
-// lineReader reads tasks from JSON Lines, of any number.
+// lineReader reads any number of tasks from JSON Lines.
 type lineReader struct {
 	r        *bufio.Reader
 	template client.NewTask // with a type: each line is a context; without: a whole task
@@ -102,7 +102,7 @@ func (l *lineReader) line() (text []byte, size int64, err error) {
 	}
 }
 
-// parse reads the task of a line. What the server checks is left to it.
+// parse reads the task of a line. It leaves to the server what the server checks.
 func (l *lineReader) parse(text []byte) (client.NewTask, error) {
 	if err := asyncflow.CheckJSON(text); err != nil {
 		return client.NewTask{}, err
@@ -120,7 +120,7 @@ func (l *lineReader) parse(text []byte) (client.NewTask, error) {
 	return task, err
 }
 
-// wholeTaskError puts the error of a whole task in a line into words.
+// wholeTaskError explains why a line isn't a whole task.
 func wholeTaskError(text []byte, decoding error) error {
 	var task client.NewTask
 	d := json.NewDecoder(bytes.NewReader(text))

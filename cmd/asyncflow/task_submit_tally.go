@@ -12,14 +12,14 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// tally counts what became of lines, tells of the bad ones as they come, and
-// shows the progress. It is safe for concurrent use.
+// tally counts the results of lines, reports refused lines as they come, and shows the
+// progress. It is safe for concurrent use.
 type tally struct {
 	mu        sync.Mutex
 	stderr    io.Writer
 	bar       *progressbar.ProgressBar // nil unless stderr is a terminal
-	submitted int                      // those that existed included
-	existing  int                      // their keys stood for tasks already
+	submitted int                      // including existing ones
+	existing  int                      // their keys belonged to existing tasks
 	refused   int
 	unknown   int   // may have been submitted, or not
 	err       error // the first failure of a whole chunk
@@ -37,7 +37,7 @@ func newTally(stderr io.Writer, size int64) *tally {
 	return t
 }
 
-// enter counts the results of the first tasks of a chunk.
+// enter counts the results of a chunk's first tasks.
 func (t *tally) enter(lines []int, results []client.Result) {
 	var bad []badLine
 	var existing int
@@ -56,7 +56,7 @@ func (t *tally) enter(lines []int, results []client.Result) {
 	t.refuse(bad)
 }
 
-// refuse counts refused lines and says which and why.
+// refuse counts refused lines, and reports each with its reason.
 func (t *tally) refuse(bad []badLine) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,12 +84,12 @@ func (t *tally) fail(lines []int, err error) {
 // say writes a line to stderr, above the progress bar.
 func (t *tally) say(format string, args ...any) {
 	if t.bar != nil {
-		_ = t.bar.Clear() // it is drawn again with the next progress
+		_ = t.bar.Clear() // the next progress draws it again
 	}
 	fmt.Fprintln(t.stderr, "asyncflow: "+printable(fmt.Sprintf(format, args...)))
 }
 
-// advance shows that so many bytes more are done with.
+// advance moves the progress bar by the bytes of a chunk.
 func (t *tally) advance(size int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *tally) advance(size int64) {
 		return
 	}
 	t.bar.Describe(t.summary())
-	_ = t.bar.Add64(size) // a terminal that can't be written to is no reason to stop
+	_ = t.bar.Add64(size) // a failure to draw is no reason to stop
 }
 
 func (t *tally) finish() {
@@ -146,7 +146,7 @@ func (t *tally) print(g *globals) error {
 	return err
 }
 
-// detail returns why a task was refused, in words alone.
+// detail returns in words why a task was refused.
 func detail(err error) string {
 	switch e := err.(type) {
 	case *client.Error:

@@ -98,8 +98,8 @@ func tookText(ms float32) string {
 	return d.Round(unit).String()
 }
 
-// taskText returns how a task stands, such as
-// "running resize #2 until 12:00:31.000, 40% page 12".
+// taskText returns the state of a task, such as "running resize #2 until 12:00:31.000, 40% page
+// 12".
 func taskText(t client.Task) string {
 	if t.Status.Final() {
 		return strings.TrimSuffix(string(t.Status)+": "+t.Error, ": ")
@@ -121,7 +121,7 @@ func taskText(t client.Task) string {
 	return text
 }
 
-// progressText returns how far a worker says it is, "" if it doesn't.
+// progressText returns the progress that a worker has reported, "" without one.
 func progressText(t client.Task) string {
 	if t.Progress.Percent == 0 && t.Progress.Note == "" {
 		return ""

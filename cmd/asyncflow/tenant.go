@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// tenantsCmd makes, changes and deletes tenants, straight in the database.
+// tenantsCmd groups the commands for tenants, which use the database directly.
 type tenantsCmd struct {
 	Create   tenantsCreateCmd   `cmd:"" help:"Create a tenant, unless it exists."`
 	List     tenantsListCmd     `cmd:"" help:"List the tenants."`
@@ -42,7 +42,7 @@ type tenantsCreateCmd struct {
 	Tenant string `arg:"" help:"Name of the tenant: a lower-case letter, then lower-case letters, digits, - and _; at most 40 characters."`
 }
 
-// Run makes the tenant.
+// Run creates the tenant.
 func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 	created, err := createTenant(ctx, c.DatabaseURL, c.Tenant, c.option())
 	if err != nil {
@@ -58,11 +58,11 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-// createTenant makes a tenant, if there is none of that name.
+// createTenant creates a tenant, unless it exists.
 func createTenant(
 	ctx context.Context, url, tenant string, roles store.Option,
 ) (created bool, err error) {
-	b := byHand{url: url, action: "tenant.create", objectType: "tenant", object: tenant,
+	b := auditedCommand{url: url, action: "tenant.create", objectType: "tenant", object: tenant,
 		detail: map[string]any{}}
 	err = b.do(ctx, func() error {
 		created, err = store.CreateTenant(ctx, url, tenant, roles)
@@ -157,7 +157,7 @@ func (c *tenantsGetCmd) Run(ctx context.Context, g *globals) error {
 	})
 }
 
-// printTenant shows a tenant, and its quotas where they are known.
+// printTenant shows a tenant, and its quotas if they are known.
 func (g *globals) printTenant(t api.Tenant) error {
 	if g.output == "json" {
 		return g.printJSON(t)

@@ -13,11 +13,11 @@ type submitRole struct {
 	Role      string `arg:"" help:"The role of the database that the application connects as."`
 }
 
-// permit changes what the role may do, and says so.
+// permit grants or revokes the right to submit, and prints the result.
 func (c *submitRole) permit(
 	ctx context.Context, g *globals, action, said string, do func(*store.Store) error,
 ) error {
-	b := byHand{url: c.DatabaseURL, action: action, objectType: "tenant", object: c.Tenant,
+	b := auditedCommand{url: c.DatabaseURL, action: action, objectType: "tenant", object: c.Tenant,
 		detail: map[string]any{"role": c.Role}}
 	err := b.do(ctx, func() error {
 		return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, do)

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// tokenCmd makes tokens.
+// tokenCmd groups the commands for tokens.
 type tokenCmd struct {
 	Create tokenCreateCmd `cmd:"" help:"Create a token and print it."`
 }
@@ -22,7 +22,7 @@ type tokenCreateCmd struct {
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 }
 
-// defaultScopes are those of a tenant's token unless told.
+// defaultScopes are the scopes of a tenant's token if none are given.
 var defaultScopes = []string{"submit", "read", "operate", "manage"}
 
 // Help is shown by asyncflow token create --help.
@@ -45,7 +45,7 @@ Examples:
     asyncflow token create --admin --subject alice --ttl 15m`
 }
 
-// Run makes a token.
+// Run creates a token.
 func (c *tokenCreateCmd) Run(g *globals) error {
 	if err := c.check(); err != nil {
 		return usageError(err)
@@ -66,7 +66,7 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	return err
 }
 
-// check refuses what would make neither a tenant's token nor an operator's.
+// check refuses flags that describe neither a tenant's token nor an operator's.
 func (c *tokenCreateCmd) check() error {
 	switch {
 	case c.Admin && c.Tenant != "":
@@ -96,7 +96,7 @@ func (c *tokenCreateCmd) issue(issuer *auth.Issuer) (string, error) {
 	return issuer.Issue(c.Tenant, c.Subject, scopes, c.TTL, now())
 }
 
-// signingConfig returns how to sign tokens, from environment variables.
+// signingConfig returns the key and the claims of tokens, from environment variables.
 func signingConfig(getenv func(string) string) (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	for name, field := range map[string]*string{

@@ -15,13 +15,13 @@ import (
 	"github.com/asyncflow/asyncflow/internal/document"
 )
 
-// issuersFile is the document of --jwt-issuers-file.
+// issuersFile is the document in --jwt-issuers-file.
 type issuersFile struct {
 	Issuers []issuerEntry `json:"issuers"`
 }
 
-// issuerEntry is one issuer. Where its keys come from is one of jwks_url,
-// public_keys_file, public_keys, secret and secret_file.
+// issuerEntry is one issuer. Its keys come from one of jwks_url, public_keys_file, public_keys,
+// secret and secret_file.
 type issuerEntry struct {
 	Issuer    string `json:"issuer"`
 	Audience  string `json:"audience"`
@@ -54,7 +54,7 @@ var issuerFields = map[string]string{
 	"Tenants": "tenants",
 }
 
-// texts is a text or a list of them.
+// texts is a text or a list of texts.
 type texts []string
 
 // UnmarshalJSON reads either form.
@@ -72,8 +72,8 @@ func (t *texts) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// readIssuers reads the file of --jwt-issuers-file. ${NAME} in its values is replaced
-// by what env says; names of files are taken from the folder that it is in.
+// readIssuers reads the file of --jwt-issuers-file. ${NAME} in its values is replaced by what
+// env says; file names are relative to its folder.
 func readIssuers(name string, env lookup) ([]auth.Config, error) {
 	raw, err := os.ReadFile(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func readIssuers(name string, env lookup) ([]auth.Config, error) {
 	return configs, nil
 }
 
-// issuerProblem names the field of an entry that an error is about.
+// issuerProblem adds the index of the entry to the fields of an error.
 func issuerProblem(index int, err error) error {
 	err = renamed(err, fmt.Sprintf("issuers[%d].", index), issuerFields)
 	var e *asyncflow.Error
@@ -106,7 +106,7 @@ func issuerProblem(index int, err error) error {
 	return &document.Error{Fields: e.Fields}
 }
 
-// renamed returns an error with other names for its fields, behind a prefix.
+// renamed returns an error with new names for its fields, behind a prefix.
 func renamed(err error, prefix string, names map[string]string) error {
 	var e *asyncflow.Error
 	if !errors.As(err, &e) || len(e.Fields) == 0 {
@@ -123,9 +123,9 @@ func renamed(err error, prefix string, names map[string]string) error {
 	return &out
 }
 
-// config returns the entry as auth takes it. Issuer and audience have no default here:
-// they are somebody else's, and what was left out must not be guessed. Nor do others
-// make operators' tokens unless the entry says so.
+// config returns the entry as auth takes it. Issuer and audience have no defaults: they belong
+// to somebody else, and must not be guessed. An issuer can't issue operators' tokens unless its
+// entry says so.
 func (e issuerEntry) config(dir string) (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	cfg.Issuer, cfg.Audience, cfg.Algorithm = e.Issuer, e.Audience, e.Algorithm
@@ -180,7 +180,7 @@ func (e issuerEntry) readCA(dir string, cfg *auth.Config) error {
 	return nil
 }
 
-// under returns a file name as seen from a folder.
+// under returns a file name relative to a folder.
 func under(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return name

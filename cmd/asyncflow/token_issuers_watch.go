@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// issuersWatch keeps a Verifier as the issuers file says, while that changes. A file that
-// can't be used changes nothing.
+// issuersWatch updates a Verifier when the issuers file changes. A file that can't be used
+// changes nothing.
 type issuersWatch struct {
 	flags  jwtFlags
 	env    lookup
@@ -21,7 +21,7 @@ type issuersWatch struct {
 	reason string // why the file can't be used; "": it can
 }
 
-// Run looks at the file, and at those that it reads in, every 5 s until ctx ends.
+// Run reads the file, and the files that it names, every 5 s until ctx ends.
 func (w *issuersWatch) Run(ctx context.Context) error {
 	tick := time.NewTicker(auth.DefaultFileInterval)
 	defer tick.Stop()
@@ -35,7 +35,7 @@ func (w *issuersWatch) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce looks at the file once. The same fault is logged once.
+// runOnce reads the file once. It logs the same error only once.
 func (w *issuersWatch) runOnce() {
 	changed, err := w.reread()
 	reason := ""

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// typesCmd is about task types.
+// typesCmd groups the commands for task types.
 type typesCmd struct {
 	Apply   typesApplyCmd   `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
 	Diff    typesDiffCmd    `cmd:"" help:"Show what apply would change."`
@@ -151,7 +151,7 @@ Example:
     asyncflow types release orders customer-17`
 }
 
-// Run releases a flow key and tells how many failed tasks had kept others waiting.
+// Run releases a flow key, and prints the number of failed tasks that blocked others.
 func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
 	n, err := g.client().ReleaseFlowKey(ctx, c.Name, c.FlowKey)
 	if err != nil {

@@ -45,8 +45,8 @@ and then:
     asyncflow types apply -f asyncflow.yaml`
 }
 
-// Run applies the document. What was changed is shown even if it fails halfway:
-// secrets are told only once.
+// Run applies the document. It shows the changes even if it fails halfway, since secrets are
+// shown only once.
 func (c *typesApplyCmd) Run(ctx context.Context, g *globals) error {
 	doc, err := readDocument(c.File, g.env)
 	if err != nil {

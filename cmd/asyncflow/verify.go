@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
-// verifyCmd tries out a worker that is being written. It needs no server.
+// verifyCmd tests a worker during its development. It needs no server.
 type verifyCmd struct {
 	Worker       string        `arg:"" name:"worker-url" help:"URL of the worker. (--url is the server's; this command doesn't use it.)"`
 	Type         string        `required:"" help:"Task type of the deliveries."`
@@ -47,7 +47,7 @@ Example:
       --allow-http --allow-private-networks`
 }
 
-// Run tries out the worker.
+// Run tests the worker.
 func (c *verifyCmd) Run(ctx context.Context, g *globals) error {
 	cfg, err := c.config()
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *verifyCmd) secret() (string, error) {
 	return c.Secret, nil
 }
 
-// printCheck shows a check as soon as it is made.
+// printCheck shows a check as soon as it is done.
 func (g *globals) printCheck(c workercheck.Check) {
 	sign := map[workercheck.Result]string{workercheck.Passed: "ok", workercheck.Failed: "FAIL",
 		workercheck.NotApplicable: "n/a"}[c.Result]

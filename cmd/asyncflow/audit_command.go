@@ -12,21 +12,21 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// byHand is something that a command does straight in the database: it has an entry in
-// the audit of what belongs to no tenant.
-type byHand struct {
+// auditedCommand is a change that a command makes directly in the database. It has an entry in
+// the operator's audit.
+type auditedCommand struct {
 	url        string // of the database
-	action     string // as in the API, where it has the same
+	action     string // as the API names it, where it has the same
 	objectType string
 	object     string
-	detail     map[string]any // may be added to until it is done
+	detail     map[string]any // may grow until do has ended
 }
 
-// do does it and writes the entry, whatever came of it.
-func (b byHand) do(ctx context.Context, act func() error) error {
-	err := act()
-	if recorded := b.record(ctx, err); err == nil && recorded != nil {
-		return fmt.Errorf("%s was done, but the audit has no entry of it: %w", b.action, recorded)
+// do makes the change and writes the entry, also if the change failed.
+func (a auditedCommand) do(ctx context.Context, change func() error) error {
+	err := change()
+	if recorded := a.record(ctx, err); err == nil && recorded != nil {
+		return fmt.Errorf("%s was done, but the audit has no entry of it: %w", a.action, recorded)
 	}
 	return err
 }
@@ -34,12 +34,12 @@ func (b byHand) do(ctx context.Context, act func() error) error {
 // recordTime bounds the writing of an entry, also after an interrupt.
 const recordTime = 5 * time.Second
 
-func (b byHand) record(ctx context.Context, err error) error {
+func (a auditedCommand) record(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()
 	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: operatorName(),
 		UserAgent: "asyncflow/" + version,
-		Action:    b.action, ObjectType: b.objectType, Object: b.object, Detail: b.detail,
+		Action:    a.action, ObjectType: a.objectType, Object: a.object, Detail: a.detail,
 		Outcome: asyncflow.AuditDone}
 	if err != nil {
 		e.Outcome, e.Code = asyncflow.AuditFailed, string(asyncflow.CodeOf(err))
@@ -48,10 +48,10 @@ func (b byHand) record(ctx context.Context, err error) error {
 			e.Outcome = asyncflow.AuditRefused
 		}
 	}
-	return store.RecordByHand(ctx, b.url, e)
+	return store.RecordByHand(ctx, a.url, e)
 }
 
-// operatorName returns who runs this program, as the system knows: user@host.
+// operatorName returns the user who runs this program, as user@host.
 func operatorName() string {
 	name := "uid-" + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil && u.Username != "" {
