@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/asyncflow/asyncflow"
 
-// arrows lists our packages, each with those of ours that it may import; "."
-// is the root. A name that ends in /... stands for everything below it too.
+// arrows lists our packages, each with our packages that it may import; "." is the root. A name
+// that ends in /... stands for everything below it too.
 var arrows = map[string][]string{
 	".":          {},
 	"migrations": {},
@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"internal/devpg":   {"internal/pgfetch", "."},
 	"internal/pgtest":  {"internal/devpg", "."},
 	"cmd/asyncflow":    {"..."},
-	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
+	"examples/...":     {"client", "worker", "."}, // and packages of the same example
 	"bench/...":        {"..."},
 
 	"internal/expression":  {"."},
@@ -57,10 +57,10 @@ var arrows = map[string][]string{
 		"internal/node", "internal/pgtest", "store", "."},
 }
 
-// standardOnly are the packages of ours that import the standard library only.
+// standardOnly are our packages that import nothing but the standard library.
 var standardOnly = []string{".", "migrations"}
 
-// onlyBy names, for a library, the packages of ours that may import it.
+// onlyBy names, for a library, our packages that may import it.
 var onlyBy = map[string][]string{
 	"github.com/gofiber/fiber/...":  {"internal/httpapi"},
 	"github.com/prometheus/...":     {"internal/metrics"},
@@ -71,7 +71,7 @@ var onlyBy = map[string][]string{
 	"github.com/fergusstrange/embedded-postgres/...": {"internal/pgfetch"},
 }
 
-// notBy names, for a library, the packages of ours that must not import it.
+// notBy names, for a library, our packages that must not import it.
 var notBy = map[string][]string{
 	"net/http/...": {".", "dispatcher", "governance", "store"},
 }
@@ -79,9 +79,10 @@ var notBy = map[string][]string{
 // sqlIn are the packages that may hold SQL.
 var sqlIn = []string{"store", "migrations", "internal/devpg", "internal/pgtest", "bench/..."}
 
-var sql = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\bINSERT\s+INTO\b|\bDELETE\s+FROM\b|\bUPDATE\b.*\bSET\b`)
+var sql = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\bINSERT\s+INTO\b|` +
+	`\bDELETE\s+FROM\b|\bUPDATE\b.*\bSET\b`)
 
-// goPackage is what go list tells of a package.
+// goPackage is the output of go list for a package.
 type goPackage struct {
 	ImportPath, Dir         string
 	GoFiles, IgnoredGoFiles []string
@@ -125,7 +126,7 @@ func listPackages(t *testing.T) []goPackage {
 	}
 }
 
-// wrongImports tells which imports of a package the tables above don't allow.
+// wrongImports returns the imports of a package that the tables above don't allow.
 func wrongImports(p goPackage) (wrong []string) {
 	name := local(p.ImportPath)
 	rule, listed := ruleFor(name)
@@ -169,8 +170,8 @@ func ruleFor(name string) (string, bool) {
 	return "", false
 }
 
-// local returns the path of a package of ours below the module, "." for the
-// root, or "" for any other package.
+// local returns the path of one of our packages below the module, "." for the root, or "" for
+// any other package.
 func local(path string) string {
 	if path == module {
 		return "."
@@ -182,7 +183,7 @@ func local(path string) string {
 	return below
 }
 
-// matches tells whether a path is one of the patterns, or below one that ends in
+// matches reports whether a path is one of the patterns, or below one that ends in
 // "/...". The pattern "..." matches everything.
 func matches(patterns []string, path string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -191,7 +192,7 @@ func matches(patterns []string, path string) bool {
 	})
 }
 
-// sameExample tells whether both packages belong to the same example.
+// sameExample reports whether both packages belong to the same example.
 func sameExample(a, b string) bool {
 	of := func(path string) string {
 		parts := strings.SplitN(path, "/", 3)
@@ -208,8 +209,7 @@ func isStandard(path string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// checkNoSQL looks into the string literals of a file; those that are added up
-// count as one.
+// checkNoSQL checks the string literals of a file; a concatenation counts as one.
 func checkNoSQL(t *testing.T, path string) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
@@ -227,7 +227,7 @@ func checkNoSQL(t *testing.T, path string) {
 	})
 }
 
-// literal returns the text of a string literal, or of a sum that has one.
+// literal returns the text of a string literal, or of a concatenation that contains one.
 func literal(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -241,8 +241,7 @@ func literal(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// What programs that only talk to asyncflow import drags in neither its database nor its
-// HTTP server.
+// Programs that only talk to asyncflow don't import its database or its HTTP server.
 func TestSDKsAreSmall(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client",
@@ -256,7 +255,7 @@ func TestSDKsAreSmall(t *testing.T) {
 	}
 }
 
-// The rules themselves catch what they are there for.
+// The rules themselves work.
 func TestArchitectureRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -35,7 +35,7 @@ func TestAuditOutcomeOf(t *testing.T) {
 	}
 }
 
-// What callers say can neither break a row or a terminal nor fill a disk.
+// Texts of callers can neither break a row or a terminal nor fill a disk.
 func TestAuditText(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "a?b?c?", asyncflow.AuditText("a\x00b\nc\xff", 10))

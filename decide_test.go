@@ -14,7 +14,7 @@ import (
 // and without, under each way to override the policy.
 func TestDecideKind(t *testing.T) {
 	t.Parallel()
-	// gone: the type has no such stage any more
+	// gone: the type no longer has the stage
 	type row struct{ onward, last, gone asyncflow.VerdictKind }
 	const again = asyncflow.Retry // while attempts are left, else Fail
 	table := map[asyncflow.OutcomeKind]row{
@@ -58,7 +58,7 @@ func TestDecideKind(t *testing.T) {
 	}
 }
 
-// requireWhole checks that a final verdict says nothing of a next attempt.
+// requireWhole checks that a final verdict has no next attempt.
 func requireWhole(t *testing.T, v asyncflow.Verdict, message string) {
 	if v.Kind == asyncflow.Succeed || v.Kind == asyncflow.Fail || v.Kind == asyncflow.Cancel {
 		require.Equal(t, asyncflow.Verdict{Kind: v.Kind}, v, message)

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// policyOf returns a policy of lists that are written with commas.
+// policyOf returns a policy from comma-separated lists.
 func policyOf(t testing.TB, allow, deny string) asyncflow.Egress {
 	t.Helper()
 	split := func(list string) []string {
@@ -27,7 +27,7 @@ func policyOf(t testing.TB, allow, deny string) asyncflow.Egress {
 	return asyncflow.Egress{Allow: allowed, Deny: denied}
 }
 
-// A connection is permitted by the lists, and by what kind of address it goes to.
+// The lists and the kind of address decide whether a connection is permitted.
 func TestEgressPermits(t *testing.T) {
 	type when struct {
 		allow, deny string
@@ -115,7 +115,7 @@ func TestEgressPermits(t *testing.T) {
 	})
 }
 
-// What the lists say of a URL before its name is resolved.
+// The lists apply to a URL before its name is resolved.
 func TestEgressRefuses(t *testing.T) {
 	const byRule = "is where the operator lets no delivery go (--egress-allow, --egress-deny)"
 	type when struct{ allow, deny, url, want string }

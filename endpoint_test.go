@@ -131,7 +131,7 @@ func TestEndpointWeight(t *testing.T) {
 	}
 }
 
-// Endpoints are picked as often as their weights say, and those that get nothing never.
+// Endpoints are picked as often as their weights say; those that get nothing are never picked.
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	all := []asyncflow.Endpoint{

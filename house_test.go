@@ -26,10 +26,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// What stands around the code (documents, container files) can't be compiled;
-// these tests keep it from drifting away.
+// Documents and container files can't be compiled; these tests keep them consistent with the
+// code.
 
-// The first thing that a visitor copies works.
+// The first commands that a visitor copies work.
 func TestReadmeBeginsWithTheTwoCommands(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(readText(t,
@@ -97,7 +97,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 	}
 }
 
-// The version of the API, and of the npm package, is the newest one in the list of changes.
+// API and npm package have the newest version in the list of changes.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	var contract struct {
@@ -145,7 +145,7 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// Where packages come from is the business of whoever builds: a mirror must do.
+// No file names a package registry: builds must work with a mirror.
 func TestNoRegistryHosts(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"proxy.golang" + ".org", "sum.golang" + ".org", "registry.npmjs" + ".org",
@@ -305,7 +305,8 @@ func checkNodes(t *testing.T, a, b composeService) {
 // checkSetup: the one-shot services run commands that exist, for the same
 // database and with the same keys as the nodes, for what the document needs.
 func checkSetup(t *testing.T, f composeFile) {
-	node, database, types := f.Services["node-1"], f.Services["setup-database"], f.Services["setup-types"]
+	node, types := f.Services["node-1"], f.Services["setup-types"]
+	database := f.Services["setup-database"]
 	require.Equal(t, node.Environment["DATABASE_URL"], database.Environment["DATABASE_URL"])
 	require.Equal(t, node.Environment["ASYNCFLOW_JWT_SECRET"],
 		types.Environment["ASYNCFLOW_JWT_SECRET"])
@@ -529,7 +530,7 @@ func walkFiles(t *testing.T, do func(path string, text []byte)) {
 	skipped := []string{".git", "bin", "dist", ".asyncflow", "bench/out", "node_modules"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // someone else's, gone meanwhile
+		case errors.Is(err, fs.ErrNotExist): // another process's file, gone meanwhile
 			return nil
 		case err != nil:
 			return err
@@ -564,7 +565,7 @@ func TestContractIsTheFile(t *testing.T) {
 	require.Equal(t, readText(t, "openapi.yaml"), string(asyncflow.OpenAPI))
 }
 
-// What can be pasted from the documents has nothing in it that stands for something else.
+// Commands that can be pasted from the documents contain no placeholders.
 func TestDocumentsCanBePasted(t *testing.T) {
 	t.Parallel()
 	comment := regexp.MustCompile(`(^|\s)(#|//).*`)

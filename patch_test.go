@@ -12,7 +12,7 @@ import (
 func TestPatchOrder(t *testing.T) {
 	t.Parallel()
 	const min = time.Minute
-	entered := now.Add(-10 * min) // when the task came to where it stands
+	entered := now.Add(-10 * min) // when its token row was written
 	stood := func(d time.Duration) time.Time { return entered.Add(d) }
 	for name, c := range map[string]struct {
 		lease asyncflow.Lease

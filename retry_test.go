@@ -63,9 +63,8 @@ func TestNextRetryAfter(t *testing.T) {
 	}
 }
 
-// Never earlier than asked, never beyond the bounds: a worker may stretch the
-// policy's own pause, but neither shorten it nor stretch it beyond ten times or a
-// day; and a second look says the same.
+// A worker may lengthen the policy's pause, but neither shorten it nor lengthen it beyond ten
+// times or a day; deciding again gives the same pause.
 func TestNextStaysInBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -117,7 +116,7 @@ func TestDefaultRetry(t *testing.T) {
 	require.InDelta(t, 8, total.Hours(), 0.5, "about 8 hours, by its documentation")
 }
 
-// DefaultRetry < type < stage < task, each field by itself.
+// DefaultRetry < type < stage < task, for each field.
 func TestPolicyByLevel(t *testing.T) {
 	t.Parallel()
 	type policy = asyncflow.RetryPolicy

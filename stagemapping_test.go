@@ -81,8 +81,8 @@ func TestCheckMapping(t *testing.T) {
 	}
 }
 
-// An attempt of a stage that was removed meanwhile leads to where that stage is mapped,
-// whatever came of it, unless the task has ended.
+// An attempt of a stage that was removed meanwhile leads to that stage's mapping, whatever its
+// outcome, unless the task has ended.
 func TestDecideMapped(t *testing.T) {
 	t.Parallel()
 	pipe := pipeline()

@@ -103,7 +103,7 @@ func TestNewTaskValidate(t *testing.T) {
 
 func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
-// A context over the limit has a code of its own, also beside other problems.
+// A context over the limit has its own code, even beside other problems.
 func TestNewTaskTooLarge(t *testing.T) {
 	t.Parallel()
 	task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`"` + strings.Repeat("x", 9) + `"`)}
@@ -150,7 +150,7 @@ func TestCheckJSONDepth(t *testing.T) {
 		"is nested more than 128 deep")
 }
 
-// Whatever Go writes as JSON may be stored, if it is no deeper than the limit.
+// Any JSON that Go writes may be stored, if it isn't nested too deep.
 func TestCheckJSONProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -29,7 +29,7 @@ func TestDiagramOfStates(t *testing.T) {
 	require.ElementsMatch(t, asyncflow.Transitions, drawn)
 }
 
-// Every verdict on every outcome leads where the table says.
+// Every verdict on every outcome is a transition of the table.
 func TestVerdictsAreTransitions(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
@@ -51,8 +51,7 @@ func TestVerdictsAreTransitions(t *testing.T) {
 	}
 }
 
-// A task that may still move has somewhere to go, and whatever may be reached has a way
-// there.
+// Every status that isn't final has a transition from it, and every status can be reached.
 func TestTransitionsAreConnected(t *testing.T) {
 	t.Parallel()
 	for _, status := range asyncflow.Statuses {

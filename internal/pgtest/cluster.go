@@ -148,7 +148,7 @@ func rolesOf(ctx context.Context, conn *pgx.Conn, database string) ([]string, er
 	return names, nil
 }
 
-// isUsed tells that a role can't be dropped because something is its own.
+// isUsed reports that a role can't be dropped because something is its own.
 func isUsed(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "2BP01"
