@@ -20,7 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// child is how the programs of Postgres are run for one data directory.
+// child runs the programs of Postgres for one data directory.
 type child struct {
 	ctx  context.Context // ends the short programs, not the server
 	dir  layout
@@ -28,8 +28,7 @@ type child struct {
 	lock *os.File // inherited by all of them
 }
 
-// command returns a program to be started on a locked thread. It gets sig when
-// we die.
+// command returns a program to start on a locked thread. It gets sig when this process dies.
 func (c child) command(
 	ctx context.Context, sig syscall.Signal, program string, args ...string,
 ) *exec.Cmd {
@@ -43,9 +42,9 @@ func (c child) command(
 	return cmd
 }
 
-// childEnv returns the environment of the programs: what they need to start and
-// nothing else, since PG* variables would change the server and the rest holds
-// secrets of ours. The locale keeps messages in English; we read some.
+// childEnv returns the environment of the programs: only what they need to start. PG* variables
+// would change the server, and others hold our secrets. The locale keeps messages in English,
+// since this package reads some.
 func childEnv() []string {
 	env := []string{"LC_ALL=C"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR"} {
@@ -56,8 +55,8 @@ func childEnv() []string {
 	return env
 }
 
-// run runs a short program and returns what it says. A failure carries the last
-// lines of that. The end of c.ctx kills it with all that it started, and so does stepTimeout.
+// run runs a short program and returns its output. An error carries the last lines of it. When
+// c.ctx ends, or after stepTimeout, the program and its children are killed.
 func (c child) run(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, stepTimeout)
 	defer cancel()

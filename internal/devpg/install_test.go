@@ -31,7 +31,7 @@ func TestNewestFirstComparesNumbers(t *testing.T) {
 	}))
 }
 
-// fakeInstall makes a folder with programs that only know their version.
+// fakeInstall creates a folder with programs that only print their version.
 func fakeInstall(t *testing.T, major string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -81,7 +81,7 @@ func TestKillEndsABusyBackend(t *testing.T) {
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	go func() {
-		// A backend in a loop of its own does not notice that the main process is gone.
+		// A backend in a loop doesn't notice that the main process is gone.
 		_, err := conn.Exec(t.Context(), "DO $$ BEGIN RAISE NOTICE 'busy'; LOOP END LOOP; END $$")
 		cut <- err
 	}()

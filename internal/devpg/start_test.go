@@ -47,7 +47,7 @@ func TestOtherMajorIsRefusedAndKept(t *testing.T) {
 	pgtest.Server(t, server.Config())
 }
 
-// Data stays usable when another version of Postgres is installed later.
+// Data remains usable when another version of Postgres is installed later.
 func TestDataOfAVersionThatIsNotInstalled(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -148,8 +148,7 @@ func TestInUseByAServerStartedWithoutUs(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})
 	cfg := server.Config()
-	// Without its name the lock is a new one, as it would be had someone started
-	// the server by hand.
+	// Without its name, the lock is a new one, as if the server had been started by hand.
 	require.NoError(t, os.Remove(filepath.Join(cfg.DataDir, "lock")))
 
 	message := startError(t, cfg, asyncflow.CodeConflict)

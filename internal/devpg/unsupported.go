@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Server would be a running Postgres; there is none on this system.
+// Server would be a running Postgres; this system is not supported.
 type Server struct{}
 
 // Start fails: running Postgres as a child is known to work on Linux and macOS

@@ -11,9 +11,9 @@ var reference = regexp.MustCompile(`\$?\$\{([^}]*)(\})?`)
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// expand replaces each ${NAME} in a text by what env says; $${NAME} becomes
-// ${NAME}. What is put in is not looked at again. A variable that isn't set is
-// an error that names it; one that is set to nothing is not.
+// expand replaces each ${NAME} in a text by the value of env; $${NAME} becomes ${NAME}.
+// Inserted values are not expanded again. An unset variable is an error that names it; an empty
+// one is not.
 func expand(text string, env Lookup) (string, error) {
 	var problems []string
 	out := reference.ReplaceAllStringFunc(text, func(match string) string {

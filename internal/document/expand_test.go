@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a variable holds is data: it can't become YAML or another reference.
+// The value of a variable is data: it can't become YAML or another reference.
 func TestExpandedOnce(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{"A": "${B}", "B": "b", "C": "x\", url: \"evil", "EMPTY": ""}

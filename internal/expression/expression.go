@@ -36,7 +36,7 @@ type reader struct {
 	programs map[string]*vm.Program
 }
 
-// Check tells what is wrong with an expression, with line and column.
+// Check explains what is wrong with an expression, with line and column.
 func (r *reader) Check(text string) error {
 	_, err := r.program(text)
 	return err
@@ -57,8 +57,7 @@ func (r *reader) Seconds(text string, f asyncflow.Failure) (float64, error) {
 	return value.(float64), nil // so says AsFloat64
 }
 
-// program returns the program of a text. When the cache is full, any other
-// leaves it.
+// program returns the program of a text. When the cache is full, it evicts any other program.
 func (r *reader) program(text string) (*vm.Program, error) {
 	r.mu.RLock()
 	p := r.programs[text]
@@ -82,10 +81,9 @@ func (r *reader) program(text string) (*vm.Program, error) {
 	return p, nil
 }
 
-// compile makes a program of a text that keeps to the part of the language that
-// is let through.
+// compile compiles a text that uses only the allowed part of the language.
 func compile(text string) (p *vm.Program, err error) {
-	defer func() { // a fault of the library must not end the server
+	defer func() { // a bug of the library must not end the server
 		if fault := recover(); fault != nil {
 			p, err = nil, fmt.Errorf("it can't be read: %v", fault)
 		}
@@ -106,8 +104,8 @@ func compile(text string) (p *vm.Program, err error) {
 	return p, nil
 }
 
-// options make every number a float64: a mixture of whole and other numbers would
-// be of no known type, and its mistakes would show only when it is evaluated.
+// options make every number a float64: a mixture of integers and floats would have no known
+// type, and errors would appear only at evaluation.
 var options = func() []expr.Option {
 	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes),
 		expr.Patch(floats{}),
@@ -118,7 +116,7 @@ var options = func() []expr.Option {
 	return all
 }()
 
-// floats makes the whole numbers of a tree floats.
+// floats turns the integers of a tree into floats.
 type floats struct{}
 
 func (floats) Visit(node *ast.Node) {
@@ -127,7 +125,7 @@ func (floats) Visit(node *ast.Node) {
 	}
 }
 
-// mod stands for %, which the library has for whole numbers only.
+// mod implements %, which the library has only for integers.
 func mod(args ...any) (any, error) { return math.Mod(args[0].(float64), args[1].(float64)), nil }
 
 // oneLine leaves out the drawing in an error of the library.

@@ -109,8 +109,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// hostile are texts that would hang a node or eat its memory, were they let
-// through.
+// hostile are texts that would hang a node or use up its memory if they were allowed.
 var hostile = map[string]string{
 	"a long range":       "1..1000000000",
 	"a range to look in": "attempt in 1..1000000000 ? 1 : 2",
@@ -134,8 +133,8 @@ func repeated(format string, n int) string {
 	return b.String()
 }
 
-// chain nests a < b < c in the middle of another: the parser hangs the middle
-// into the tree twice, so 40 levels stand for 2⁴⁰ nodes.
+// chain nests a < b < c in the middle of another: the parser puts the middle into the tree
+// twice, so 40 levels give 2⁴⁰ nodes.
 func chain(length int) string {
 	text := "1"
 	for len(text) < length {
@@ -144,7 +143,7 @@ func chain(length int) string {
 	return text
 }
 
-// ungainly are texts that are let through, and have to be harmless.
+// ungainly are texts that are allowed, and must be harmless.
 var ungainly = map[string]string{
 	"deep parentheses": strings.Repeat("(", 249) + "1" + strings.Repeat(")", 249),
 	"many signs":       strings.Repeat("-", 240) + "1",
@@ -218,7 +217,7 @@ func TestCacheIsBounded(t *testing.T) {
 	require.Same(t, p, again, "compiled once")
 }
 
-// A cache full of the largest programs is no danger.
+// A cache full of the largest programs uses little memory.
 func TestCacheSize(t *testing.T) {
 	r := newReader()
 	var before, after runtime.MemStats
@@ -234,8 +233,8 @@ func TestCacheSize(t *testing.T) {
 	require.Len(t, r.programs, 100)
 }
 
-// FuzzExpression: whatever the text, it is refused in one line or gives a pause
-// within the bounds, soon, and without a panic.
+// FuzzExpression: any text is refused in one line, or gives a pause within the bounds, quickly
+// and without a panic.
 func FuzzExpression(f *testing.F) {
 	for _, texts := range []map[string]string{hostile, ungainly} {
 		for _, text := range texts {

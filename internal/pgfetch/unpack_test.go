@@ -29,7 +29,7 @@ func tarOf(t *testing.T, entries ...tar.Header) []byte {
 			require.NoError(t, err)
 		}
 	}
-	return out.Bytes() // its end is missing where a header promises more than there is
+	return out.Bytes() // its end is missing if a header promises more than there is
 }
 
 func file(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }

@@ -30,8 +30,8 @@ func TestGivenServer(t *testing.T) {
 	}
 }
 
-// runWithGivenServer runs TestDatabaseIsDroppedAfterTheTest in a process of its own that
-// uses the server.
+// runWithGivenServer runs TestDatabaseIsDroppedAfterTheTest in another process that uses the
+// server.
 func runWithGivenServer(t *testing.T, url string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0],

@@ -1,6 +1,6 @@
-// Package testnode runs a whole node inside a test process, for the examples of the
-// packages that talk to one: API, dispatcher and governance over a database of its own.
-// Tests of the node itself start real processes instead.
+// Package testnode runs a whole node inside a test process, for the examples of packages that
+// talk to one: API, dispatcher and governance on a separate database. Tests of the node itself
+// start real processes instead.
 package testnode
 
 import (
@@ -29,9 +29,9 @@ type Node struct {
 	Token string // of the tenant, with the scopes submit, read and manage
 }
 
-// Shared returns the node of this process, started at the first call. It may deliver to
-// this machine, and challenges endpoints. It ends with the process, and so does its
-// database: an example has nobody to end them for it. It panics if it can't be started.
+// Shared returns the node of this process, started at the first call. It may deliver to this
+// machine, and challenges endpoints. It ends with the process, and so does its database, since
+// an example can't end them. It panics if it can't be started.
 var Shared = sync.OnceValue(func() *Node {
 	contracttest.Watch()
 	n := &Node{}
@@ -83,7 +83,7 @@ func (n *Node) start() error {
 	}
 }
 
-// authenticate makes the tenant's token, and what verifies it.
+// authenticate creates the tenant's token, and its verifier.
 func (n *Node) authenticate() (*auth.Verifier, error) {
 	cfg := auth.DefaultConfig()
 	cfg.HMACSecret = []byte(strings.Repeat("s", 32))

@@ -25,8 +25,7 @@ func byCron(t *testing.T, expression, zone string) Timetable {
 	return table
 }
 
-// The days on which clocks are set, in zones that do it each in its own way. The ticks
-// are written as the clocks there show them.
+// Days on which clocks change, in zones with different rules. Ticks are written in local time.
 func TestClocksAreSet(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -100,8 +99,8 @@ var (
 		"*/10 1-3 * * *", "0 */5 * * *", "5,35 0,23 * * 0,6", "0 2 29,30 3,10,11 *"}
 )
 
-// A time of the day comes once a day, and every moment of an hourly expression counts:
-// so says a plain walk through all minutes.
+// A walk through all minutes gives the same ticks: a time of the day ticks once a day, and an
+// hourly expression ticks at every matching moment.
 func TestAgainstEveryMinute(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -128,8 +127,8 @@ func TestAgainstEveryMinute(t *testing.T) {
 	})
 }
 
-// walk finds the ticks minute by minute. The clocks' latest time so far is that of the
-// day before the beginning at least: nothing that was shown then comes again.
+// walk finds the ticks minute by minute. It starts with the latest local time of the day
+// before: a time that the clocks showed then doesn't tick again.
 func walk(c clockTimes, begin time.Time, minutes int) []time.Time {
 	ticks := []time.Time{}
 	latest := time.Time{}
@@ -150,7 +149,7 @@ func walk(c clockTimes, begin time.Time, minutes int) []time.Time {
 	return ticks
 }
 
-// Whenever it is asked, the next tick is the same: none is left out, none comes twice.
+// The next tick is the same from wherever it is computed: none is skipped or repeated.
 func TestNextFromAnyMoment(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
