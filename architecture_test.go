@@ -2,6 +2,7 @@ package asyncflow_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -117,7 +118,7 @@ func listPackages(t *testing.T) []goPackage {
 	var packages []goPackage
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p goPackage
-		if err := dec.Decode(&p); err == io.EOF {
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			return packages
 		} else if err != nil {
 			t.Fatal(err)

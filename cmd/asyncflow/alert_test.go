@@ -16,10 +16,10 @@ import (
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
-// noticed is what a notice says.
+// noticed is the content of a notice.
 type noticed struct{ Alert, State, Tenant, Type, Node, Episode string }
 
-// notices returns what a receiver was told, by task.
+// notices returns the notices that a receiver got, by task.
 func (w *worker) notices(t *testing.T) map[string]noticed {
 	t.Helper()
 	all := map[string]noticed{}
@@ -32,7 +32,7 @@ func (w *worker) notices(t *testing.T) map[string]noticed {
 	return all
 }
 
-// receiver takes alerts; each has to be sent twice, like any task that fails.
+// receiver takes alerts. It refuses each one once, so each is sent twice.
 func receiver(t *testing.T) *worker {
 	return startWorker(t, func(w http.ResponseWriter, _ *http.Request, d delivery) {
 		if d.Attempt == 1 {
@@ -41,8 +41,8 @@ func receiver(t *testing.T) *worker {
 	})
 }
 
-// A backlog is told of, signed, once by all nodes and though one is killed, and so is its
-// end.
+// A backlog and its end are each reported once by all nodes together, signed, even if a node is
+// killed.
 func TestAlertsAreSent(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -94,8 +94,7 @@ func TestAlertsAreSent(t *testing.T) {
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "list").code)
 }
 
-// The operator is told of a node that is gone, and of nothing when one is stopped in
-// order.
+// The operator gets an alert about a node that is gone, and none about one that is shut down.
 func TestOperatorIsTold(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// operatorRows returns the audit of what belongs to no tenant, oldest first.
+// operatorRows returns the operator's audit, oldest first.
 func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: database, Node: "reader"})
@@ -34,7 +34,8 @@ func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	return all
 }
 
-// What commands do straight in the database has entries too, by the user of this machine.
+// Changes that commands make directly in the database have entries as well, with the user of
+// this machine.
 func TestCommandsAreAudited(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, nil)
@@ -49,7 +50,7 @@ func TestCommandsAreAudited(t *testing.T) {
 		{[]string{"tenants", "create", "acme"}, 0},
 		{[]string{"tenants", "create", "No Name"}, 1},
 		{[]string{"governance", "run", "fold"}, 0},
-		{[]string{"governance", "run", "fold", "--dry-run"}, 0}, // only looks
+		{[]string{"governance", "run", "fold", "--dry-run"}, 0}, // reads only
 		{[]string{"tenants", "list"}, 0},
 	} {
 		r := runCLI(t, env, c.args...)
@@ -71,7 +72,7 @@ func TestCommandsAreAudited(t *testing.T) {
 	assert.Equal(t, []any{true, false}, []any{all[1].Detail["created"], all[2].Detail["created"]})
 }
 
-// forget by hand leaves the audit alone, unless it is told how long that is kept.
+// forget by hand leaves the audit alone, unless its retention is given.
 func TestAuditRetentionByHand(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -117,7 +118,7 @@ func TestBadAuditFlags(t *testing.T) {
 	assert.Equal(t, "[10.0.0.0/8 ::1/128 192.0.2.1/32]", fmt.Sprint(proxies))
 }
 
-// A node behind a proxy: who did it, from where, by the command line's list.
+// For a node behind a proxy, the command's list shows who made a call, and from where.
 func TestAuditOfANode(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -177,7 +178,7 @@ func testIssuer(t *testing.T) *auth.Issuer {
 	return i
 }
 
-// Following lists each entry once, oldest first, and leaves out its own reading.
+// --follow lists each entry once, oldest first, and leaves out its own calls.
 func TestAuditFollow(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)

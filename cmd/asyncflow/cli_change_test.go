@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// clientOf returns a way to run commands against a node, which must end with a code and
-// return what they wrote to standard output.
+// clientOf returns a function that runs a command against a node, checks its exit code, and
+// returns its standard output.
 func clientOf(t *testing.T, node *process) func(code int, args ...string) string {
 	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	run := func(code int, args ...string) string {

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Every command of the client against a real node: from a token to the end of a
-// task, and away with it all.
+// The commands of the client run against a real node: from a token to the end of a task, and
+// the deletion of everything.
 func TestCLIFlow(t *testing.T) {
 	t.Parallel()
 	node := startNode(t, database(t))

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Who uses the client or the command line sees all of a list, and notices no pages.
+// The client and the commands return whole lists, however many pages they have.
 func TestClientsFollowPages(t *testing.T) {
 	t.Parallel()
 	url := database(t)

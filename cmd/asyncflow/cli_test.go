@@ -16,14 +16,14 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// ran is what a command left behind.
+// ran is the result of a command.
 type ran struct {
 	code           int
 	stdout, stderr string
 }
 
-// runCLI runs a command in this process with nothing but env in its environment.
-// ASYNCFLOW_URL should be in it, so that no dev server of this machine is used.
+// runCLI runs a command in this process with nothing but env in its environment. env should
+// have ASYNCFLOW_URL, or the command may use a dev server of this machine.
 func runCLI(t *testing.T, env map[string]string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -51,7 +51,7 @@ func answerProblem(w http.ResponseWriter, status int, code string) {
 		Status: status, Code: code, Detail: "it is so"})
 }
 
-// closedURL returns a URL where nobody listens.
+// closedURL returns a URL at which nothing listens.
 func closedURL(t *testing.T) string {
 	return "http://" + freeAddress(t)
 }
@@ -172,7 +172,7 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	require.Equal(t, "Bearer a-token", token)
 	require.Zero(t, runCLI(t, env, "types", "list", "--token", "other").code)
 	require.Equal(t, "Bearer other", token)
-	env["ASYNCFLOW_TOKEN"] = "" // set to nothing is not set
+	env["ASYNCFLOW_TOKEN"] = "" // empty is unset
 	require.Zero(t, runCLI(t, env, "types", "list").code)
 	require.Empty(t, token)
 	env["ASYNCFLOW_POOL"] = ""
@@ -228,7 +228,7 @@ func TestWaitTellsTheEnd(t *testing.T) {
 	}
 }
 
-// A task that was submitted is named, whatever happens while waiting for it.
+// The id of a submitted task is shown, whatever happens while waiting for it.
 func TestSubmittedTaskIsNamedWhenWaitingFails(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
@@ -262,7 +262,7 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
 }
 
-// Who submits a key again is told that nothing new was submitted.
+// Submitting a key again reports that nothing new was submitted.
 func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
 	t.Parallel()
 	existing := true

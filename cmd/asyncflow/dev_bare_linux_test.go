@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// bareMachine, a script, hides the installed programs of Postgres and those that were
-// fetched before from the command that it becomes. $1 is an empty folder, $2 the command's PATH.
+// bareMachine is a script that hides installed and fetched programs of Postgres, and then
+// becomes the command. $1 is an empty folder, $2 the command's PATH.
 const bareMachine = `
 set -e
 empty=$1 path=$2
@@ -53,10 +53,10 @@ func startBare(t *testing.T, args ...string) *process {
 	return startBy(t, nil, append(bare, args...)...)
 }
 
-// unreachable is what is said where neither npm's registry nor the archive can be reached.
+// unreachable matches the message if neither npm's registry nor the archive can be reached.
 var unreachable = regexp.MustCompile(`ENOTFOUND|EAI_AGAIN|ECONNRE|ETIMEDOUT|npm is not installed`)
 
-// The first command of the README on a machine that has Go, and maybe npm, and nothing else.
+// The first command of the README works on a machine with Go, and maybe npm, and nothing else.
 func TestDevWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -78,7 +78,7 @@ func TestDevWithoutPostgres(t *testing.T) {
 	require.Zero(t, p.wait(), p.said())
 }
 
-// Offline the same is one line that says what to do.
+// Offline, the same command prints one line that says what to do.
 func TestDevWithoutPostgresOffline(t *testing.T) {
 	t.Parallel()
 	p := startBare(t, "dev", "--offline", "--addr=127.0.0.1:0", "--data="+pgtest.Dir(t))

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -32,7 +33,7 @@ func loadSecrets(path string) (devSecrets, error) {
 		}
 		return s, err
 	}
-	if !os.IsNotExist(err) {
+	if !errors.Is(err, os.ErrNotExist) {
 		return s, err
 	}
 	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)),

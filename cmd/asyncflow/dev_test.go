@@ -52,8 +52,8 @@ func postgresPID(t *testing.T, dir string) string {
 
 func isAlive(pid string) bool { return exec.Command("kill", "-0", pid).Run() == nil }
 
-// The first command of the README: samples pass through both stages, Ctrl-C ends
-// everything, the data is used again, and a kill -9 leaves no process behind.
+// asyncflow dev, the first command of the README: samples pass through both stages, Ctrl-C ends
+// everything, the next run uses the same data, and a kill -9 leaves no process behind.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -98,7 +98,8 @@ func TestDev(t *testing.T) {
 	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
 }
 
-// A second dev server on the same data says who is there and what to do, and harms nobody.
+// A second dev server on the same data names the first one and says what to do, without harm to
+// the first.
 func TestSecondDev(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -126,7 +127,7 @@ func connectTo(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// What a developer creates beside asyncflow's tables doesn't land among them.
+// Tables that a developer creates are not in asyncflow's schemas.
 func TestTablesOfADeveloper(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -142,7 +143,7 @@ func TestTablesOfADeveloper(t *testing.T) {
 	require.Equal(t, "public", schema)
 }
 
-// As docker-compose.yml has it: a password of any characters, beside the URL.
+// A password with any characters can be given beside the URL, as in docker-compose.yml.
 func TestPasswordBesideTheURL(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})
@@ -211,7 +212,7 @@ func (s *signalWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// What is wrong at the start is one clear line that says what to do.
+// A failure at the start is one clear line that says what to do.
 func TestStartupErrors(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

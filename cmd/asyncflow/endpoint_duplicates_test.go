@@ -13,7 +13,7 @@ import (
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
-// A stage has one endpoint of a URL, however often and by whatever it is registered.
+// A stage has only one endpoint per URL, however often and in whatever way it is registered.
 func TestAURLIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))

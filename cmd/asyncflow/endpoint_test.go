@@ -36,8 +36,8 @@ func runHere(t *testing.T, env map[string]string, args ...string) (code int, out
 	return code, stdout.String(), stderr.String()
 }
 
-// Whatever an endpoint is trusted with is shown once at most: no answer, log line or
-// error has it, not even if the worker repeats all that it was sent.
+// The secrets of an endpoint are shown once at most: no answer, log line or error has them,
+// even if the worker echoes everything that it gets.
 func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -150,8 +150,8 @@ func testPair(t *testing.T, config *tls.Config) (certificate, key string) {
 			Bytes: der}))
 }
 
-// The secret of all nodes is changed while tasks are delivered and reported: nothing is
-// lost, nothing fails, and in the end the old secret is good for nothing.
+// The node secret is replaced while tasks are delivered and reported: nothing is lost, nothing
+// fails, and in the end the old secret is useless.
 func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -257,7 +257,7 @@ func TestKeysRefusesBadSecrets(t *testing.T) {
 	assert.Contains(t, errs, "ASYNCFLOW_SECRET is 5 bytes")
 }
 
-// The commands about endpoints, against a node that challenges them and a worker that
+// The commands for endpoints run against a node that challenges endpoints, and a worker that
 // echoes.
 func TestEndpointCommands(t *testing.T) {
 	t.Parallel()
@@ -333,8 +333,8 @@ func TestEndpointCommands(t *testing.T) {
 	assert.Equal(t, 0, e.Weight)
 }
 
-// A node tells of an endpoint that is down, and of the tasks that wait for it; of one that
-// says that it is gone, until it is enabled.
+// A node reports an endpoint that is down, and the tasks that wait for it. An endpoint that
+// answers with 410 is disabled until it is enabled.
 func TestHealthOfEndpoints(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))

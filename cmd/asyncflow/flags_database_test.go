@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// Without database roles everything runs too, and says so; migrate up turns them on.
+// Everything also runs without database roles, with a warning; migrate up turns them on.
 func TestDatabaseRolesOff(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t,

@@ -8,8 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The settings that are lists are refused by the name of their flag, or name what there
-// is.
+// Settings that are lists are refused with the name of their flag, or are valid.
 func FuzzListFlags(f *testing.F) {
 	f.Fuzz(func(t *testing.T, jobs, allow, deny string) {
 		schedules, err := jobFlags{Job: []string{jobs}}.schedules()

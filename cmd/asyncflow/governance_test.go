@@ -37,7 +37,7 @@ func TestSplitJobs(t *testing.T) {
 		schedules)
 }
 
-// A schedule that can't be is named at the start.
+// An invalid timetable of a job is named at the start.
 func TestBadSchedules(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
@@ -59,7 +59,7 @@ func TestBadSchedules(t *testing.T) {
 	}
 }
 
-// execSQL changes the database from the side.
+// execSQL changes the database directly.
 func execSQL(t *testing.T, database, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), database)
@@ -107,7 +107,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	assert.Contains(t, r.stderr, `job is "nope"; the jobs are rescue`)
 
 	var status client.Governance
-	require.Eventually(t, func() bool { // the node says that it is there when it gets to it
+	require.Eventually(t, func() bool { // the node registers itself some time after its start
 		r = runCLI(t, env, "governance", "status", "-o", "json")
 		require.Zero(t, r.code, r.stderr)
 		status = client.Governance{}
@@ -130,8 +130,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	assert.Regexp(t, `(?m)^rescue +off +\S+Z +\S+ +\S+ +5 +0 +- +ok$`, r.stdout)
 }
 
-// A node that is killed or stopped in the middle of a job holds nothing: its
-// transaction ends with it, and another node does the job.
+// A node that is killed or stopped in the middle of a job blocks nothing: its transaction ends,
+// and another node does the job.
 func TestAnotherNodeTakesOver(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -62,7 +63,7 @@ func (c *keysGenerateCmd) Run(g *globals) error {
 // createFile writes a file that must not exist yet.
 func createFile(name string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if os.IsExist(err) {
+	if errors.Is(err, os.ErrExist) {
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "%s is there already, and is not overwritten",
 			name)
 	}

@@ -61,7 +61,7 @@ func TestKeysGenerate(t *testing.T) {
 	require.Contains(t, runCLI(t, nil, "keys", "rotate", "--help").stdout, "asyncflow keys activate")
 }
 
-// Each step can be taken in its place only, and an interrupted one again.
+// Steps must be taken in order, and an interrupted step can be repeated.
 func TestKeysRotateSteps(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "jwt.pem")
@@ -112,7 +112,7 @@ func TestKeysRotateSteps(t *testing.T) {
 	require.ElementsMatch(t, []string{file, file + ".pub"}, left)
 }
 
-// signed makes a token with a private key of a file by the command line.
+// signed creates a token with the command line and the private key in a file.
 func signed(t *testing.T, file string, args ...string) string {
 	t.Helper()
 	r := runCLI(t, map[string]string{"ASYNCFLOW_JWT_PRIVATE_KEY_FILE": file,
@@ -121,7 +121,7 @@ func signed(t *testing.T, file string, args ...string) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-// status asks a node with a token and returns the status of the answer.
+// status calls a node with a token and returns the status of the answer.
 func (p *process) status(token, path string) int {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.url+path, nil)
@@ -135,8 +135,8 @@ func (p *process) status(token, path string) int {
 	return resp.StatusCode
 }
 
-// A running node follows a change of keys: no token is refused on the way, and those
-// of the key of before are in the end, also one that it knows well.
+// A running node follows a rotation of keys: it refuses no token on the way, and in the end
+// those of the old key, even one that it has verified before.
 func TestKeysRotateUnderARunningNode(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "jwt.pem")
@@ -168,7 +168,7 @@ func TestKeysRotateUnderARunningNode(t *testing.T) {
 	require.Equal(t, 200, p.status(after, path))
 }
 
-// A node with several issuers: its own by a secret, another's by a key set, a third
+// A node has several issuers: its own with a secret, another one with a key set, and a third
 // that can't be reached.
 func TestSeveralIssuers(t *testing.T) {
 	t.Parallel()
@@ -207,7 +207,7 @@ issuers:
 	require.NotEmpty(t, p.url, "it starts all the same: "+p.said())
 	c, err := client.New(p.url, "", client.WithRetries(0))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the other one's are there soon
+	require.Eventually(t, func() bool { // the keys of the other one come soon
 		_, err = c.Ready(t.Context())
 		require.ErrorContains(t, err, "https://late.example")
 		return !strings.Contains(err.Error(), "https://login.example")

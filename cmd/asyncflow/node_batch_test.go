@@ -20,7 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
-// batchWorker is a worker that gets several tasks in a request, and keeps what it got.
+// batchWorker is a worker that gets several tasks in a request, and records them.
 type batchWorker struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -73,7 +73,7 @@ func (w *batchWorker) pipe(
 	require.NoError(t, err)
 }
 
-// answerEach answers with the results of those tasks that result returns one for.
+// answerEach answers with the results that result returns; tasks without one are left out.
 func answerEach(rw http.ResponseWriter, all []delivery, result func(delivery) map[string]any) {
 	results := []map[string]any{}
 	for _, d := range all {
@@ -103,8 +103,8 @@ func complete(t *testing.T, d delivery) {
 	}
 }
 
-// Each task of a request goes its own way: done, accepted and completed later, failed for
-// good, cancelled, and, as it isn't listed, tried again.
+// Each task of a request has its own outcome: done, accepted and completed later, failed for
+// good, cancelled, and retried, as the answer doesn't list it.
 func TestBatchDelivery(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -171,7 +171,7 @@ func TestBatchDelivery(t *testing.T) {
 	assert.Len(t, w.requests[1], 1, "and the one that was tried again in a request of the same form")
 }
 
-// 202 accepts all tasks of a request, and any other status is that of all.
+// 202 accepts all tasks of a request, and any other status applies to all.
 func TestBatchAnsweredAsAWhole(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -198,8 +198,8 @@ func TestBatchAnsweredAsAWhole(t *testing.T) {
 	}
 }
 
-// A request that isn't answered in time has failed for all of its tasks; a node that is
-// killed with one under way, or with tasks that wait for others, leaves leases that run out.
+// A request without an answer in time fails for all of its tasks. A node that is killed with a
+// request in flight, or with tasks that wait for others, leaves leases that expire.
 func TestBatchWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	url := database(t)

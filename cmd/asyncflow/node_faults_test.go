@@ -25,7 +25,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// Without NOTIFY the node that didn't take the submits finds them by looking.
+// Without NOTIFY, the node that didn't take the submits finds them by polling.
 func TestTwoNodesWithoutNotify(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -37,7 +37,7 @@ func TestTwoNodesWithoutNotify(t *testing.T) {
 	assert.Len(t, w.deliveries(), 50)
 }
 
-// Nodes without the API verify no tokens, and need no key for it.
+// Nodes without the API verify no tokens, so they need no key.
 func TestDispatcherNodeNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_JWT_SECRET=",
@@ -47,8 +47,8 @@ func TestDispatcherNodeNeedsNoKey(t *testing.T) {
 	assert.Equal(t, 0, p.wait(), p.said())
 }
 
-// A Postgres that stands still must hold up neither callers nor the end of a node
-// for ever; when it goes on, so does the node.
+// A frozen Postgres must block neither callers nor the end of a node for ever; when it goes on,
+// so does the node.
 func TestHungPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Server(t, devpg.Config{})
@@ -66,7 +66,7 @@ func TestHungPostgres(t *testing.T) {
 		}
 	}
 	signal(syscall.SIGSTOP)
-	defer signal(syscall.SIGCONT) // whatever happens: else it can't be stopped
+	defer signal(syscall.SIGCONT) // in any case: otherwise it can't be stopped
 	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(patience),
 		client.WithRetries(0))
 	require.NoError(t, err)
@@ -82,8 +82,8 @@ func TestHungPostgres(t *testing.T) {
 	}
 }
 
-// processes returns a server's process and its children: each of them is a group of
-// its own.
+// processes returns a server's process and its children, each of which is its own process
+// group.
 func processes(t *testing.T, pid int) []int {
 	t.Helper()
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
@@ -97,7 +97,7 @@ func processes(t *testing.T, pid int) []int {
 	return all
 }
 
-// Tokens can be signed elsewhere: the node knows public keys only.
+// Tokens can be signed elsewhere: the node has only public keys.
 func TestPublicKeys(t *testing.T) {
 	t.Parallel()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -125,6 +125,6 @@ func TestPublicKeys(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.TaskTypes(t.Context())
 	require.NoError(t, err)
-	_, err = p.client().TaskTypes(t.Context()) // signed with a secret: another family
+	_, err = p.client().TaskTypes(t.Context()) // signed with a secret: another kind of algorithm
 	require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err))
 }

@@ -22,7 +22,7 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// Metrics are on the API's port, at an address of their own, or nowhere.
+// Metrics are on the API's port, at a separate address, or off.
 func TestMetricsOfANode(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -24,7 +24,7 @@ var (
 		"tasks of a roll in TestRollsUnderLoad; many: no rolls, to compare")
 )
 
-// rollsBacklog is how many tasks are plenty to have waiting.
+// rollsBacklog is the number of waiting tasks at which submitters pause.
 const rollsBacklog = 1000
 
 // acknowledged are the ids of tasks whose submit was answered.
@@ -34,15 +34,15 @@ type acknowledged struct {
 	took []time.Duration // by each call
 }
 
-// percentile returns the time that a share of the calls did not pass.
+// percentile returns the time within which a share of the calls ended.
 func (a *acknowledged) percentile(share float64) time.Duration {
 	slices.Sort(a.took)
 	return a.took[min(len(a.took)-1, int(share*float64(len(a.took))))]
 }
 
-// submitUntil submits batches to a node until it is enough, and keeps what was answered.
-// A node that is gone is left alone. While there is plenty it waits: what is left at the
-// end takes longer than all the rest.
+// submitUntil submits batches to a node until enough returns true, and records the answers. It
+// ends when the node is gone. It pauses while plenty returns true: the backlog at the end takes
+// longer than all the rest.
 func (a *acknowledged) submitUntil(
 	ctx context.Context, c *client.Client, enough, plenty func() bool,
 ) {
@@ -74,9 +74,9 @@ func (a *acknowledged) submitUntil(
 	}
 }
 
-// Tables roll every 2,000 tasks while two nodes dispatch at full speed, and submit so much that
-// they always have some (with -rolls, at full speed too), and one of them is killed: no
-// acknowledged task is lost, each is final, and nothing is left in an old roll.
+// Tables roll every 2,000 tasks while two nodes dispatch at full speed and always have tasks
+// (with -rolls, they submit at full speed as well), and one of them is killed: no acknowledged
+// task is lost, each is final, and nothing is left in an old roll.
 func TestRollsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -137,8 +137,7 @@ func TestRollsUnderLoad(t *testing.T) {
 		acked.percentile(0.5), acked.percentile(0.99), acked.percentile(1))
 }
 
-// requireOldRollsEmpty checks that what is in no live table any more is not in a sealed
-// one either.
+// requireOldRollsEmpty checks that no sealed table has rows left.
 func requireOldRollsEmpty(t *testing.T, url string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)

@@ -13,12 +13,12 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// A role that was let submit by SQL does so in transactions of its own: what it commits is
-// delivered at once by a node that was idle, what it takes back never is.
+// A role that may submit by SQL does so in its own transactions: an idle node delivers a
+// committed task at once, and never a rolled-back one.
 func TestSubmitBySQL(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	p := startNode(t, url, "--job=promote=off") // which finds what the node didn't hear of
+	p := startNode(t, url, "--job=promote=off") // promote would find a task whose NOTIFY was missed
 	contexts := make(chan string, 10)
 	w := startWorker(t,
 		func(rw http.ResponseWriter, _ *http.Request, d delivery) { contexts <- string(d.Context) })

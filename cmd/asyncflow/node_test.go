@@ -32,8 +32,8 @@ func oneStage() client.TaskTypeSpec {
 		Retry: asyncflow.RetryPolicy{MaxAttempts: 10, Interval: asyncflow.Seconds(-0.1)}}}}
 }
 
-// briefStage is one whose attempts are lost soon. On a slow machine some are lost that
-// nobody meant to be: how many there are says nothing.
+// briefStage is a pipeline whose attempts are lost soon. On a slow machine, attempts may be
+// lost by chance, so their number means nothing.
 func briefStage() client.TaskTypeSpec {
 	spec := oneStage()
 	spec.Stages[0].Timeout, spec.Stages[0].Retry.MaxAttempts = asyncflow.Duration(time.Second), 100
@@ -71,12 +71,12 @@ func awaitAll(t *testing.T, c *client.Client, ids []string) {
 // Two processes on one database share the work, and nothing is delivered twice.
 func TestTwoNodesShareTheWork(t *testing.T) {
 	t.Parallel()
-	const most = 20 // that a node has under way: four fifths of its slots are for one endpoint
+	const most = 20 // in flight on a node: one endpoint gets four fifths of its slots
 	url := database(t)
 	a, b := startNode(t, url, "--concurrency=25"), startNode(t, url, "--concurrency=25")
 	var mu sync.Mutex
 	nodes := map[string]int{}
-	busy := make(chan struct{}) // closed once both have all under way that they may
+	busy := make(chan struct{}) // closed once both are at their limit
 	w := startWorker(t, func(_ http.ResponseWriter, r *http.Request, d delivery) {
 		mu.Lock()
 		nodes[d.Callback.URL[:strings.Index(d.Callback.URL, "/v1/")]]++
@@ -110,8 +110,8 @@ func TestTwoNodesShareTheWork(t *testing.T) {
 	}
 }
 
-// A stopped node (SIGSTOP) holds nothing up for longer than its lease and 10 s, and
-// when it goes on it can't end what others have taken over.
+// A stopped node (SIGSTOP) delays no task for longer than its lease and 10 s. When it goes on,
+// it can't settle what others have taken over.
 func TestStoppedNode(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -152,7 +152,7 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
-// What was answered with 201 is done, though the process is killed right after.
+// A task that was answered with 201 is done even if the process is killed right after.
 func TestKilledProcess(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -167,7 +167,7 @@ func TestKilledProcess(t *testing.T) {
 	acknowledged.check(t, p.client(), 50)
 }
 
-// ledger is what a client knows: which id it got for which context.
+// ledger records which id a client got for which context.
 type ledger struct {
 	mu       sync.Mutex
 	number   int
@@ -175,8 +175,8 @@ type ledger struct {
 	twice    []string // ids that were given to two tasks
 }
 
-// submit submits a task with a context of its own, and returns how many were
-// acknowledged so far.
+// submit submits a task with a unique context, and returns the number of acknowledged tasks so
+// far.
 func (l *ledger) submit(c *client.Client) (int, error) {
 	l.mu.Lock()
 	l.number++
@@ -195,8 +195,8 @@ func (l *ledger) submit(c *client.Client) (int, error) {
 	return len(l.contexts), nil
 }
 
-// check waits until all that was acknowledged has succeeded, and sees that each id
-// means the task that it was given to.
+// check waits until all acknowledged tasks have succeeded, and checks that each id belongs to
+// its task.
 func (l *ledger) check(t *testing.T, c *client.Client, least int) {
 	t.Helper()
 	require.Greater(t, len(l.contexts), least, "too few to mean anything")
@@ -209,8 +209,8 @@ func (l *ledger) check(t *testing.T, c *client.Client, least int) {
 	}
 }
 
-// submitUntilKilled submits from several goroutines, kills the process after some
-// answers, and enters what was acknowledged.
+// submitUntilKilled submits from several goroutines, kills the process after some answers, and
+// records the acknowledged tasks.
 func submitUntilKilled(t *testing.T, p *process, acknowledged *ledger) {
 	t.Helper()
 	c := p.client()
@@ -233,7 +233,7 @@ func submitUntilKilled(t *testing.T, p *process, acknowledged *ledger) {
 	<-p.exited
 }
 
-// What was answered with 201 is done, though Postgres is killed under load.
+// A task that was answered with 201 is done even if Postgres is killed under load.
 func TestKilledPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Server(t, devpg.Config{Durable: true})
@@ -280,7 +280,7 @@ func TestKilledPostgres(t *testing.T) {
 	acknowledged.check(t, api, 100)
 }
 
-// SIGTERM under load: the process ends well, and no attempt is lost by it.
+// After SIGTERM under load, the process ends cleanly, and no attempt is lost.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -295,7 +295,7 @@ func TestGracefulStop(t *testing.T) {
 	})
 	w.pipe(t, a.client(), oneStage())
 	ids := submitMany(t, a.client(), 1000)
-	for range 40 { // four fifths of its slots are for one endpoint
+	for range 40 { // one endpoint gets four fifths of its slots
 		<-underWay
 	}
 	a.signal(syscall.SIGTERM)
@@ -308,7 +308,7 @@ func TestGracefulStop(t *testing.T) {
 	assert.Len(t, w.deliveries(), 1000, "each was delivered once")
 }
 
-// The worker completes by webhook, in time or before the answer.
+// The worker completes tasks by a call, after or before its answer.
 func TestAsyncCompletion(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -365,7 +365,7 @@ func TestCompletionThatNeverComes(t *testing.T) {
 	assert.Equal(t, 2, attempts[1].Attempt)
 }
 
-// A cancelled task is delivered no more, and a cancel of one under way reaches the
+// A cancelled task is not delivered again, and the cancellation of a running one reaches the
 // worker by its heartbeat.
 func TestCancelFromTheCommandLine(t *testing.T) {
 	t.Parallel()

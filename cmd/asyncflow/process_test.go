@@ -32,18 +32,18 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// beAsyncflow, in the environment, makes the test binary be asyncflow itself: the
-// tests below start real processes and kill them.
+// With beAsyncflow in its environment, the test binary acts as asyncflow itself: tests start
+// real processes and kill them.
 const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
 
-// testsAtOnce is how many tests run side by side, on a machine of fewer cores too.
+// testsAtOnce is the number of parallel tests, also on a machine with fewer cores.
 const testsAtOnce = 4
 
 func TestMain(m *testing.M) {
 	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
-		if runtime.GOMAXPROCS(0) < testsAtOnce { // what they do is to wait, mostly
-			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel sets it again
+		if runtime.GOMAXPROCS(0) < testsAtOnce { // they mostly wait
+			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel overrides it
 		}
 		os.Exit(m.Run())
 	}
@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(realMain(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
 }
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds each wait for an event. It is long, since a slow machine is no fault, and
+// costs nothing if the event comes.
 const patience = 2 * time.Minute
 
 const (
@@ -142,7 +142,7 @@ func (p *process) halt(s syscall.Signal) {
 	require.Eventually(p.t, func() bool {
 		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p",
 			strconv.Itoa(p.cmd.Process.Pid)).Output()
-		if err != nil { // another ps: there is but the one state
+		if err != nil { // another ps: it shows only one state
 			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
 		}
 		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)),
@@ -224,7 +224,7 @@ func database(t *testing.T) string {
 	return pgtest.Database(t, prepareDatabase)
 }
 
-// delivery is what a worker is told.
+// delivery is the body of a delivery.
 type delivery struct {
 	ID       string          `json:"task_id"`
 	Stage    string          `json:"stage"`
@@ -234,7 +234,7 @@ type delivery struct {
 	Callback struct{ URL, Token string }
 }
 
-// worker is a worker's HTTP server that keeps a ledger of what it was sent.
+// worker is a worker's HTTP server that records its deliveries.
 type worker struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -295,7 +295,7 @@ func (w *worker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec) 
 
 var nodeField = regexp.MustCompile(`asyncflow is ready.* node=(\S+)`)
 
-// node returns the name of the node that the process is.
+// node returns the name of the process as a node.
 func (p *process) node(t *testing.T) string {
 	t.Helper()
 	m := nodeField.FindStringSubmatch(p.said())

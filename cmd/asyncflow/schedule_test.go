@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Schedules by the command line, on a node that ticks them.
+// The commands for schedules run against a node that ticks them.
 func TestCLISchedules(t *testing.T) {
 	t.Parallel()
 	run := clientOf(t, startNode(t, database(t)))
@@ -60,7 +60,7 @@ func TestCLISchedules(t *testing.T) {
 	run(exitUsage, "schedules", "apply", "-f", writeFile(t, `{schedules: [{name: x}]}`))
 }
 
-// Nodes that tick the same schedules are killed and come back: each tick has one task.
+// Nodes with the same schedules are killed and restarted: each tick has exactly one task.
 func TestSchedulesOutliveNodes(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -16,8 +16,8 @@ import (
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
-// Tasks of an endpoint with batches come to a worker together, each with an outcome of its
-// own: for a handler of each by itself, and for one of all of them.
+// Tasks of an endpoint with batches come to a worker together, each with its own outcome, both
+// for a handler of single tasks and for one of batches.
 func TestSDKBatch(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -55,7 +55,7 @@ func TestSDKBatch(t *testing.T) {
 	slow := make(chan struct{})
 	sdk.Handle(w.Worker, "pipe", "slow", func(_ context.Context, task sdk.Task[int]) (int, error) {
 		if task.Context == 3 {
-			<-slow // the others don't wait for it: it is accepted, and reported
+			<-slow // it is accepted and reported later, so the others don't wait for it
 		}
 		return task.Context, nil
 	}, sdk.AnswerWithin(time.Millisecond))

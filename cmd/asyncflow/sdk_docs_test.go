@@ -21,7 +21,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
-// documented is a worker in a page of docs.
+// documented is a worker in a page of the documentation.
 type documented struct {
 	language string // of its block
 	code     string
@@ -92,8 +92,7 @@ func (d documented) run(t *testing.T) string {
 	return "http://" + address
 }
 
-// Every worker in docs/workers.md does a task of a real server, and gets right what asyncflow
-// verify looks at.
+// Every worker in docs/workers.md does a task of a real server, and passes asyncflow verify.
 func TestDocumentedWorkers(t *testing.T) {
 	t.Parallel()
 	workers := documentedWorkers(t, "workers.md")
@@ -166,7 +165,7 @@ func TestDocumentedGoWorker(t *testing.T) {
 	}
 }
 
-// Those without an SDK are as short as the document says.
+// The workers without an SDK are as short as the document says.
 func TestDocumentedWorkersAreShort(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/workers.md")

@@ -22,7 +22,7 @@ import (
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
-// sdkWorker is a worker made with the SDK, on its own server.
+// sdkWorker is a worker with the SDK, on its own server.
 type sdkWorker struct {
 	*sdk.Worker
 	url string
@@ -47,8 +47,8 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 	return &sdkWorker{w, server.URL}
 }
 
-// pipe makes the task type of the tests, with stages, and registers the worker for those
-// that it handles.
+// pipe creates the task type of the tests with stages, and registers the worker for those that
+// it handles.
 func (w *sdkWorker) pipe(t *testing.T, c *client.Client, stages ...client.Stage) {
 	t.Helper()
 	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: stages})
@@ -93,8 +93,9 @@ type counted struct {
 	N int `json:"n"`
 }
 
-// A worker that registers itself needs no key: asyncflow makes one of each endpoint, and
-// challenges them. Registered again, by another process too, they are the same endpoints.
+// A worker that registers itself needs no key: asyncflow creates one for each endpoint, and
+// challenges the endpoints. Registering again, even by another process, gives the same
+// endpoints.
 func TestSDKRegister(t *testing.T) {
 	t.Parallel()
 	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve")
@@ -140,7 +141,7 @@ func TestSDKRegister(t *testing.T) {
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
 }
 
-// Serve registers once asyncflow is there, and ends with its context.
+// Serve registers once asyncflow is up, and ends with its context.
 func TestSDKServe(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -181,8 +182,8 @@ var freePort atomic.Int32
 
 func init() { freePort.Store(10_000 + rand.Int32N(20_000)) }
 
-// freeAddress returns an address on this machine that nobody listens on, and nobody will:
-// its port is below those that the system gives away.
+// freeAddress returns an address on this machine on which nothing listens. Its port is below
+// those that the system assigns, so it stays free.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -196,8 +197,8 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// asyncflow is killed while a handler runs, before and after its delivery was accepted, and
-// is started again: the work isn't done twice.
+// asyncflow is killed while a handler runs, before or after its delivery was accepted, and is
+// restarted: the work isn't done twice.
 func TestSDKSurvivesARestart(t *testing.T) {
 	for name, within := range map[string]time.Duration{"before the answer": 20 * time.Second,
 		"after 202": -1} {
@@ -222,7 +223,7 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			id := submit(t, p.client(), `{"n": 1}`)
 			<-started
 			p.halt(syscall.SIGKILL)
-			close(release) // the first reports find nobody
+			close(release) // the first reports find no server
 			again := start(t, env, "serve")
 			task, outcomes := ended(t, again.client(), id)
 			require.JSONEq(t, `{"n": 2}`, string(task.Result))
@@ -232,7 +233,7 @@ func TestSDKSurvivesARestart(t *testing.T) {
 	}
 }
 
-// What handlers return is what becomes of their tasks.
+// The results of handlers decide the outcomes of their tasks.
 func TestSDKOutcomes(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -284,7 +285,7 @@ func TestSDKOutcomes(t *testing.T) {
 		[]string{string(task.Result), outcomes})
 }
 
-// An output that is too large for a report fails the task for good: nothing would come of it.
+// An output that is too large for a report fails the task for good: a retry would be useless.
 func TestSDKReportRefused(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -321,8 +322,8 @@ func TestSDKCancelled(t *testing.T) {
 	require.Equal(t, "first cancelled", outcomes)
 }
 
-// Heartbeats keep an attempt that takes longer than its time; without them it is lost, the
-// handler told, and the task started again.
+// Heartbeats keep a long attempt alive. Without them it is lost, its handler is cancelled, and
+// the task starts again.
 func TestSDKHeartbeats(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))

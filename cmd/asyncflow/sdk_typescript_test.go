@@ -20,12 +20,12 @@ import (
 
 const typescript = "../../sdk/typescript"
 
-// The TypeScript package does what it says against a real server: its own tests, which are
-// Node's, the programs of its documents, and asyncflow verify.
+// The TypeScript package works with a real server: this runs its own tests with Node, the
+// programs in its documents, and asyncflow verify.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	needsNode(t)
-	// looked at by this process, or go test would show an older pass
+	// read by this process, or go test would use a cached result
 	for _, dir := range []string{"src", "test"} {
 		_, err := os.ReadDir(filepath.Join(typescript, dir))
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func reportsWell(t *testing.T) {
 	}
 }
 
-// needsNode skips the test where Node or what the package is built with isn't there.
+// needsNode skips the test without Node or the package's build tools.
 func needsNode(t *testing.T) {
 	version, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	major, _ := strconv.Atoi(strings.Split(strings.TrimPrefix(string(version), "v"), ".")[0])

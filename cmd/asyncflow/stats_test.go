@@ -61,7 +61,7 @@ func TestStatsJSON(t *testing.T) {
 		"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}]}`, r.stdout)
 }
 
-// A clock that is behind the server's makes nothing due in the future.
+// With a clock behind the server's, nothing is due in the future.
 func TestStatsOfTheFuture(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -97,7 +97,7 @@ func TestStatsWatch(t *testing.T) {
 	}
 }
 
-// A watch doesn't go on when it is refused.
+// A watch ends when it is refused.
 func TestStatsWatchRefused(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t,

@@ -43,7 +43,7 @@ func TestManyFlags(t *testing.T) {
 	}
 }
 
-// operated is a server with one operation that ends after some looks at it.
+// operated is a server with one operation that ends after some requests.
 func operated(t *testing.T, looks int, end client.Operation, bodies *[]string) map[string]string {
 	return serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
@@ -113,7 +113,7 @@ func TestManyTasks(t *testing.T) {
 		"op-1  redrive  t     done   12     11    1")
 }
 
-// How an operation ends is told by the exit code of who watches it.
+// The exit code of watching an operation tells how it ended.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	var bodies []string
@@ -125,7 +125,7 @@ func TestWatchEnds(t *testing.T) {
 	require.Empty(t, r.stderr)
 }
 
-// Who stops watching doesn't stop the operation, and is told how to.
+// Interrupting the watching doesn't stop the operation, and prints how to do so.
 func TestWatchDetaches(t *testing.T) {
 	t.Parallel()
 	looked := make(chan bool, 100)
@@ -135,7 +135,7 @@ func TestWatchDetaches(t *testing.T) {
 	})
 	ctx, interrupt := context.WithCancel(t.Context())
 	go func() {
-		for !<-looked { // the second call: the operation has begun
+		for !<-looked { // the second call: the operation has started
 		}
 		interrupt()
 	}()

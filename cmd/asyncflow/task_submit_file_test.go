@@ -18,10 +18,10 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// sink is a server that takes batches, and keeps the contexts it took.
+// sink is a server that takes batches, and records their contexts.
 type sink struct {
 	mu       sync.Mutex
-	contexts map[string]int // how often each was taken
+	contexts map[string]int // number of times that each was taken
 	inFlight int
 	most     int
 	calls    int
@@ -152,7 +152,7 @@ func TestBulkOutlastsAShortOutage(t *testing.T) {
 	require.Equal(t, 9, s.calls)
 }
 
-// A chunk whose fate is unknown is not: its tasks might run twice.
+// A chunk whose fate is unknown is not submitted again: its tasks might run twice.
 func TestBulkStopsWhenItCannotKnow(t *testing.T) {
 	t.Parallel()
 	s, env := newSink(t, func(w http.ResponseWriter, call int) bool {
@@ -186,7 +186,7 @@ func TestBulkStopsAtOnceWithoutAServer(t *testing.T) {
 	require.Equal(t, "submitted 0, refused 0\n", r.stdout)
 }
 
-// A tenant that is over its rate waits as it is told, also before the first task is taken.
+// A tenant that is over its rate waits as the server asks, even before the first task is taken.
 func TestBulkWaitsForTheRate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

@@ -27,8 +27,8 @@ func callback(t *testing.T, d delivery, call, body string) {
 	require.Equal(t, 200, resp.StatusCode)
 }
 
-// A task is watched while its worker works: one stage reports after its 202, the
-// other before it answers at all. Both are shown with their endpoint.
+// A task is watched while its worker works: one stage reports after its 202, the other before
+// its answer. Both are shown with their endpoint.
 func TestTasksWatch(t *testing.T) {
 	t.Parallel()
 	node := startNode(t, database(t))
@@ -59,8 +59,8 @@ func TestTasksWatch(t *testing.T) {
 		into.Close()
 	}()
 	lines := bufio.NewScanner(out)
-	// shows waits for a line; others, such as of a heartbeat or a stage on its way, may come
-	// before it.
+	// shows waits for a line; other lines, such as for a heartbeat or a running stage, may come
+	// first.
 	shows := func(pattern string) {
 		t.Helper()
 		for lines.Scan() {

@@ -100,7 +100,7 @@ func adminClient(t *testing.T, url string) *client.Client {
 
 var adminLine = regexp.MustCompile(`administration is served" listen=(\S+)`)
 
-// Administration at an address of its own, by the client, on two nodes.
+// The client uses the administration at its separate address, on two nodes.
 func TestAdminListen(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -152,8 +152,8 @@ func TestAdminListen(t *testing.T) {
 	assert.Equal(t, asyncflow.TenantActive, restored.State)
 }
 
-// A node is killed (kill -9) while it drops a tenant with 200 task types; another one goes
-// on, and the tenant can be made again.
+// A node is killed (kill -9) while it drops a tenant with 200 task types; another node
+// continues, and the tenant can be created again.
 func TestKilledWhileDropping(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -210,7 +210,7 @@ func TestKilledWhileDropping(t *testing.T) {
 		patience, 50*time.Millisecond)
 }
 
-// reads has a reader of that many tables further on, by name, hold up who drops them.
+// reads locks a table some tables further on, by name, so that the drop waits there.
 func reads(t *testing.T, url string, further int) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -225,7 +225,7 @@ func reads(t *testing.T, url string, further int) (release func()) {
 	return func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }
 }
 
-// A role of the database is let submit by SQL, and no more; both are in the audit.
+// A database role gets the right to submit by SQL, and loses it again; both are in the audit.
 func TestTenantsGrantSubmit(t *testing.T) {
 	t.Parallel()
 	url := database(t)

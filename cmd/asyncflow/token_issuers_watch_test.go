@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// replace writes a file as a whole, as operators are told to.
+// replace replaces a file atomically, as the documentation tells operators.
 func replace(t *testing.T, name, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(name+".new", []byte(text), 0o600))
 	require.NoError(t, os.Rename(name+".new", name))
 }
 
-// tokenFor makes a tenant's token by the secrets of a file.
+// tokenFor creates a tenant's token with the secrets of a file.
 func tokenFor(t *testing.T, secrets, issuer string) string {
 	t.Helper()
 	r := runCLI(t, map[string]string{"ASYNCFLOW_JWT_SECRET_FILE": secrets,
@@ -27,8 +27,8 @@ func tokenFor(t *testing.T, secrets, issuer string) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-// A running node follows the secrets of its own issuer and the issuers of its file. One
-// that was broken is told, and changes nothing.
+// A running node follows changes of its own issuer's secrets and of its issuers file. A broken
+// file is reported, and changes nothing.
 func TestTrustChangesUnderARunningNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -88,14 +88,14 @@ func TestTrustChangesUnderARunningNode(t *testing.T) {
 	require.Equal(t, 200, p.status(third, path))
 }
 
-// tokenForgotten makes a token of the issuer that was taken out.
+// tokenForgotten creates a token of the removed issuer.
 func tokenForgotten(t *testing.T, dir string) string {
 	file := filepath.Join(dir, "forgotten")
 	replace(t, file, strings.Repeat("them", 8))
 	return tokenFor(t, file, "other")
 }
 
-// The same fault of an issuers file is told once, and its end is.
+// The same error of an issuers file is logged once, and so is its end.
 func TestIssuersWatchSaysItOnce(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "issuers.yaml")

@@ -16,7 +16,7 @@ func envOf(pairs map[string]string) lookup {
 	return func(name string) (string, bool) { v, ok := pairs[name]; return v, ok }
 }
 
-// configServer is a server that keeps task types and endpoints in memory.
+// configServer is a server with task types and endpoints in memory.
 func configServer(t *testing.T) map[string]string {
 	versions, specs := map[string]int{}, map[string]string{}
 	var endpoints []client.Endpoint
@@ -95,7 +95,7 @@ func TestApply(t *testing.T) {
 				"TIMEOUT, which is not set\n"}, r)
 }
 
-// A secret that was made before the failure is not lost.
+// A secret that was created before the failure is shown.
 func TestApplyThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	env := configServer(t)

@@ -3,6 +3,7 @@
 package devpg
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,7 +33,7 @@ func (l layout) create() error {
 		mode = 0o711
 	}
 	for _, dir := range missing(string(l)) {
-		if err := os.Mkdir(dir, mode); err != nil && !os.IsExist(err) {
+		if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("data directory: %w", err)
 		}
 		if err := os.Chmod(dir, mode); err != nil {
@@ -57,7 +58,7 @@ func (l layout) makeSocketDir(acct account) (string, error) {
 	if len(dir)+len("/.s.PGSQL.65535") > maxSocketPath {
 		return "", nil
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("socket directory: %w", err)
 	}
 	return dir, acct.own(dir)

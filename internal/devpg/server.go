@@ -69,7 +69,7 @@ func (s *Server) Config() Config { return s.cfg }
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Done returns a channel that is closed when the server's process has ended. Err tells whether
+// Done returns a channel that is closed when the server's process has ended. Err says whether
 // that was requested.
 func (s *Server) Done() <-chan struct{} { return s.done }
 

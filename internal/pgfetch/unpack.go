@@ -32,7 +32,7 @@ func unpack(r io.Reader, dir, prefix string) error {
 	archive, left := tar.NewReader(r), int64(maxUnpacked)
 	for range maxEntries {
 		h, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
