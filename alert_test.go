@@ -138,7 +138,8 @@ func TestNotices(t *testing.T) {
 	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring, asyncflow.AlertResolved},
 		e.Untold())
 	require.JSONEq(t,
-		`{"alert":"roll_overdue","state":"resolved","tenant":"other","type":"mail","since":"2026-11-21T11:00:00Z",
+		`{"alert":"roll_overdue","state":"resolved","tenant":"other","type":"mail",
+		"since":"2026-11-21T11:00:00Z",
 		"resolved_at":"2026-11-21T12:00:00Z","value":2,"limit":300,"episode":"e1"}`,
 		string(e.Notice("acme", asyncflow.AlertResolved)))
 }

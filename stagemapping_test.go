@@ -73,9 +73,10 @@ func TestCheckMapping(t *testing.T) {
 	t.Parallel()
 	for detail, m := range map[string]mapping{
 		"": {"old": "a"},
-		"stage_mapping.a is for a stage that is not removed":                                {"a": "b"},
-		`stage_mapping.old is "gone", which is not a stage`:                                 {"old": "gone"},
-		"stage_mapping.Old is not the name of a stage: must start with a lower-case letter": {"Old": "a"},
+		"stage_mapping.a is for a stage that is not removed": {"a": "b"},
+		`stage_mapping.old is "gone", which is not a stage`:  {"old": "gone"},
+		"stage_mapping.Old is not the name of a stage: must start with a " +
+			"lower-case letter": {"Old": "a"},
 	} {
 		requireRefusal(t, stages(m, "a", "b").Validate(), asyncflow.CodeInvalid, detail)
 	}

@@ -77,7 +77,8 @@ func TestAuditRetentionByHand(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	execSQL(t, url, `INSERT INTO tenant_acme.audit (id, at, origin, action, outcome)
-		SELECT gen_random_uuid(), now() - n * interval '100 d', 'api', 'a.b', 'done' FROM generate_series(1, 5) n`)
+		SELECT gen_random_uuid(), now() - n * interval '100 d', 'api', 'a.b', 'done' FROM
+		generate_series(1, 5) n`)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_URL": closedURL(t)}
 	left := func() (n int) {
 		conn, err := pgx.Connect(t.Context(), url)

@@ -35,14 +35,17 @@ func TestCLIDiff(t *testing.T) {
 
 	run(0, "tasks", "submit", "pipe", "--delay", "1h")
 	second := writeFile(t,
-		`{types: [{name: pipe, retry: {max_attempts: 3}, stages: [{name: two, timeout: 20s}, {name: three}]}],
+		`{types: [{name: pipe, retry: {max_attempts: 3}, stages: [{name: two, timeout: 20s}, {name: `+
+			`three}]}],
 		endpoints: [{type: pipe, stage: two, url: "https://worker.example.com"}]}`)
 	require.Equal(t, `~ type pipe
     retry: {} becomes {"max_attempts":3}
     stages: one → two becomes two → three
-    stages[two].retry: {"max_attempts":20,"interval":3600} becomes {"max_attempts":3,"interval":3600}
+    stages[two].retry: {"max_attempts":20,"interval":3600} becomes `+
+		`{"max_attempts":3,"interval":3600}
     stages[two].timeout: "10s" becomes "20s"
-    would be refused: stage "one" can't be removed: live tasks stand in it; stage_mapping can say where they go on
+    would be refused: stage "one" can't be removed: live tasks stand in it; stage_mapping can `+
+		`say where they go on
 + endpoint pipe two https://worker.example.com
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
 	run(exitFailed, "types", "apply", "-f", second)

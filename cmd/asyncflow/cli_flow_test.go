@@ -36,7 +36,8 @@ func TestCLIFlow(t *testing.T) {
 	run(0, "healthcheck")
 
 	file := writeFile(t,
-		`{types: [{name: pipe, stages: [{name: one}, {name: two, retry: {max_attempts: 1}}]}], endpoints: [{type: pipe, stage: one, url: "${WORKER}", secret: "${SECRET}"}]}`)
+		`{types: [{name: pipe, stages: [{name: one}, {name: two, retry: {max_attempts: 1}}]}], `+
+			`endpoints: [{type: pipe, stage: one, url: "${WORKER}", secret: "${SECRET}"}]}`)
 	require.Equal(t, 2, strings.Count(run(0, "types", "apply", "-f", file), "created"))
 	require.Equal(t, 2, strings.Count(run(0, "types", "apply", "-f", file), "unchanged"))
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook

@@ -45,11 +45,13 @@ func TestClientsFollowPages(t *testing.T) {
 		SELECT 's' || n, type, spec, context, version, created_at, updated_at FROM `+schema+
 		`.schedules, generate_series(1, $1::int) n WHERE name = 's0'`, n-1)
 	exec(`INSERT INTO `+schema+`.endpoints (id, type, stage, url, challenged, created_at, updated_at)
-		SELECT gen_random_uuid(), 'pipe', 'only', 'https://w.example.com/' || n, false, now(), now() FROM generate_series(1, $1::int) n`, n)
+		SELECT gen_random_uuid(), 'pipe', 'only', 'https://w.example.com/' || n, false, now(),
+		now() FROM generate_series(1, $1::int) n`, n)
 	exec(
 		`INSERT INTO `+schema+
 			`.operations (id, kind, type, filter, options, state, total, next_at, created_at, finished_at)
-		SELECT gen_random_uuid(), 'cancel', 'pipe', '{}', '{}', 'done', 0, now(), now(), now() FROM generate_series(1, $1::int) n`,
+		SELECT gen_random_uuid(), 'cancel', 'pipe', '{}', '{}', 'done', 0, now(), now(), now() FROM
+			generate_series(1, $1::int) n`,
 		n,
 	)
 	schedules, err := c.Schedules(t.Context())
@@ -78,7 +80,8 @@ func TestClientsFollowPages(t *testing.T) {
 	id, err := asyncflow.ParseTaskID(task.ID)
 	require.NoError(t, err)
 	exec(`INSERT INTO `+schema+`.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'only', 1, 'released', to_json(repeat('x', 100000)) FROM generate_series(1, 100) n`, id.Number)
+		SELECT $1, n, now(), 'only', 1, 'released', to_json(repeat('x', 100000)) FROM
+		generate_series(1, 100) n`, id.Number)
 	attempts, err := c.Attempts(t.Context(), task.ID)
 	require.NoError(t, err)
 	require.Len(t, attempts, 100)

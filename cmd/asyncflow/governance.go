@@ -126,7 +126,8 @@ func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 			if c.DryRun {
 				return g.dryRun(ctx, job)
 			}
-			b := auditedCommand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name,
+			b := auditedCommand{url: c.DatabaseURL, action: "governance.run", objectType: "job",
+				object: job.Name,
 				detail: map[string]any{}}
 			var run store.JobRun
 			err = b.do(ctx, func() error {

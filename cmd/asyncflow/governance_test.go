@@ -84,7 +84,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	leaseAll(t, s, pipe, 5)
 	execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	execSQL(t, url,
-		`INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0', now() - interval '1 h', now() - interval '1 min')`)
+		`INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0',
+		now() - interval '1 h', now() - interval '1 min')`)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_URL": closedURL(t)}
 
 	r := runCLI(t, env, "governance", "run", "rescue", "--dry-run")

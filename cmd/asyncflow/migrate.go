@@ -37,7 +37,8 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 // entry.
 func migrate(ctx context.Context, url string, roles store.Option) ([]store.MigrationStatus, error) {
 	all, err := store.Migrate(ctx, url, roles)
-	b := auditedCommand{url: url, action: "schema.migrate", objectType: "schema", detail: map[string]any{}}
+	b := auditedCommand{url: url, action: "schema.migrate", objectType: "schema",
+		detail: map[string]any{}}
 	schemas := 0
 	for _, s := range all {
 		if s.Version < s.Latest {

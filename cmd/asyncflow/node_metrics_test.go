@@ -51,7 +51,8 @@ func TestMetricsOfANode(t *testing.T) {
 		assert.Contains(c, own, "asyncflow_in_flight_tasks 0\n")
 		done := 0
 		for _, m := range regexp.MustCompile(
-			`asyncflow_attempts_total\{outcome="done",tenant="acme",type="pipe"\} (\d+)`).FindAllStringSubmatch(text+own, -1) {
+			`asyncflow_attempts_total\{outcome="done",tenant="acme",type="pipe"\} `+
+				`(\d+)`).FindAllStringSubmatch(text+own, -1) {
 			n, _ := strconv.Atoi(m[1])
 			done += n
 		}

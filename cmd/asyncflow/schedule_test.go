@@ -17,14 +17,16 @@ func TestCLISchedules(t *testing.T) {
 	run := clientOf(t, startNode(t, database(t)))
 	const types = `types: [{name: pipe, stages: [{name: one}]}], `
 	first := writeFile(t,
-		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 1}, cron: 30 3 * * *, time_zone: Europe/Berlin}]}`)
+		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 1}, cron: 30 3 * * *, `+
+			`time_zone: Europe/Berlin}]}`)
 	require.Equal(t, "+ type pipe\n+ schedule nightly\n", run(0, "types", "diff", "-f", first))
 	require.Equal(t, "created    type pipe\ncreated    schedule nightly\n",
 		run(0, "types", "apply", "-f", first))
 	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", first, "--exit-code"))
 	require.Equal(t, "unchanged  schedule nightly\n", run(0, "schedules", "apply", "-f", first))
 	second := writeFile(t,
-		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 2}, every: 1h}, {name: often, type: pipe, context: 5, every: 1s}]}`)
+		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 2}, every: 1h}, {name: `+
+			`often, type: pipe, context: 5, every: 1s}]}`)
 	require.Equal(t, `~ schedule nightly
     context: {"a":1} becomes {"a":2}
     cron: removed, was "30 3 * * *"
@@ -99,7 +101,8 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 	for _, name := range names {
 		s, err := nodes[0].client().Schedule(t.Context(), name)
 		require.NoError(t, err)
-		for tick := s.CreatedAt.Truncate(time.Second).Add(time.Second); !tick.After(s.LastRunAt); tick = tick.Add(time.Second) {
+		tick := s.CreatedAt.Truncate(time.Second).Add(time.Second)
+		for ; !tick.After(s.LastRunAt); tick = tick.Add(time.Second) {
 			want = append(want, "schedule/"+name+"/"+tick.UTC().Format(time.RFC3339))
 		}
 	}

@@ -43,7 +43,8 @@ func TestStatsTable(t *testing.T) {
 	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 1 -"),
 		strings.Fields(lines[1]))
 	require.Regexp(t,
-		`^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7 +600 endpoint_unhealthy \(send\), 2 capacity$`, lines[2])
+		`^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7 +600 endpoint_unhealthy \(send\), `+
+			`2 capacity$`, lines[2])
 }
 
 func TestStatsJSON(t *testing.T) {
@@ -57,7 +58,8 @@ func TestStatsJSON(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	require.Equal(t, "/v1/stats?type=idle", asked)
 	require.JSONEq(t,
-		`{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,"failed":0,"cancelled":0,
+		`{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,
+		"failed":0,"cancelled":0,
 		"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}]}`, r.stdout)
 }
 

@@ -94,7 +94,8 @@ func TestManyTasks(t *testing.T) {
 		require.Contains(t, r.stdout, line)
 	}
 	require.JSONEq(t,
-		`{"type":"t","status":"cancelled","stage":"s","error":"no","since":"2026-11-21T10:00:00Z","until":"2026-11-22T10:00:00Z","from_stage":"a","pace":2.5}`, bodies[2])
+		`{"type":"t","status":"cancelled","stage":"s","error":"no","since":"2026-11-21T10:00:00Z",
+		"until":"2026-11-22T10:00:00Z","from_stage":"a","pace":2.5}`, bodies[2])
 
 	r = runCLI(t, env, "tasks", "cancel", "--type", "t", "--status", "waiting", "--reason", "late",
 		"--yes", "--detach", "-o", "json")

@@ -95,7 +95,8 @@ func TestTasksWatch(t *testing.T) {
 		rw.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(rw,
 			"event: task\ndata: "+
-				"{\"id\":\"t.1.1\",\"status\":\"failed\",\"error\":\"no\\nmore\",\"finished_at\":\"2026-01-02T03:04:05Z\"}\n\n")
+				"{\"id\":\"t.1.1\",\"status\":\"failed\",\"error\":\"no\\nmore\","+
+				"\"finished_at\":\"2026-01-02T03:04:05Z\"}\n\n")
 	})
 	require.Equal(t, ran{exitTaskFailed, "2026-01-02 03:04:05.000  failed: no more\n", ""},
 		runCLI(t, failed, "tasks", "watch", "t.1.1"))

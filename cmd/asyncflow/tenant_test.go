@@ -194,7 +194,8 @@ func TestKilledWhileDropping(t *testing.T) {
 		p := startDropping()
 		require.Eventually(t, func() (waits bool) {
 			require.NoError(t, db.QueryRow(t.Context(),
-				`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation')`).Scan(&waits))
+				`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype =
+					'relation')`).Scan(&waits))
 			return waits
 		}, patience, time.Millisecond, "it is in the middle of it")
 		p.kill()
@@ -244,7 +245,8 @@ func TestTenantsGrantSubmit(t *testing.T) {
 	}()
 	may := func() (granted bool) {
 		err := conn.QueryRow(t.Context(),
-			`SELECT has_schema_privilege($1, 'tenant_globex', 'USAGE') AND has_function_privilege($1, oid, 'EXECUTE')
+			`SELECT has_schema_privilege($1, 'tenant_globex', 'USAGE') AND has_function_privilege($1,
+				oid, 'EXECUTE')
 			FROM pg_proc WHERE pronamespace = 'tenant_globex'::regnamespace AND proname = 'submit_task'`,
 			role).Scan(&granted)
 		require.NoError(t, err)
@@ -262,7 +264,8 @@ func TestTenantsGrantSubmit(t *testing.T) {
 	assert.Contains(t, r.stderr, "nobody-there")
 	assert.Equal(t, exitNotFound, tenants(t, url, "grant-submit", "nobody", role).code)
 	rows, err := conn.Query(t.Context(),
-		`SELECT action || ' ' || object || ' ' || outcome || ' ' || (detail ->> 'role') FROM asyncflow.audit WHERE action LIKE 'tenant.%_submit' ORDER BY at, id`)
+		`SELECT action || ' ' || object || ' ' || outcome || ' ' || (detail ->> 'role') FROM
+			asyncflow.audit WHERE action LIKE 'tenant.%_submit' ORDER BY at, id`)
 	require.NoError(t, err)
 	entries, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -71,7 +71,8 @@ func TestApply(t *testing.T) {
 	t.Parallel()
 	env := configServer(t)
 	file := writeFile(t,
-		`{types: [{name: a, stages: [{name: x, timeout: "${TIMEOUT}"}]}], endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: a, stage: x, url: "https://h/2", secret: whsec_mine}]}`)
+		`{types: [{name: a, stages: [{name: x, timeout: "${TIMEOUT}"}]}], endpoints: [{type: a, `+
+			`stage: x, url: "https://h/1"}, {type: a, stage: x, url: "https://h/2", secret: whsec_mine}]}`)
 	env["TIMEOUT"] = "1s"
 	r := runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t, ran{0, "created    type a\n" +
@@ -100,7 +101,8 @@ func TestApplyThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	env := configServer(t)
 	file := writeFile(t,
-		`endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: missing, stage: x, url: "https://h/"}, {type: a, stage: x, url: "https://h/2"}]`)
+		`endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: missing, stage: x, url: `+
+			`"https://h/"}, {type: a, stage: x, url: "https://h/2"}]`)
 	r := runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t, exitNotFound, r.code)
 	require.Contains(t, r.stdout, "secret whsec_made")

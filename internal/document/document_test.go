@@ -94,10 +94,13 @@ func TestDocumentProblems(t *testing.T) {
 				"types[1].stages[1].retry.interval must not be 0",
 				`types[2].name is "b", which an earlier type has`,
 			}},
-		"intervals": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: {interval: 2 ** attemps}}, {name: y, retry: {interval: {}}}]}]`, []string{
-			`types[0].stages[1].retry.interval must be a number of seconds or a list of them, "poly" or an expression, not {}`,
+		"intervals": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: ` +
+			`{interval: 2 ** attemps}}, {name: y, retry: {interval: {}}}]}]`, []string{
+			`types[0].stages[1].retry.interval must be a number of seconds or a list of them, "poly" ` +
+				`or an expression, not {}`,
 		}},
-		"expressions": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: {interval: 2 ** attemps}}, {name: y}]}]`, []string{
+		"expressions": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: ` +
+			`{interval: 2 ** attemps}}, {name: y}]}]`, []string{
 			"types[0].retry.interval is not a valid expression: unknown name often (1:1)",
 			"types[0].stages[0].retry.interval is not a valid expression: unknown name attemps (1:6)",
 		}},
@@ -110,7 +113,8 @@ func TestDocumentProblems(t *testing.T) {
 			"endpoints[2].url must be an absolute https URL",
 			"endpoints[4] is the same as an earlier one",
 		}},
-		"variables": {`endpoints: [{type: "${NO}", stage: "${}", url: "${A", secret: "${NO} ${ALSO_NO}"}]`, []string{
+		"variables": {`endpoints: [{type: "${NO}", stage: "${}", url: "${A", secret: "${NO} ` +
+			`${ALSO_NO}"}]`, []string{
 			"endpoints[0].type names the environment variable NO, which is not set",
 			`endpoints[0].stage has "${}", which is not a reference like ${NAME}`,
 			`endpoints[0].url has "${A", which is not a reference`,
@@ -157,7 +161,8 @@ func TestIntervalTexts(t *testing.T) {
 func TestDocumentLimits(t *testing.T) {
 	t.Parallel()
 	doc, err := document.Parse([]byte(
-		`types: [{name: a, stages: [{name: x}], max_in_flight: 5, rate: 10/m, flow: {ordered: true, on_failure: block, rate: 2/s}}]`), nil)
+		`types: [{name: a, stages: [{name: x}], max_in_flight: 5, rate: 10/m, flow: {ordered: true, `+
+			`on_failure: block, rate: 2/s}}]`), nil)
 	require.NoError(t, err)
 	spec := doc.Types[0]
 	require.Equal(t, 5, spec.MaxInFlight)

@@ -16,8 +16,11 @@ import (
 func TestDocumentEndpointSettings(t *testing.T) {
 	t.Parallel()
 	doc, err := document.Parse([]byte(`endpoints:
-  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, max_in_flight: 3, rate: 5/m, batch: {max_tasks: 50, max_wait: 20ms}, secret_kind: ed25519, headers: {X-Key: "${KEY}"},
-     auth: {kind: oauth2, token_url: "https://l.example.com/", client_id: me, client_secret: "${KEY}", scopes: [a]}, tls: {ca: "${KEY}"}}
+  - {type: pipe, stage: only, url: "https://w.example.com/", weight: 0, max_in_flight: 3, `+
+		`rate: 5/m, batch: {max_tasks: 50, max_wait: 20ms}, secret_kind: ed25519, headers: {X-Key: `+
+		`"${KEY}"},
+     auth: {kind: oauth2, token_url: "https://l.example.com/", client_id: me, client_secret: `+
+		`"${KEY}", scopes: [a]}, tls: {ca: "${KEY}"}}
   - {type: pipe, stage: only, url: "https://v.example.com/"}
 `), func(name string) (string, bool) { return "swordfish", name == "KEY" })
 	require.NoError(t, err)

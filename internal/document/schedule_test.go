@@ -17,7 +17,8 @@ func TestScheduleDocument(t *testing.T) {
 schedules:
   - name: nightly
     type: thumbnails
-    context: {image: "${DIR}/a<b.jpg", sizes: [1, 2.5, "${N}"], since: 2026-11-21T10:00:00Z, "${DIR}": null}
+    context: {image: "${DIR}/a<b.jpg", sizes: [1, 2.5, "${N}"], since: 2026-11-21T10:00:00Z, `+
+		`"${DIR}": null}
     cron: 30 3 * * *
     time_zone: ${ZONE}
     overlap: skip

@@ -139,8 +139,10 @@ func (c *cluster) dropDatabase(ctx context.Context, name string) error {
 // rolesOf returns the roles of a database's tenants.
 func rolesOf(ctx context.Context, conn *pgx.Conn, database string) ([]string, error) {
 	rows, _ := conn.Query(ctx,
-		`SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN pg_roles r ON r.oid = d.refobjid
-		WHERE d.refclassid = 'pg_authid'::regclass AND b.datname = $1 AND rolname ~ '^asyncflow_[0-9a-f]{8}(_|$)'`, database)
+		`SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN
+			pg_roles r ON r.oid = d.refobjid
+		WHERE d.refclassid = 'pg_authid'::regclass AND b.datname = $1 AND rolname ~
+			'^asyncflow_[0-9a-f]{8}(_|$)'`, database)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("roles of database %s: %w", database, err)
