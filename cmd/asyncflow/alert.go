@@ -14,17 +14,17 @@ import (
 type alertsCmd struct {
 	Set    alertsSetCmd    `cmd:"" help:"Set up where alerts go, and when."`
 	Get    alertsGetCmd    `cmd:"" help:"Show where alerts go, and when."`
-	List   alertsListCmd   `cmd:"" help:"List the alerts that are firing, and those that were resolved within 30 days."`
+	List   alertsListCmd   `cmd:"" help:"List firing alerts, and those resolved within 30 days."`
 	Delete alertsDeleteCmd `cmd:"" help:"Send no more alerts."`
 }
 
 type alertsSetCmd struct {
-	To                  string        `arg:"" name:"alert-url" help:"URL that gets the alerts. (--url is the server's.)"`
-	Secret              string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ and base64. Default: the present one; if there is none, the server makes one, which is shown only now."`
-	BacklogAge          time.Duration `help:"Fire when a task of a type has been due for this long without being started, whatever the reason."`
-	FailureRate         float64       `help:"Fire when at least this share of a type's attempts in the last 5 minutes was unsuccessful: 0.01 to 1."`
-	EndpointFailureRate float64       `help:"Fire when at least this share of an endpoint's attempts in the last 5 minutes failed because of it: 0.01 to 1."`
-	FailureAttempts     int           `help:"Ignore failure rates with fewer attempts than this in the 5 minutes. Default: 20."`
+	To                  string `arg:"" name:"alert-url"`
+	Secret              string `env:"ASYNCFLOW_ENDPOINT_SECRET"`
+	BacklogAge          time.Duration
+	FailureRate         float64
+	EndpointFailureRate float64
+	FailureAttempts     int
 }
 
 // Help is shown by asyncflow alerts set --help.

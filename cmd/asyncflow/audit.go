@@ -19,15 +19,15 @@ type auditCmd struct {
 }
 
 type auditListCmd struct {
-	Since    moment `placeholder:"TIME" help:"Only entries at or after this time: RFC 3339, or a duration before now such as 1h."`
+	Since    moment `placeholder:"TIME"`
 	Until    moment `placeholder:"TIME" help:"Only entries before this time."`
 	Action   string `placeholder:"WORD" help:"Only this action, such as task_type.put."`
 	Subject  string `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
-	Outcome  string `enum:"done,refused,denied,failed," default:"" help:"Only entries with this outcome: done, refused, denied or failed."`
-	Operator bool   `help:"List the entries that belong to no tenant, such as calls that were denied to unknown callers and changes that commands made in the database. Needs an operator's token."`
+	Outcome  string `enum:"done,refused,denied,failed," default:""`
+	Operator bool
 	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
 	Cursor   string `help:"Continue a list: the next_cursor of the previous page."`
-	Follow   bool   `short:"f" help:"List the last entries, oldest first, and then new ones as they come, until interrupted."`
+	Follow   bool   `short:"f"`
 }
 
 // Help is shown by asyncflow audit list --help.

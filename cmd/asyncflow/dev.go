@@ -29,15 +29,15 @@ import (
 // devCmd runs everything on one machine, with its own Postgres.
 type devCmd struct {
 	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
-	Data       string `type:"path" help:"Directory for the data. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
-	PgBin      string `type:"path" help:"Directory of initdb and postgres. Default: the usual places; if they are not there, they are downloaded."`
-	Offline    bool   `env:"ASYNCFLOW_OFFLINE" help:"Download nothing, even if Postgres is not installed."`
+	Data       string `type:"path"`
+	PgBin      string `type:"path"`
+	Offline    bool   `env:"ASYNCFLOW_OFFLINE"`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
 	NoSamples  bool   `help:"Don't start the sample worker or submit sample tasks."`
 
 	Concurrency int        `default:"1024" help:"The most tasks in flight at once."`
 	Jobs        jobFlags   `embed:""`
-	LogLevel    slog.Level `default:"info" help:"Log level: debug, info (a line for each attempt), warn (for each failed one) or error."`
+	LogLevel    slog.Level `default:"info"`
 }
 
 // Help is shown by asyncflow dev --help.

@@ -16,10 +16,10 @@ import (
 // endpointsCmd groups the commands for endpoints.
 type endpointsCmd struct {
 	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
-	Update endpointsUpdateCmd `cmd:"" help:"Change an endpoint's URL, weight, limits, headers, auth or certificates."`
+	Update endpointsUpdateCmd `cmd:"" help:"Change the settings of an endpoint."`
 	Verify endpointsVerifyCmd `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
-	Enable endpointsEnableCmd `cmd:"" help:"Let an endpoint that is disabled or open get deliveries again."`
-	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret, and for a time with the old one as well."`
+	Enable endpointsEnableCmd `cmd:"" help:"Let a disabled or open endpoint get deliveries again."`
+	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret."`
 	List   endpointsListCmd   `cmd:"" help:"List the endpoints."`
 	Get    endpointsGetCmd    `cmd:"" help:"Show an endpoint."`
 	Delete endpointsDeleteCmd `cmd:"" help:"Delete an endpoint."`
@@ -28,15 +28,15 @@ type endpointsCmd struct {
 type endpointsCreateCmd struct {
 	Type       string `required:"" help:"Task type."`
 	Stage      string `required:"" help:"Stage of the task type."`
-	Endpoint   string `arg:"" name:"endpoint-url" help:"URL that gets the deliveries. (--url is the server's.)"`
-	Weight     *int   `placeholder:"N" help:"Its share of the stage's deliveries, relative to the other endpoints, 0 to 100. Default: 1."`
-	InFlight   int    `name:"max-in-flight" placeholder:"N" help:"The most tasks leased for it at once, on all nodes together. Default: no limit."`
-	Rate       string `placeholder:"RATE" help:"The most deliveries that may start within a period, such as 100/s, 5000/m or 10/h. Default: no limit."`
+	Endpoint   string `arg:"" name:"endpoint-url"`
+	Weight     *int   `placeholder:"N"`
+	InFlight   int    `name:"max-in-flight" placeholder:"N"`
+	Rate       string `placeholder:"RATE"`
 	batchFlags `embed:""`
-	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own: whsec_ or whsk_ and base64. Default: the server makes one, which is shown only now."`
-	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"Kind of secret that the server makes: hmac, or ed25519 with a public key for the worker. Default: hmac."`
-	Duplicate  bool   `name:"allow-duplicate" help:"Allow a URL that another endpoint of the stage already has."`
-	File       string `short:"f" placeholder:"FILE" help:"YAML file with headers, auth and tls; - is standard input."`
+	Secret     string `env:"ASYNCFLOW_ENDPOINT_SECRET"`
+	SecretKind string `enum:",hmac,ed25519" default:"" placeholder:"KIND"`
+	Duplicate  bool   `name:"allow-duplicate"`
+	File       string `short:"f" placeholder:"FILE"`
 }
 
 // Help is shown by asyncflow endpoints create --help.
@@ -167,8 +167,8 @@ func limitsLine(e client.Endpoint) string {
 
 // batchFlags set how many tasks go into one request.
 type batchFlags struct {
-	Batch     *int           `placeholder:"N" help:"The most tasks in one request, for a worker that answers for each of them; 0: one request per task."`
-	BatchWait *time.Duration `placeholder:"TIME" help:"With --batch: how long a task may wait for others to fill the request, up to 5s. Default: 0s."`
+	Batch     *int           `placeholder:"N"`
+	BatchWait *time.Duration `placeholder:"TIME"`
 }
 
 // batch returns the batch that the flags describe, nil without flags.

@@ -13,12 +13,12 @@ import (
 type endpointsUpdateCmd struct {
 	ID         string  `arg:"" name:"id" help:"The endpoint's id."`
 	Endpoint   *string `name:"endpoint-url" placeholder:"URL" help:"URL that deliveries are sent to."`
-	Weight     *int    `placeholder:"N" help:"Its share of the stage's deliveries, relative to the other endpoints, 1 to 100; 0: no new deliveries."`
-	InFlight   *int    `name:"max-in-flight" placeholder:"N" help:"The most tasks leased for it at once, on all nodes together; 0: no limit."`
-	Rate       *string `placeholder:"RATE" help:"The most deliveries that may start within a period, such as 100/s, 5000/m or 10/h; an empty text: no limit."`
+	Weight     *int    `placeholder:"N"`
+	InFlight   *int    `name:"max-in-flight" placeholder:"N"`
+	Rate       *string `placeholder:"RATE"`
 	batchFlags `embed:""`
-	Duplicate  bool   `name:"allow-duplicate" help:"Allow a URL that another endpoint of the stage already has."`
-	File       string `short:"f" placeholder:"FILE" help:"YAML file with headers, auth and tls, each of which replaces the present value; - is standard input."`
+	Duplicate  bool   `name:"allow-duplicate"`
+	File       string `short:"f" placeholder:"FILE"`
 }
 
 // Help is shown by asyncflow endpoints update --help.
@@ -125,9 +125,9 @@ func (c *endpointsEnableCmd) Run(ctx context.Context, g *globals) error {
 
 type endpointsRotateCmd struct {
 	ID      string        `arg:"" name:"id" help:"The endpoint's id."`
-	Overlap time.Duration `default:"24h" help:"How long the old secret also signs deliveries; 0s to 720h."`
-	Kind    string        `enum:",hmac,ed25519" default:"" placeholder:"KIND" help:"Kind of the new secret: hmac or ed25519. Default: that of the old one."`
-	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Signing secret of your own. Default: the server makes one, which is shown only now."`
+	Overlap time.Duration `default:"24h"`
+	Kind    string        `enum:",hmac,ed25519" default:"" placeholder:"KIND"`
+	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 }
 
 // Help is shown by asyncflow endpoints rotate-secret --help.

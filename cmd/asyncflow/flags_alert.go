@@ -12,8 +12,8 @@ import (
 
 // alertFlags set the destination of the operator's alerts.
 type alertFlags struct {
-	AlertURL    string `name:"alert-url" env:"ASYNCFLOW_ALERT_URL" placeholder:"URL" help:"URL for the operator's alerts: a node that is gone, a job or a roll that is overdue."`
-	AlertSecret string `name:"alert-secret" env:"ASYNCFLOW_ALERT_SECRET" help:"Secret that signs the operator's alerts: whsec_ and the base64 of 24 to 64 bytes. Set it in the environment."`
+	AlertURL    string `env:"ASYNCFLOW_ALERT_URL" placeholder:"URL"`
+	AlertSecret string `env:"ASYNCFLOW_ALERT_SECRET"`
 }
 
 // check names the flag that is wrong.

@@ -9,8 +9,8 @@ import (
 
 // auditFlags set the retention of the audit, and the proxies that it trusts.
 type auditFlags struct {
-	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" default:"8760h" help:"How long the audit keeps its entries: 24h to 10 years; 8760h is a year."`
-	TrustedProxies []string      `env:"ASYNCFLOW_TRUSTED_PROXIES" placeholder:"CIDR" help:"Networks of proxies whose X-Forwarded-For gives the caller's address, such as 10.0.0.0/8, separated by commas."`
+	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" default:"8760h"`
+	TrustedProxies []string      `env:"ASYNCFLOW_TRUSTED_PROXIES" placeholder:"CIDR"`
 }
 
 // checkRetention refuses a retention that is out of range.

@@ -8,13 +8,13 @@ import (
 
 // databaseFlag names the database of an administrative command.
 type databaseFlag struct {
-	DatabaseURL string `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres: postgres://user:password@host:5432/database."`
+	DatabaseURL string `env:"DATABASE_URL" required:"" placeholder:"URL"`
 	rolesFlag   `embed:""`
 }
 
 // rolesFlag switches the database roles, which keep tenants apart within Postgres.
 type rolesFlag struct {
-	DatabaseRoles string `env:"ASYNCFLOW_DATABASE_ROLES" enum:"on,off" default:"on" help:"Whether each tenant's work runs under its own database role (on, off), so that Postgres itself keeps tenants apart. All nodes of a database must agree."`
+	DatabaseRoles string `env:"ASYNCFLOW_DATABASE_ROLES" enum:"on,off" default:"on"`
 }
 
 func (f rolesFlag) off() bool { return f.DatabaseRoles == "off" }

@@ -6,8 +6,8 @@ import (
 
 // egressFlags list allowed and denied destinations of deliveries.
 type egressFlags struct {
-	EgressAllow []string `name:"egress-allow" env:"ASYNCFLOW_EGRESS_ALLOW" placeholder:"RULE" help:"The only destinations that deliveries may have: networks, hosts, *.suffix or *, each with an optional :port or :port-port. Listing a private network allows it. Separate several by commas, or repeat the flag."`
-	EgressDeny  []string `name:"egress-deny" env:"ASYNCFLOW_EGRESS_DENY" placeholder:"RULE" help:"Destinations that deliveries must not have, even if --egress-allow allows them; in the same form."`
+	EgressAllow []string `env:"ASYNCFLOW_EGRESS_ALLOW" placeholder:"RULE"`
+	EgressDeny  []string `env:"ASYNCFLOW_EGRESS_DENY" placeholder:"RULE"`
 }
 
 // policy returns the policy for deliveries. An error names the invalid entry.

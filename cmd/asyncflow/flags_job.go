@@ -10,7 +10,7 @@ import (
 
 // jobFlags set when background jobs run.
 type jobFlags struct {
-	Job []string `name:"job" env:"ASYNCFLOW_JOBS" sep:"none" placeholder:"NAME=SPEC" help:"When a background job runs: a cron spec in UTC, @every 5s, or off. Separate several by commas, or repeat the flag."`
+	Job []string `env:"ASYNCFLOW_JOBS" sep:"none" placeholder:"NAME=SPEC"`
 }
 
 // schedules returns the timetables by job. An error names the invalid entry.

@@ -9,12 +9,12 @@ import (
 
 // limitFlags bound the resources that callers of the API may use.
 type limitFlags struct {
-	MaxConnections         int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000" help:"The most connections to the API at once."`
-	MaxConnectionsPerIP    int `name:"max-connections-per-ip" env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0" help:"The most connections from one IP address, or from one /64 for IPv6; 0: no limit. Behind a proxy all come from its address."`
-	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000" help:"The most event streams and calls that wait for the end of a task, at once."`
-	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0" help:"The most of these for one tenant; 0: a quarter of --max-streams."`
-	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728" help:"The most bytes of memory for the bodies of requests in progress."`
-	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0" help:"The most of these bytes for one tenant; 0: a quarter of --max-body-memory."`
+	MaxConnections         int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000"`
+	MaxConnectionsPerIP    int `env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0"`
+	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000"`
+	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0"`
+	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728"`
+	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0"`
 }
 
 // check refuses limits that are out of range. maxBody is the largest request body in bytes: the

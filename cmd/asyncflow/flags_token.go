@@ -11,14 +11,14 @@ import (
 
 // jwtFlags set the trusted issuers of tokens: one by the flags, more by a file.
 type jwtFlags struct {
-	JWTSecret         string `name:"jwt-secret" env:"ASYNCFLOW_JWT_SECRET" help:"HS256 secret of at least 32 bytes that signs tokens. Set it in the environment."`
-	JWTSecretFile     string `name:"jwt-secret-file" env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE" help:"File with one such secret per line, instead: any of them may sign a token. A change is picked up."`
-	JWTPublicKeysFile string `name:"jwt-public-keys-file" env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path" help:"File with public keys (EdDSA, ES256 or RS256; PEM or a JWK Set) instead of a secret. A change is picked up."`
-	JWTIssuer         string `name:"jwt-issuer" env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"Issuer that a token must have."`
-	JWTAudience       string `name:"jwt-audience" env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow" help:"Audience that a token must have."`
-	JWTType           string `name:"jwt-type" env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt" help:"The typ header that a tenant's token must have."`
-	JWTAdminType      string `name:"jwt-admin-type" env:"ASYNCFLOW_JWT_ADMIN_TYPE" default:"asyncflow-admin+jwt" help:"The typ header that an operator's token must have."`
-	JWTIssuersFile    string `name:"jwt-issuers-file" env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE" help:"YAML or JSON file of trusted issuers, instead of or in addition to the issuer that the other flags describe."`
+	JWTSecret         string `env:"ASYNCFLOW_JWT_SECRET"`
+	JWTSecretFile     string `env:"ASYNCFLOW_JWT_SECRET_FILE" type:"path" placeholder:"FILE"`
+	JWTPublicKeysFile string `env:"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE" type:"path"`
+	JWTIssuer         string `env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow"`
+	JWTAudience       string `env:"ASYNCFLOW_JWT_AUDIENCE" default:"asyncflow"`
+	JWTType           string `env:"ASYNCFLOW_JWT_TYPE" default:"at+jwt"`
+	JWTAdminType      string `env:"ASYNCFLOW_JWT_ADMIN_TYPE" default:"asyncflow-admin+jwt"`
+	JWTIssuersFile    string `env:"ASYNCFLOW_JWT_ISSUERS_FILE" type:"path" placeholder:"FILE"`
 }
 
 // trust gives a node the verifier of tokens and, if there is an issuers file, the watch that

@@ -97,7 +97,7 @@ type governanceRunCmd struct {
 	Job    string `arg:"" help:"Name of the job: see asyncflow governance status."`
 	DryRun bool   `help:"Only count the rows that it would move, by type."`
 
-	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" help:"For the job forget: how long the audit keeps its entries. Default: the job leaves them alone."`
+	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION"`
 }
 
 // Help is shown by asyncflow governance run --help.

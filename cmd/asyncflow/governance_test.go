@@ -44,9 +44,9 @@ func TestBadSchedules(t *testing.T) {
 		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for jobs, want := range map[string]string{
 		"nope=@every 5s":          `asyncflow: --job job is "nope"; the jobs are rescue, promote,`,
-		"rescue=often":            `asyncflow: --job job rescue has the schedule "often"; it must be like @every 5s`,
+		"rescue=often":            `--job job rescue has the schedule "often"; it must be like @every 5s`,
 		"rescue":                  `asyncflow: --job has "rescue"; it must be NAME=SPEC`,
-		"fold=off,fold=@every 5s": `asyncflow: --job has "fold=@every 5s"; it must be NAME=SPEC, each job once`,
+		"fold=off,fold=@every 5s": `--job has "fold=@every 5s"; it must be NAME=SPEC, each job once`,
 	} {
 		env["ASYNCFLOW_JOBS"] = jobs
 		r := runCLI(t, env, "serve")

@@ -12,20 +12,20 @@ import (
 
 // keysCmd groups the commands for the keys that sign tokens, and for the node secret.
 type keysCmd struct {
-	Generate keysGenerateCmd `cmd:"" help:"Create a key: a private file for signing, and a public one for nodes."`
-	Rotate   keysRotateCmd   `cmd:"" help:"Begin to rotate: create the next key, and add it to the public keys that nodes read."`
-	Activate keysActivateCmd `cmd:"" help:"Continue the rotation: sign with the next key from now on."`
-	Retire   keysRetireCmd   `cmd:"" help:"Complete the rotation: remove the old keys from the public keys."`
+	Generate keysGenerateCmd `cmd:"" help:"Create a private key, and a public one for nodes."`
+	Rotate   keysRotateCmd   `cmd:"" help:"Begin a rotation: create and publish the next key."`
+	Activate keysActivateCmd `cmd:"" help:"Go on with a rotation: sign with the next key."`
+	Retire   keysRetireCmd   `cmd:"" help:"End a rotation: remove the old public keys."`
 	Show     keysShowCmd     `cmd:"" help:"List the keys in a file."`
 	JWKS     keysJWKSCmd     `cmd:"" name:"jwks" help:"Print the public keys in a file as a JWK Set."`
-	Status   keysStatusCmd   `cmd:"" help:"Count what is sealed in the database, and how much of it with a secret other than ASYNCFLOW_SECRET."`
-	Reseal   keysResealCmd   `cmd:"" help:"Seal everything in the database with ASYNCFLOW_SECRET, including what an old secret sealed."`
+	Status   keysStatusCmd   `cmd:"" help:"Count what is sealed, and with which secret."`
+	Reseal   keysResealCmd   `cmd:"" help:"Seal everything with ASYNCFLOW_SECRET."`
 }
 
 type keysGenerateCmd struct {
-	Alg string `default:"EdDSA" enum:"EdDSA,ES256,RS256" help:"Algorithm: EdDSA (Ed25519), ES256 (P-256) or RS256 (3,072 bits)."`
-	Out string `required:"" placeholder:"FILE" type:"path" help:"File for the private key, which only its owner can read. The public key goes to FILE.pub."`
-	Kid string `placeholder:"ID" help:"Id by which tokens name the key. Default: its thumbprint (RFC 7638)."`
+	Alg string `default:"EdDSA" enum:"EdDSA,ES256,RS256"`
+	Out string `required:"" placeholder:"FILE" type:"path"`
+	Kid string `placeholder:"ID"`
 }
 
 // Help is shown by asyncflow keys generate --help.
@@ -84,7 +84,7 @@ func createFile(name string, text []byte, mode os.FileMode) error {
 }
 
 type keysShowCmd struct {
-	File string `arg:"" type:"path" help:"A private key (PEM), public keys (PEM), or a JWK Set; - for standard input."`
+	File string `arg:"" type:"path"`
 }
 
 // Help is shown by asyncflow keys show --help.
@@ -131,7 +131,7 @@ func showKeys(g *globals, text []byte) error {
 }
 
 type keysJWKSCmd struct {
-	File string `arg:"" type:"path" help:"A private key (PEM), public keys (PEM), or a JWK Set; - for standard input."`
+	File string `arg:"" type:"path"`
 }
 
 // Help is shown by asyncflow keys jwks --help.

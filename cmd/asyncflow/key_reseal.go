@@ -16,8 +16,8 @@ import (
 
 // secretFlags are the node secret and its predecessors.
 type secretFlags struct {
-	Secret string `env:"ASYNCFLOW_SECRET" required:"" help:"The secret that all nodes share. Set it in the environment."`
-	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas. Set them in the environment."`
+	Secret string `env:"ASYNCFLOW_SECRET" required:""`
+	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS"`
 }
 
 // oldSecrets returns the secrets of a list.

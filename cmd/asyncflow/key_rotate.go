@@ -14,8 +14,8 @@ import (
 // keyFiles are the files of a signing key: the key itself, the next one during a rotation, and
 // the public keys that nodes accept.
 type keyFiles struct {
-	File   string `arg:"" type:"path" help:"The private key that signs tokens, as asyncflow keys generate created it."`
-	Public string `placeholder:"FILE" type:"path" help:"The public keys that nodes read (PEM). Default: FILE.pub."`
+	File   string `arg:"" type:"path"`
+	Public string `placeholder:"FILE" type:"path"`
 }
 
 func (k keyFiles) next() string { return k.File + ".next" }
@@ -67,7 +67,7 @@ Rotating a key takes three steps, so that no valid token is refused:
 
 type keysRotateCmd struct {
 	keyFiles
-	Kid string `placeholder:"ID" help:"Id by which tokens name the next key. Default: its thumbprint (RFC 7638)."`
+	Kid string `placeholder:"ID"`
 }
 
 // Help is shown by asyncflow keys rotate --help.

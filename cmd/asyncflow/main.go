@@ -43,6 +43,7 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 	if err != nil {
 		return report(stderr, err)
 	}
+	addHelp(parser.Model.Node)
 	readEnv(parser, env)
 	parsed, err := parser.Parse(args)
 	if helped {

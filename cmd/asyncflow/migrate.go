@@ -11,7 +11,7 @@ import (
 
 // migrateCmd brings a database's schema up to date.
 type migrateCmd struct {
-	Up     migrateUpCmd     `cmd:"" help:"Bring the schema of asyncflow and of every tenant up to date."`
+	Up     migrateUpCmd     `cmd:"" help:"Bring all schemas up to date."`
 	Status migrateStatusCmd `cmd:"" help:"Show how far each schema is; fails when one is behind."`
 }
 

@@ -14,7 +14,7 @@ import (
 
 // operationsCmd groups the commands for operations.
 type operationsCmd struct {
-	List  operationsListCmd  `cmd:"" help:"List the operations, newest first: running ones, and those that ended in the last 30 days."`
+	List  operationsListCmd  `cmd:"" help:"List operations that run or ended within 30 days."`
 	Get   operationsGetCmd   `cmd:"" help:"Show an operation."`
 	Watch operationsWatchCmd `cmd:"" help:"Watch an operation until it ends."`
 	Stop  operationsStopCmd  `cmd:"" help:"Stop an operation. What it has done stays done."`

@@ -13,16 +13,16 @@ import (
 
 // serveCmd runs a node against the operator's Postgres.
 type serveCmd struct {
-	DatabaseURL string    `env:"DATABASE_URL" required:"" placeholder:"URL" help:"Postgres that keeps everything: postgres://user:password@host:5432/database."`
+	DatabaseURL string    `env:"DATABASE_URL" required:"" placeholder:"URL"`
 	DBRoles     rolesFlag `embed:""`
 	Listen      string    `env:"ASYNCFLOW_LISTEN" default:":8080" help:"Address of the API."`
-	AdminListen string    `env:"ASYNCFLOW_ADMIN_LISTEN" placeholder:"ADDRESS" help:"Separate address for the calls that need an operator's token, such as 127.0.0.1:8082. They are then not served at --listen."`
-	PublicURL   string    `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL" help:"URL at which workers reach this API to report. Default: http://127.0.0.1 with the port of --listen."`
-	Roles       []string  `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance" help:"Roles of this node."`
+	AdminListen string    `env:"ASYNCFLOW_ADMIN_LISTEN" placeholder:"ADDRESS"`
+	PublicURL   string    `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL"`
+	Roles       []string  `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance"`
 	Migrate     bool      `env:"ASYNCFLOW_MIGRATE" help:"Migrate the database's schemas first."`
 
-	Secret  string   `env:"ASYNCFLOW_SECRET" required:"" help:"Secret of at least 32 bytes that all nodes share. It seals endpoint secrets and signs completion tokens. Set it in the environment."`
-	Old     string   `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS" help:"Earlier secrets, separated by commas, 5 at most: what they sealed and signed stays valid. See asyncflow keys. Set them in the environment."`
+	Secret  string   `env:"ASYNCFLOW_SECRET" required:""`
+	Old     string   `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS"`
 	Signing jwtFlags `embed:""`
 
 	Jobs   jobFlags    `embed:""`
@@ -31,23 +31,23 @@ type serveCmd struct {
 	Egress egressFlags `embed:""`
 	Limits limitFlags  `embed:""`
 
-	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Quotas of tenants without their own, such as pending_tasks=1000000, separated by commas."`
+	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT"`
 
-	Concurrency  int           `env:"ASYNCFLOW_CONCURRENCY" default:"1024" help:"The most tasks in flight on this node at once."`
-	ContextBytes int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864" help:"Byte budget for contexts in flight, and for outputs that aren't written yet, on this node. It is approximate."`
-	Grace        time.Duration `env:"ASYNCFLOW_GRACE" default:"20s" help:"How long attempts in flight may take to end after a stop."`
-	Pool         int           `env:"ASYNCFLOW_POOL" default:"10" help:"Database connections for requests and background jobs."`
-	HotPool      int           `env:"ASYNCFLOW_HOT_POOL" default:"8" help:"Database connections that submit, lease and settle tasks."`
-	Notify       bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:"" help:"Tell other nodes of new tasks by LISTEN and NOTIFY. Turn it off behind a transaction pooler: dispatchers then poll."`
-	Poll         time.Duration `env:"ASYNCFLOW_POLL" default:"1s" help:"Without NOTIFY: the mean interval, for all nodes together, at which an idle task type is polled."`
-	MaxContext   int           `env:"ASYNCFLOW_MAX_CONTEXT" default:"262144" help:"The most bytes of a task's context."`
-	MaxBody      int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216" help:"The most bytes of a request's body."`
-	AllowHTTP    bool          `env:"ASYNCFLOW_ALLOW_HTTP" help:"Allow endpoints with plain http URLs."`
-	AllowPrivate bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS" name:"allow-private-networks" help:"Allow deliveries to loopback and private networks."`
-	Verify       bool          `env:"ASYNCFLOW_VERIFY_ENDPOINTS" name:"verify-endpoints" default:"true" negatable:"" help:"Require that endpoints echo a challenge before they get deliveries."`
-	Metrics      string        `env:"ASYNCFLOW_METRICS" default:"api" placeholder:"WHERE" help:"Where /metrics is served: api (on the port of the API), a separate address such as 127.0.0.1:9090, or off."`
-	LogFormat    string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text" help:"Log format: text or json."`
-	LogLevel     slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info" help:"Log level: debug, info, warn or error."`
+	Concurrency          int           `env:"ASYNCFLOW_CONCURRENCY" default:"1024"`
+	ContextBytes         int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864"`
+	Grace                time.Duration `env:"ASYNCFLOW_GRACE" default:"20s"`
+	Pool                 int           `env:"ASYNCFLOW_POOL" default:"10"`
+	HotPool              int           `env:"ASYNCFLOW_HOT_POOL" default:"8"`
+	Notify               bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:""`
+	Poll                 time.Duration `env:"ASYNCFLOW_POLL" default:"1s"`
+	MaxContext           int           `env:"ASYNCFLOW_MAX_CONTEXT" default:"262144"`
+	MaxBody              int           `env:"ASYNCFLOW_MAX_BODY" default:"16777216"`
+	AllowHTTP            bool          `env:"ASYNCFLOW_ALLOW_HTTP"`
+	AllowPrivateNetworks bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS"`
+	VerifyEndpoints      bool          `env:"ASYNCFLOW_VERIFY_ENDPOINTS" default:"true" negatable:""`
+	Metrics              string        `env:"ASYNCFLOW_METRICS" default:"api" placeholder:"WHERE"`
+	LogFormat            string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text"`
+	LogLevel             slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info"`
 }
 
 // Help is shown by asyncflow serve --help.
@@ -134,12 +134,12 @@ func (c *serveCmd) logReady(cfg node.Config) {
 		log.Info("the operator's rules for deliveries",
 			"allow", strings.Join(allow, ","), "deny", strings.Join(deny, ","))
 	}
-	if !c.Verify {
+	if !c.VerifyEndpoints {
 		log.Warn("endpoints are not challenged: deliveries go to whatever URL is registered",
 			"verify_endpoints", false)
 	}
-	if c.AllowPrivate || c.AllowHTTP {
+	if c.AllowPrivateNetworks || c.AllowHTTP {
 		log.Warn("deliveries are less restricted than by default",
-			"allow_private_networks", c.AllowPrivate, "allow_http", c.AllowHTTP)
+			"allow_private_networks", c.AllowPrivateNetworks, "allow_http", c.AllowHTTP)
 	}
 }

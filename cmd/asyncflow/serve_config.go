@@ -49,7 +49,7 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	if err != nil {
 		return err
 	}
-	egress, err := c.Egress.policy(c.AllowHTTP, c.AllowPrivate)
+	egress, err := c.Egress.policy(c.AllowHTTP, c.AllowPrivateNetworks)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	cfg.Governance = governance.Config{Schedules: schedules,
 		AuditRetention: c.Audit.AuditRetention}
 	cfg.API = httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext,
-		Egress: egress, VerifyEndpoints: c.Verify, TrustedProxies: proxies}
+		Egress: egress, VerifyEndpoints: c.VerifyEndpoints, TrustedProxies: proxies}
 	c.Limits.apply(&cfg.API)
 	return nil
 }

@@ -18,14 +18,14 @@ type tasksCmd struct {
 	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
-	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or the start time of a task that is not running yet."`
-	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task that is not final, or all tasks that a filter matches."`
-	Redrive  tasksRedriveCmd  `cmd:"" help:"Run a failed or cancelled task again, or all tasks that a filter matches."`
+	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`
+	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task, or all that a filter matches."`
+	Redrive  tasksRedriveCmd  `cmd:"" help:"Run failed or cancelled tasks again."`
 }
 
 type tasksGetCmd struct {
 	ID   string        `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Wait time.Duration `placeholder:"TIME" help:"Wait until the task is final, but no longer than this. The exit code then gives its end."`
+	Wait time.Duration `placeholder:"TIME"`
 }
 
 // Help is shown by asyncflow tasks get --help.

@@ -10,7 +10,7 @@ import (
 type tasksCancelCmd struct {
 	ID     string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
 	Reason string `placeholder:"TEXT" help:"Why; it is kept with each task."`
-	Status string `enum:"waiting,pending,running," default:"" help:"With --type: only tasks with this status: waiting, pending or running."`
+	Status string `enum:"waiting,pending,running," default:""`
 	manyFlags
 }
 

@@ -12,9 +12,9 @@ import (
 
 type tasksChangeCmd struct {
 	ID       string         `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Priority string         `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year; several give one per stage: 60,0."`
-	Delay    *time.Duration `placeholder:"TIME" xor:"when" help:"Start no sooner than this long from now, such as 5m; 0s is at once, for a retry as well."`
-	RunAt    time.Time      `placeholder:"TIME" xor:"when" help:"Start no sooner than this time, in RFC 3339."`
+	Priority string         `placeholder:"SECONDS"`
+	Delay    *time.Duration `placeholder:"TIME" xor:"when"`
+	RunAt    time.Time      `placeholder:"TIME" xor:"when"`
 }
 
 // Help is shown by asyncflow tasks change --help.

@@ -15,10 +15,10 @@ const pageSize = 500
 
 type tasksListCmd struct {
 	Type   string `required:"" placeholder:"NAME" help:"Task type."`
-	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:"" help:"Only tasks with this status: waiting, pending, running, succeeded, failed or cancelled."`
+	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
 	Stage  string `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
-	Error  string `placeholder:"TEXT" help:"Only tasks whose last error contains this text, in upper or lower case."`
-	Since  moment `placeholder:"TIME" help:"Only tasks submitted at or after this time: RFC 3339, or a duration before now such as 1h."`
+	Error  string `placeholder:"TEXT"`
+	Since  moment `placeholder:"TIME"`
 	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`

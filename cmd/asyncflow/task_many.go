@@ -14,10 +14,10 @@ import (
 
 // manyFlags select the tasks that a command changes together, and how it does so.
 type manyFlags struct {
-	Type  string `placeholder:"NAME" help:"Instead of an id: all tasks of this type that the other filters match."`
+	Type  string `placeholder:"NAME"`
 	Stage string `placeholder:"NAME" help:"With --type: only tasks that are, or ended, in this stage."`
-	Error string `placeholder:"TEXT" help:"With --type: only tasks whose last error contains this text, in upper or lower case."`
-	Since moment `placeholder:"TIME" help:"With --type: only tasks submitted at or after this time: RFC 3339, or a duration before now such as 1h."`
+	Error string `placeholder:"TEXT"`
+	Since moment `placeholder:"TIME"`
 	Until moment `placeholder:"TIME" help:"With --type: only those submitted before this time."`
 
 	DryRun bool     `help:"With --type: only count them."`

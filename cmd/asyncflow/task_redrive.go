@@ -11,9 +11,9 @@ import (
 
 type tasksRedriveCmd struct {
 	ID        string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	FromStage string `placeholder:"NAME" help:"Continue with this stage: the one in which the task ended, or an earlier one."`
-	Context   string `placeholder:"JSON" help:"With an id: send this context instead of the one that the stage had before."`
-	Status    string `enum:"failed,cancelled," default:"" help:"With --type: only tasks with this status: failed (the default) or cancelled."`
+	FromStage string `placeholder:"NAME"`
+	Context   string `placeholder:"JSON"`
+	Status    string `enum:"failed,cancelled," default:""`
 	manyFlags
 }
 

@@ -12,16 +12,16 @@ import (
 )
 
 type tasksSubmitCmd struct {
-	Type        string        `arg:"" optional:"" help:"Task type. Without it, each line of --file must be a whole task."`
-	Context     string        `arg:"" optional:"" help:"Context of the task: JSON, @FILE, or - for standard input. Default: {}."`
-	File        string        `short:"f" placeholder:"FILE" help:"Submit a task for each line of this file (JSON Lines); - is standard input."`
+	Type        string        `arg:"" optional:""`
+	Context     string        `arg:"" optional:""`
+	File        string        `short:"f" placeholder:"FILE"`
 	Priority    int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
-	Delay       time.Duration `placeholder:"TIME" xor:"when" help:"Start no sooner than this long from now, such as 5m."`
-	RunAt       time.Time     `placeholder:"TIME" xor:"when" help:"Start no sooner than this time, in RFC 3339."`
-	MaxAttempts int           `placeholder:"N" help:"The most attempts in each stage, 1 to 100. Default: the stage's."`
-	Key         *string       `placeholder:"KEY" help:"Idempotency key: submitting the same key again returns the first task."`
-	FlowKey     *string       `placeholder:"KEY" help:"Flow key: tasks with the same key share the limits and order of the type's flow."`
-	Wait        bool          `help:"Wait for the end of the task and show it. The exit code gives its end."`
+	Delay       time.Duration `placeholder:"TIME" xor:"when"`
+	RunAt       time.Time     `placeholder:"TIME" xor:"when"`
+	MaxAttempts int           `placeholder:"N"`
+	Key         *string       `placeholder:"KEY"`
+	FlowKey     *string       `placeholder:"KEY"`
+	Wait        bool
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
 

@@ -23,10 +23,10 @@ type tenantsCmd struct {
 	SetQuota tenantsSetQuotaCmd `cmd:"" help:"Set quotas of a tenant."`
 	Suspend  tenantsSuspendCmd  `cmd:"" help:"Refuse a tenant's calls, and start none of its tasks."`
 	Resume   tenantsResumeCmd   `cmd:"" help:"Let a suspended tenant continue."`
-	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it with all its tasks after a grace period."`
+	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it after a grace period."`
 	Restore  tenantsRestoreCmd  `cmd:"" help:"Take the deletion of a tenant back."`
 
-	GrantSubmit  tenantsGrantSubmitCmd  `cmd:"" help:"Let a database role submit tasks of a tenant by SQL."`
+	GrantSubmit  tenantsGrantSubmitCmd  `cmd:"" help:"Let a database role submit tasks by SQL."`
 	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Revoke that from a database role."`
 }
 
@@ -39,7 +39,7 @@ with an operator's token: see /v1/tenants.`
 
 type tenantsCreateCmd struct {
 	databaseFlag
-	Tenant string `arg:"" help:"Name of the tenant: a lower-case letter, then lower-case letters, digits, - and _; at most 40 characters."`
+	Tenant string `arg:""`
 }
 
 // Run creates the tenant.
@@ -135,7 +135,7 @@ func withStore(
 
 type tenantsGetCmd struct {
 	tenantArg     `embed:""`
-	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT" help:"Default quotas of the nodes, to show where the tenant has none of its own."`
+	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT"`
 }
 
 // Run shows the tenant.
@@ -202,7 +202,7 @@ func amountText(value float64) string {
 
 type tenantsSetQuotaCmd struct {
 	tenantArg `embed:""`
-	Quotas    []string `arg:"" name:"quota=limit" help:"task_types, endpoints, schedules, configuration_bytes, pending_tasks, submits_per_second, context_bytes, deliveries_per_second or concurrency. The limit may be none, or default."`
+	Quotas    []string `arg:"" name:"quota=limit"`
 }
 
 // Help is shown by asyncflow tenants set-quota --help.

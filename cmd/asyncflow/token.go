@@ -15,10 +15,10 @@ type tokenCmd struct {
 }
 
 type tokenCreateCmd struct {
-	Tenant  string        `placeholder:"NAME" help:"Tenant that the token is for."`
-	Admin   bool          `help:"Create an operator's token instead, for the calls that concern all tenants."`
-	Scope   []string      `placeholder:"SCOPE" help:"Scopes of a tenant's token: submit, read, work, operate, manage. Default: submit,read,operate,manage."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid; 10 years at most. A token can't be revoked: keep this short."`
+	Tenant  string `placeholder:"NAME" help:"Tenant that the token is for."`
+	Admin   bool
+	Scope   []string      `placeholder:"SCOPE"`
+	TTL     time.Duration `default:"1h"`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 }
 

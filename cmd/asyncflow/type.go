@@ -17,9 +17,9 @@ type typesCmd struct {
 	List    typesListCmd    `cmd:"" help:"List the task types."`
 	Get     typesGetCmd     `cmd:"" help:"Show a task type."`
 	Pause   typesPauseCmd   `cmd:"" help:"Stop sending the tasks of a type."`
-	Resume  typesResumeCmd  `cmd:"" help:"Send the tasks of a paused type again, at once or with a ramp."`
+	Resume  typesResumeCmd  `cmd:"" help:"Send the tasks of a paused type again."`
 	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`
-	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its finished tasks and its endpoints."`
+	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its tasks and endpoints."`
 }
 
 type typesListCmd struct{}
@@ -118,7 +118,7 @@ func (c *typesPauseCmd) Run(ctx context.Context, g *globals) error {
 
 type typesResumeCmd struct {
 	Name string        `arg:"" help:"The task type."`
-	Ramp time.Duration `placeholder:"TIME" help:"Begin with one task at a time on each node, and reach full speed after this time."`
+	Ramp time.Duration `placeholder:"TIME"`
 }
 
 // Help is shown by asyncflow types resume --help.

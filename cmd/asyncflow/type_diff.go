@@ -8,7 +8,7 @@ import (
 )
 
 type typesDiffCmd struct {
-	File     string `short:"f" required:"" placeholder:"FILE" help:"YAML document; - is standard input."`
+	File     string `short:"f" required:"" placeholder:"FILE"`
 	ExitCode bool   `help:"Exit with 1 if there is a difference."`
 }
 

@@ -12,19 +12,19 @@ import (
 
 // verifyCmd tests a worker during its development. It needs no server.
 type verifyCmd struct {
-	Worker       string        `arg:"" name:"worker-url" help:"URL of the worker. (--url is the server's; this command doesn't use it.)"`
+	Worker       string        `arg:"" name:"worker-url"`
 	Type         string        `required:"" help:"Task type of the deliveries."`
 	Stage        string        `required:"" help:"Their stage."`
-	Context      string        `placeholder:"JSON" help:"Context that the worker can process: JSON, @FILE, or - for standard input. Default: {}."`
-	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Secret with which the worker verifies signatures: whsec_ (or the private key, whsk_) and base64. Better set in the environment."`
+	Context      string        `placeholder:"JSON"`
+	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`
-	Batch        int           `placeholder:"N" help:"Send batches, as to an endpoint with batches of up to N tasks. Default: one task per request."`
+	Batch        int           `placeholder:"N"`
 	Timeout      time.Duration `default:"10s" help:"How long an answer may take: the stage's timeout."`
-	ReportWithin time.Duration `default:"30s" help:"How long a report may take after an answer with 202, and how long to watch a worker that was told to stop."`
-	Listen       string        `default:"127.0.0.1:0" help:"Address that takes the worker's reports. Port 0 is any free port."`
-	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"URL at which the worker reaches --listen, if not by that address, such as http://host.docker.internal:9999."`
+	ReportWithin time.Duration `default:"30s"`
+	Listen       string        `default:"127.0.0.1:0"`
+	CallbackURL  string        `placeholder:"URL"`
 	AllowHTTP    bool          `help:"Allow a worker's URL with plain http."`
-	AllowPrivate bool          `name:"allow-private-networks" help:"Allow a worker on loopback or a private network."`
+	AllowPrivate bool          `name:"allow-private-networks"`
 }
 
 // Help is shown by asyncflow verify --help.

@@ -48,20 +48,29 @@ schedules:
 
 func TestScheduleDocumentProblems(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"{name: a, type: t, every: 1h}":                                                        "schedules[0].context is required",
-		"{name: a, type: t, context: 1, every: 1h, at: noon}":                                  "schedules[0].at is not known here; the keys are catch_up, catch_up_limit, context, cron, ends_at, every, name,",
-		"{name: A, type: t, context: 1, every: 1h}":                                            "schedules[0].name must start with a lower-case letter",
-		"{name: a, type: t, context: 1, cron: '* * * *'}":                                      "schedules[0].cron has 4 fields; it must have five",
-		"{name: a, type: t, context: 1, cron: '@daily', time_zone: Mars/Base}":                 `schedules[0].time_zone is "Mars/Base", which is not a time zone`,
-		"{name: a, type: t, context: 1, every: 1h, overlap: wait}":                             `schedules[0].overlap is "wait"; it must be skip, queue or replace`,
-		"{name: a, type: t, context: {x: ['${NO}']}, every: 1h}":                               "schedules[0].context.x[0] names the environment variable NO, which is not set",
-		"{name: a, type: t, context: {1: 2}, every: 1h}":                                       "schedules[0].context can't be written as JSON",
-		"{name: a, type: t, context: 1, every: 1h}, {name: a, type: t, context: 1, every: 1h}": `schedules[1].name is "a", which an earlier schedule has`,
+	for _, tc := range []struct{ text, want string }{
+		{"{name: a, type: t, every: 1h}", "schedules[0].context is required"},
+		{"{name: a, type: t, context: 1, every: 1h, at: noon}",
+			"schedules[0].at is not known here; the keys are catch_up, catch_up_limit, context, cron, " +
+				"ends_at, every, name,"},
+		{"{name: A, type: t, context: 1, every: 1h}",
+			"schedules[0].name must start with a lower-case letter"},
+		{"{name: a, type: t, context: 1, cron: '* * * *'}",
+			"schedules[0].cron has 4 fields; it must have five"},
+		{"{name: a, type: t, context: 1, cron: '@daily', time_zone: Mars/Base}",
+			`schedules[0].time_zone is "Mars/Base", which is not a time zone`},
+		{"{name: a, type: t, context: 1, every: 1h, overlap: wait}",
+			`schedules[0].overlap is "wait"; it must be skip, queue or replace`},
+		{"{name: a, type: t, context: {x: ['${NO}']}, every: 1h}",
+			"schedules[0].context.x[0] names the environment variable NO, which is not set"},
+		{"{name: a, type: t, context: {1: 2}, every: 1h}",
+			"schedules[0].context can't be written as JSON"},
+		{"{name: a, type: t, context: 1, every: 1h}, {name: a, type: t, context: 1, every: 1h}",
+			`schedules[1].name is "a", which an earlier schedule has`},
 	} {
-		_, err := document.Parse([]byte("schedules: ["+text+"]"), envOf(nil))
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), text)
-		require.ErrorContains(t, err, want)
+		_, err := document.Parse([]byte("schedules: ["+tc.text+"]"), envOf(nil))
+		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), tc.text)
+		require.ErrorContains(t, err, tc.want)
 		var all *document.Error
 		require.ErrorAs(t, err, &all)
 		require.Len(t, all.Fields, 1, "%v", err)
