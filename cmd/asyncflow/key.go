@@ -64,7 +64,7 @@ func (c *keysGenerateCmd) Run(g *globals) error {
 func createFile(name string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {
-		return asyncflow.Errorf(asyncflow.CodeInvalid, "%s is there already, and is not overwritten",
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "%s exists already, and is not overwritten",
 			name)
 	}
 	if err != nil {

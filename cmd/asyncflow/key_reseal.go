@@ -102,7 +102,7 @@ func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
 				done += n
 				errs = append(errs, err)
 				if n > 0 {
-					fmt.Fprintf(g.stderr, "tenant %s: %d endpoints sealed again\n", tenant, n)
+					fmt.Fprintf(g.stderr, "tenant %s: %d endpoints resealed\n", tenant, n)
 				}
 			}
 			n, err := countSeals(ctx, s, keys)
@@ -115,7 +115,8 @@ func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
 			}
 			if n.Others > 0 {
 				return asyncflow.Errorf(asyncflow.CodeConflict,
-					"%d are sealed with another secret again: a node still has it as ASYNCFLOW_SECRET", n.Others)
+					"%d were sealed with another secret meanwhile: a node still has it as ASYNCFLOW_SECRET",
+					n.Others)
 			}
 			return nil
 		})

@@ -94,7 +94,7 @@ func (c *keysRotateCmd) Run(g *globals) error {
 		return usageError(err)
 	} else if public.Has(next) {
 		return &codedError{exitFailed,
-			fmt.Errorf("%s is waiting already: go on with asyncflow keys activate", c.next())}
+			fmt.Errorf("%s exists already: continue with asyncflow keys activate", c.next())}
 	}
 	if public, err = public.With(next); err != nil {
 		return usageError(fmt.Errorf("the next key: %w", err))
@@ -102,7 +102,8 @@ func (c *keysRotateCmd) Run(g *globals) error {
 	if err := writeKeys(c.public(), public); err != nil {
 		return err
 	}
-	return say(g, "%s has the next key, %s. Hand it to every node; then: asyncflow keys activate %s\n",
+	return say(g,
+		"%s has the next key, %s. Give it to every node, then run: asyncflow keys activate %s\n",
 		c.public(), next.List()[0].ID, c.File)
 }
 
@@ -147,7 +148,7 @@ func (c *keysActivateCmd) Run(g *globals) error {
 	if err := os.Rename(c.next(), c.File); err != nil {
 		return err
 	}
-	return say(g, "%s is now %s. When the tokens of before have expired: asyncflow keys retire %s\n",
+	return say(g, "%s is now %s. When the old tokens have expired, run: asyncflow keys retire %s\n",
 		c.File, next.List()[0].ID, c.File)
 }
 
@@ -174,7 +175,7 @@ func (c *keysRetireCmd) Run(g *globals) error {
 	if err := writeKeys(c.public(), private); err != nil {
 		return err
 	}
-	return say(g, "%s has the key %s alone; %d were taken out. Hand it to every node\n", c.public(),
+	return say(g, "%s now has only the key %s; %d were removed. Give it to every node\n", c.public(),
 		private.List()[0].ID, len(public.List())-1)
 }
 

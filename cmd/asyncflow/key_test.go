@@ -39,7 +39,7 @@ func TestKeysGenerate(t *testing.T) {
 		require.NoError(t, os.Remove(file+".pub"))
 		again = runCLI(t, nil, "keys", "generate", "--alg", alg, "--out", file)
 		require.Equal(t, exitUsage, again.code)
-		require.Contains(t, again.stderr, "is there already")
+		require.Contains(t, again.stderr, "exists already")
 		after, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.Equal(t, before, after)

@@ -135,7 +135,7 @@ func (c *serveCmd) logReady(cfg node.Config) {
 			"allow", strings.Join(allow, ","), "deny", strings.Join(deny, ","))
 	}
 	if !c.VerifyEndpoints {
-		log.Warn("endpoints are not challenged: deliveries go to whatever URL is registered",
+		log.Warn("endpoints are not challenged: deliveries go to any registered URL",
 			"verify_endpoints", false)
 	}
 	if c.AllowPrivateNetworks || c.AllowHTTP {

@@ -53,7 +53,7 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 			"tenant %s created; asyncflow token create --tenant %s makes a token for it\n", c.Tenant,
 			c.Tenant)
 	} else {
-		fmt.Fprintf(g.stdout, "tenant %s is there already\n", c.Tenant)
+		fmt.Fprintf(g.stdout, "tenant %s exists already\n", c.Tenant)
 	}
 	return nil
 }

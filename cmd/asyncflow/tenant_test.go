@@ -34,7 +34,7 @@ func TestTenantsCommands(t *testing.T) {
 	assert.Equal(t,
 		ran{0, "tenant globex created; asyncflow token create --tenant globex makes a token for it\n",
 			""}, r)
-	assert.Equal(t, ran{0, "tenant globex is there already\n", ""},
+	assert.Equal(t, ran{0, "tenant globex exists already\n", ""},
 		tenants(t, url, "create", "globex"))
 	r = tenants(t, url, "set-quota", "globex", "pending_tasks=100", "submits_per_second=none", "-o",
 		"json")

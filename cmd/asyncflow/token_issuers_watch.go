@@ -48,7 +48,7 @@ func (w *issuersWatch) runOnce() {
 	w.mu.Unlock()
 	switch {
 	case reason != "" && reason != before:
-		w.log.Warn("the issuers file can't be used; the issuers of before stay", "error", reason)
+		w.log.Warn("the issuers file can't be used; the old issuers stay", "error", reason)
 	case changed:
 		w.log.Info("the issuers of tokens have changed", "from", w.flags.JWTIssuersFile)
 	case reason == "" && before != "":

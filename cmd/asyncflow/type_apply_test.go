@@ -12,10 +12,6 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-func envOf(pairs map[string]string) lookup {
-	return func(name string) (string, bool) { v, ok := pairs[name]; return v, ok }
-}
-
 // configServer is a server with task types and endpoints in memory.
 func configServer(t *testing.T) map[string]string {
 	versions, specs := map[string]int{}, map[string]string{}
