@@ -90,8 +90,8 @@ func (e *Endpoint) MoveTo(url string, challenge bool) {
 }
 
 // Judge records the result of a challenge of a URL: failure is the reason why it wasn't echoed,
-// "" if it was. A failure doesn't stop an endpoint that already gets deliveries; a success
-// starts the deliveries of one that had to be verified.
+// "" if it was. A failure doesn't stop an endpoint that already gets deliveries. If
+// verification is no longer required, the endpoint gets deliveries even after a failure.
 func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
 	if e.URL != url { // the URL has changed meanwhile
 		return

@@ -41,7 +41,7 @@ func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
 }
 
 // Backup takes a backup of a running server, and returns it as the data directory of another
-// one. It uses SQL functions only: not all installations have pg_basebackup.
+// one. It copies the files itself: not all installations have pg_basebackup.
 func Backup(t testing.TB, primary *devpg.Server) (dir string) {
 	t.Helper()
 	dir = Dir(t)
