@@ -4,9 +4,8 @@ import (
 	"time"
 )
 
-// Alerts are sent as tasks of a built-in task type with one stage, so that they are
-// signed, tried again and can be seen like any task. Those of the operator are tasks of
-// a tenant of its own.
+// Alerts are sent as tasks of a built-in task type with one stage, so they are signed, retried
+// and listed like any task. The operator's alerts are tasks of a separate tenant.
 const (
 	AlertType      = "asyncflow-alerts"
 	AlertStage     = "send"
@@ -17,28 +16,31 @@ const (
 type AlertKind string
 
 const (
-	AlertBacklogAge  AlertKind = "backlog_age"  // of a type: how long the oldest task has been due that is not under way
-	AlertFailureRate AlertKind = "failure_rate" // of a type: the share of its attempts that were not done
+	// of a type: how long its oldest due task has been waiting to start
+	AlertBacklogAge AlertKind = "backlog_age"
+	// of a type: the share of unsuccessful attempts
+	AlertFailureRate AlertKind = "failure_rate"
 
-	// AlertEndpointFailing is of an endpoint, by "type/stage/id": the share of its attempts
-	// that it failed (Outcome.EndpointFailed).
+	// AlertEndpointFailing concerns an endpoint, named "type/stage/id": the share of its attempts
+	// that failed because of it (Outcome.EndpointFailed).
 	AlertEndpointFailing AlertKind = "endpoint_failing"
 
-	// AlertEndpointMissing is of a stage, by "type/stage", that has no endpoint which gets
-	// deliveries: how long the oldest of its tasks has been due.
+	// AlertEndpointMissing concerns a stage, named "type/stage", without an endpoint that gets
+	// deliveries: how long its oldest task has been due.
 	AlertEndpointMissing AlertKind = "endpoint_missing"
 
-	// Those of the operator.
+	// The operator's alerts.
 
-	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not stopped in order
-	AlertJobOverdue  AlertKind = "job_overdue"  // a job of governance should have ended well by now
-	AlertRollOverdue AlertKind = "roll_overdue" // an old roll of a type still has tasks to be leased
+	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not shut down
+	AlertJobOverdue  AlertKind = "job_overdue"  // a background job should have succeeded by now
+	AlertRollOverdue AlertKind = "roll_overdue" // an old roll of a type still has tasks to lease
 )
 
-// FailureWindow is the time over which failures are counted.
+// FailureWindow is the period over which failures are counted.
 const FailureWindow = 5 * time.Minute
 
-// DefaultFailureAttempts is the least attempts in the window that say something.
+// DefaultFailureAttempts is the number of attempts in the window below which failure rates are
+// ignored.
 const DefaultFailureAttempts = 20
 
 // EndpointMissingLimit is how long tasks of a stage without an endpoint are due before
@@ -52,13 +54,13 @@ const (
 	RollOverdueLimit = 10 * time.Minute
 )
 
-// AlertRules say when a tenant's alerts fire; zero: not at all. They are held against
-// each task type, or endpoint, by itself.
+// AlertRules set the limits at which a tenant's alerts fire; zero: never. They apply to each
+// task type or endpoint separately.
 type AlertRules struct {
 	BacklogAge          Duration `json:"backlog_age,omitzero"`
 	FailureRate         float64  `json:"failure_rate,omitzero"`          // over FailureWindow
 	EndpointFailureRate float64  `json:"endpoint_failure_rate,omitzero"` // over FailureWindow
-	// FailureAttempts is the least attempts in the window; 0: DefaultFailureAttempts.
+	// FailureAttempts is the least number of attempts in the window; 0: DefaultFailureAttempts.
 	FailureAttempts int `json:"failure_attempts,omitzero"`
 }
 
@@ -86,12 +88,13 @@ func (r AlertRules) Validate() error {
 	checkRate("rules.failure_rate", r.FailureRate)
 	checkRate("rules.endpoint_failure_rate", r.EndpointFailureRate)
 	if r.FailureAttempts < 0 || r.FailureAttempts > maxFailureAttempts {
-		out.add("rules.failure_attempts", "is %d; it must be 1 to %d", r.FailureAttempts, maxFailureAttempts)
+		out.add("rules.failure_attempts", "is %d; it must be 1 to %d", r.FailureAttempts,
+			maxFailureAttempts)
 	}
 	return out.err()
 }
 
-// Enough reports whether n attempts in the window are enough to judge by.
+// Enough reports whether n attempts in the window suffice for a failure rate.
 func (r AlertRules) Enough(n int64) bool {
 	least := r.FailureAttempts
 	if least == 0 {

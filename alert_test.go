@@ -17,7 +17,8 @@ func TestAlertRules(t *testing.T) {
 		field string
 	}{
 		{asyncflow.AlertRules{BacklogAge: age(time.Second)}, ""},
-		{asyncflow.AlertRules{BacklogAge: age(30 * 24 * time.Hour), FailureRate: 0.01, FailureAttempts: 1_000_000}, ""},
+		{asyncflow.AlertRules{BacklogAge: age(30 * 24 * time.Hour), FailureRate: 0.01,
+			FailureAttempts: 1_000_000}, ""},
 		{asyncflow.AlertRules{FailureRate: 1}, ""},
 		{asyncflow.AlertRules{}, "rules"},
 		{asyncflow.AlertRules{FailureAttempts: 5}, "rules"},
@@ -49,7 +50,8 @@ func TestFollowEpisodes(t *testing.T) {
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	read := func(subject string, value float64) asyncflow.AlertReading {
-		return asyncflow.AlertReading{Alert: asyncflow.AlertBacklogAge, Subject: subject, Value: value, Limit: 300}
+		return asyncflow.AlertReading{Alert: asyncflow.AlertBacklogAge, Subject: subject, Value: value,
+			Limit: 300}
 	}
 	open := func(subject string) asyncflow.AlertReading {
 		r := read(subject, 0)
@@ -74,18 +76,27 @@ func TestFollowEpisodes(t *testing.T) {
 	}{
 		{"nothing", nil, nil, at(0), nil, nil},
 		{"below the limit", nil, []asyncflow.AlertReading{read("mail", 299.9)}, at(0), nil, nil},
-		{"at the limit", nil, []asyncflow.AlertReading{read("mail", 300)}, at(0), []asyncflow.AlertReading{read("mail", 300)}, nil},
-		{"it goes on", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 500)}, at(15), nil, nil},
-		{"another subject, another alert", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 500), read("sms", 400), other}, at(15),
+		{"at the limit", nil, []asyncflow.AlertReading{read("mail", 300)}, at(0),
+			[]asyncflow.AlertReading{read("mail", 300)}, nil},
+		{"it goes on", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 500)}, at(15),
+			nil, nil},
+		{"another subject, another alert", []asyncflow.Episode{going},
+			[]asyncflow.AlertReading{read("mail", 500), read("sms", 400), other}, at(15),
 			[]asyncflow.AlertReading{read("sms", 400), other}, nil},
-		{"it gets below", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 10)}, at(30), nil, []asyncflow.Episode{calm(going, at(30))}},
-		{"it isn't measured any more", []asyncflow.Episode{going}, nil, at(30), nil, []asyncflow.Episode{calm(going, at(30))}},
-		{"below, for not long enough", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{read("mail", 10)}, at(89), nil, nil},
-		{"it gets over again", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{read("mail", 300)}, at(89), nil, []asyncflow.Episode{going}},
-		{"too little to measure while the circuit is open", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{open("mail")}, at(90), nil,
+		{"it gets below", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 10)}, at(30),
+			nil, []asyncflow.Episode{calm(going, at(30))}},
+		{"it isn't measured any more", []asyncflow.Episode{going}, nil, at(30), nil,
+			[]asyncflow.Episode{calm(going, at(30))}},
+		{"below, for not long enough", []asyncflow.Episode{calm(going, at(30))},
+			[]asyncflow.AlertReading{read("mail", 10)}, at(89), nil, nil},
+		{"it gets over again", []asyncflow.Episode{calm(going, at(30))},
+			[]asyncflow.AlertReading{read("mail", 300)}, at(89), nil, []asyncflow.Episode{going}},
+		{"too little to measure while the circuit is open", []asyncflow.Episode{calm(going, at(30))},
+			[]asyncflow.AlertReading{open("mail")}, at(90), nil,
 			[]asyncflow.Episode{going}},
 		{"that begins nothing", nil, []asyncflow.AlertReading{open("mail")}, at(0), nil, nil},
-		{"below for a minute", []asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{read("mail", 10)}, at(90), nil,
+		{"below for a minute", []asyncflow.Episode{calm(going, at(30))},
+			[]asyncflow.AlertReading{read("mail", 10)}, at(90), nil,
 			[]asyncflow.Episode{over(calm(going, at(30)), at(90), 10)}},
 	} {
 		begun, changed := asyncflow.FollowEpisodes(tc.open, tc.readings, tc.at)
@@ -97,7 +108,8 @@ func TestFollowEpisodes(t *testing.T) {
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("far", 3600))
-	e := asyncflow.Episode{ID: "e1", Since: since, AlertReading: asyncflow.AlertReading{Value: 310.5, Limit: 300}}
+	e := asyncflow.Episode{ID: "e1", Since: since,
+		AlertReading: asyncflow.AlertReading{Value: 310.5, Limit: 300}}
 	for _, tc := range []struct {
 		alert   asyncflow.AlertKind
 		subject string
@@ -105,14 +117,16 @@ func TestNotices(t *testing.T) {
 	}{
 		{asyncflow.AlertBacklogAge, "mail", `"tenant":"acme","type":"mail"`},
 		{asyncflow.AlertFailureRate, "mail", `"tenant":"acme","type":"mail"`},
-		{asyncflow.AlertEndpointFailing, "mail/send/0190", `"tenant":"acme","type":"mail","stage":"send","endpoint":"0190"`},
+		{asyncflow.AlertEndpointFailing, "mail/send/0190",
+			`"tenant":"acme","type":"mail","stage":"send","endpoint":"0190"`},
 		{asyncflow.AlertEndpointMissing, "mail/send", `"tenant":"acme","type":"mail","stage":"send"`},
 		{asyncflow.AlertNodeGone, "host/1/x", `"node":"host/1/x"`},
 		{asyncflow.AlertJobOverdue, "rescue", `"job":"rescue"`},
 		{asyncflow.AlertRollOverdue, "other/mail", `"tenant":"other","type":"mail"`},
 	} {
 		e.Alert, e.Subject = tc.alert, tc.subject
-		require.JSONEq(t, `{"alert":"`+string(tc.alert)+`","state":"firing",`+tc.what+`,"since":"2026-11-21T11:00:00Z","value":310.5,"limit":300,"episode":"e1"}`,
+		require.JSONEq(t, `{"alert":"`+string(tc.alert)+`","state":"firing",`+tc.what+
+			`,"since":"2026-11-21T11:00:00Z","value":310.5,"limit":300,"episode":"e1"}`,
 			string(e.Notice("acme", asyncflow.AlertFiring)))
 	}
 	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring}, e.Untold())
@@ -121,7 +135,11 @@ func TestNotices(t *testing.T) {
 	e.Resolved, e.ResolvedValue = since.Add(time.Hour), 2
 	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertResolved}, e.Untold())
 	e.FiringTask = ""
-	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring, asyncflow.AlertResolved}, e.Untold())
-	require.JSONEq(t, `{"alert":"roll_overdue","state":"resolved","tenant":"other","type":"mail","since":"2026-11-21T11:00:00Z",
-		"resolved_at":"2026-11-21T12:00:00Z","value":2,"limit":300,"episode":"e1"}`, string(e.Notice("acme", asyncflow.AlertResolved)))
+	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring, asyncflow.AlertResolved},
+		e.Untold())
+	require.JSONEq(t,
+		`{"alert":"roll_overdue","state":"resolved","tenant":"other","type":"mail",
+		"since":"2026-11-21T11:00:00Z",
+		"resolved_at":"2026-11-21T12:00:00Z","value":2,"limit":300,"episode":"e1"}`,
+		string(e.Notice("acme", asyncflow.AlertResolved)))
 }

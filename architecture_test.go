@@ -2,6 +2,7 @@ package asyncflow_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -20,8 +21,8 @@ import (
 
 const module = "github.com/asyncflow/asyncflow"
 
-// arrows lists our packages, each with those of ours that it may import; "."
-// is the root. A name that ends in /... stands for everything below it too.
+// arrows lists our packages, each with our packages that it may import; "." is the root. A name
+// that ends in /... stands for everything below it too.
 var arrows = map[string][]string{
 	".":                {},
 	"migrations":       {},
@@ -39,7 +40,7 @@ var arrows = map[string][]string{
 	"internal/devpg":   {"internal/pgfetch", "."},
 	"internal/pgtest":  {"internal/devpg", "."},
 	"cmd/asyncflow":    {"..."},
-	"examples/...":     {"client", "worker", "."}, // and what lies below the same example
+	"examples/...":     {"client", "worker", "."}, // and packages of the same example
 	"bench/...":        {"..."},
 
 	"store/internal/lowwater":      {},
@@ -62,13 +63,17 @@ var arrows = map[string][]string{
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},
-	"internal/testnode":     {"auth", "callbacks", "dispatcher", "governance", "internal/contracttest", "internal/httpapi", "internal/pgtest", "store", "."},
+	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
+	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi",
+		"internal/metrics", "store", "."},
+	"internal/testnode": {"auth", "callbacks", "internal/contracttest", "internal/httpapi",
+		"internal/node", "internal/pgtest", "store", "."},
 }
 
-// standardOnly are the packages of ours that import the standard library only.
+// standardOnly are our packages that import nothing but the standard library.
 var standardOnly = []string{".", "migrations"}
 
-// onlyBy names, for a library, the packages of ours that may import it.
+// onlyBy names, for a library, our packages that may import it.
 var onlyBy = map[string][]string{
 	"github.com/gofiber/fiber/...":  {"internal/httpapi"},
 	"github.com/prometheus/...":     {"internal/metrics"},
@@ -79,7 +84,7 @@ var onlyBy = map[string][]string{
 	"github.com/fergusstrange/embedded-postgres/...": {"internal/pgfetch"},
 }
 
-// notBy names, for a library, the packages of ours that must not import it.
+// notBy names, for a library, our packages that must not import it.
 var notBy = map[string][]string{
 	"net/http/...": {".", "dispatcher", "governance", "store"},
 }
@@ -87,9 +92,10 @@ var notBy = map[string][]string{
 // sqlIn are the packages that may hold SQL.
 var sqlIn = []string{"store/...", "migrations", "internal/devpg", "internal/pgtest", "bench/..."}
 
-var sql = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\bINSERT\s+INTO\b|\bDELETE\s+FROM\b|\bUPDATE\b.*\bSET\b`)
+var sql = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\bINSERT\s+INTO\b|` +
+	`\bDELETE\s+FROM\b|\bUPDATE\b.*\bSET\b`)
 
-// goPackage is what go list tells of a package.
+// goPackage is the output of go list for a package.
 type goPackage struct {
 	ImportPath, Dir         string
 	GoFiles, IgnoredGoFiles []string
@@ -115,7 +121,8 @@ func TestArchitecture(t *testing.T) {
 }
 
 func listPackages(t *testing.T) []goPackage {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list",
+		"-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -123,7 +130,7 @@ func listPackages(t *testing.T) []goPackage {
 	var packages []goPackage
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p goPackage
-		if err := dec.Decode(&p); err == io.EOF {
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			return packages
 		} else if err != nil {
 			t.Fatal(err)
@@ -132,12 +139,13 @@ func listPackages(t *testing.T) []goPackage {
 	}
 }
 
-// wrongImports tells which imports of a package the tables above don't allow.
+// wrongImports returns the imports of a package that the tables above don't allow.
 func wrongImports(p goPackage) (wrong []string) {
 	name := local(p.ImportPath)
 	rule, listed := ruleFor(name)
 	if !listed {
-		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to arrows in architecture_test.go, on purpose", name)}
+		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to arrows "+
+			"in architecture_test.go, on purpose", name)}
 	}
 	for _, path := range p.Imports {
 		if imported := local(path); imported != "" {
@@ -147,11 +155,13 @@ func wrongImports(p goPackage) (wrong []string) {
 			continue
 		}
 		if slices.Contains(standardOnly, name) && !isStandard(path) {
-			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard library only", name, path))
+			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard library only",
+				name, path))
 		}
 		for library, users := range onlyBy {
 			if matches([]string{library}, path) && !matches(users, name) {
-				wrong = append(wrong, fmt.Sprintf("%s must not import %s: only %s may", name, path, strings.Join(users, ", ")))
+				wrong = append(wrong, fmt.Sprintf("%s must not import %s: only %s may", name, path,
+					strings.Join(users, ", ")))
 			}
 		}
 		for library, others := range notBy {
@@ -173,8 +183,8 @@ func ruleFor(name string) (string, bool) {
 	return "", false
 }
 
-// local returns the path of a package of ours below the module, "." for the
-// root, or "" for any other package.
+// local returns the path of one of our packages below the module, "." for the root, or "" for
+// any other package.
 func local(path string) string {
 	if path == module {
 		return "."
@@ -186,7 +196,7 @@ func local(path string) string {
 	return below
 }
 
-// matches tells whether a path is one of the patterns, or below one that ends in
+// matches reports whether a path is one of the patterns, or below one that ends in
 // "/...". The pattern "..." matches everything.
 func matches(patterns []string, path string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -195,7 +205,7 @@ func matches(patterns []string, path string) bool {
 	})
 }
 
-// sameExample tells whether both packages belong to the same example.
+// sameExample reports whether both packages belong to the same example.
 func sameExample(a, b string) bool {
 	of := func(path string) string {
 		parts := strings.SplitN(path, "/", 3)
@@ -212,8 +222,7 @@ func isStandard(path string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// checkNoSQL looks into the string literals of a file; those that are added up
-// count as one.
+// checkNoSQL checks the string literals of a file; a concatenation counts as one.
 func checkNoSQL(t *testing.T, path string) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
@@ -231,7 +240,7 @@ func checkNoSQL(t *testing.T, path string) {
 	})
 }
 
-// literal returns the text of a string literal, or of a sum that has one.
+// literal returns the text of a string literal, or of a concatenation that contains one.
 func literal(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -245,19 +254,21 @@ func literal(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// What programs that only talk to asyncflow import drags in neither its database nor its
-// HTTP server.
+// Programs that only talk to asyncflow don't import its database or its HTTP server.
 func TestSDKsAreSmall(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client", "./worker").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./client",
+		"./worker").Output()
 	require.NoError(t, err)
 	require.Contains(t, string(out), module+"/worker")
-	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber", "github.com/valyala/fasthttp", "github.com/prometheus", module + "/store", module + "/callbacks"} {
+	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber",
+		"github.com/valyala/fasthttp", "github.com/prometheus", module + "/store",
+		module + "/callbacks"} {
 		require.NotContains(t, string(out), heavy)
 	}
 }
 
-// The rules themselves catch what they are there for.
+// The rules themselves work.
 func TestArchitectureRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -313,7 +324,8 @@ func TestArchitectureRules(t *testing.T) {
 		{"bench/load", module + "/dispatcher", true},
 		{"bench", "github.com/jackc/pgx/v5", true},
 	} {
-		wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."), Imports: []string{c.imported}})
+		wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."),
+			Imports: []string{c.imported}})
 		require.Equal(t, c.ok, len(wrong) == 0, "%s imports %s: %q", c.name, c.imported, wrong)
 	}
 	require.Contains(t, wrongImports(goPackage{ImportPath: module + "/cmd/other"})[0],

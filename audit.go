@@ -7,22 +7,22 @@ import (
 	"unicode/utf8"
 )
 
-// AuditOrigin says how something was asked for.
+// AuditOrigin is the way in which a call came.
 type AuditOrigin string
 
 const (
 	AuditFromAPI AuditOrigin = "api"
-	AuditFromCLI AuditOrigin = "cli" // by the command line, straight in the database
+	AuditFromCLI AuditOrigin = "cli" // a command, directly in the database
 )
 
-// AuditOutcome says what came of it.
+// AuditOutcome is the outcome of a call.
 type AuditOutcome string
 
 const (
 	AuditDone    AuditOutcome = "done"
-	AuditRefused AuditOutcome = "refused" // it couldn't be done as it was asked for
-	AuditDenied  AuditOutcome = "denied"  // by a caller without a good token, or without the scope
-	AuditFailed  AuditOutcome = "failed"  // for a fault that was not the caller's
+	AuditRefused AuditOutcome = "refused" // the request couldn't be done as it was
+	AuditDenied  AuditOutcome = "denied"  // the caller had no valid token, or lacked the scope
+	AuditFailed  AuditOutcome = "failed"  // it failed, and not because of the caller
 )
 
 // AuditOutcomeOf returns the outcome of a call by the HTTP status of its answer.
@@ -38,25 +38,25 @@ func AuditOutcomeOf(status int) AuditOutcome {
 	return AuditDone
 }
 
-// AuditEntry says who did what, from where, and what came of it. What is empty is not
-// known, or means nothing here. It never holds a secret, a context or an output.
+// AuditEntry records who did what, from where, and with which outcome. An empty field is
+// unknown or doesn't apply. An entry never holds a secret, a context or an output.
 type AuditEntry struct {
 	ID     string    // a UUID
-	At     time.Time // when it was written; of several calls, when the first was made
+	At     time.Time // of the entry; of several calls, the time of the first
 	Origin AuditOrigin
 
-	Tenant  string // of the caller, proven by the token
-	Subject string // who: the token's sub; of the command line, user@host
+	Tenant  string // of the caller, as the verified token says
+	Subject string // the token's sub; for a command, user@host
 	TokenID string // the token's jti
 	Issuer  string // the token's iss
 	Scopes  string // the token's, separated by spaces
 
-	Action     string // what was asked for, such as task_type.put; see ActionOf
+	Action     string // such as task_type.put; see ActionOf
 	ObjectType string
 	Object     string // its name or id
 
-	Address   string // of the caller: the connection's, or as told by a trusted proxy
-	Proxy     string // the connection's, where a trusted proxy told another
+	Address   string // of the caller: the connection's, or the one that a trusted proxy gives
+	Proxy     string // the connection's address, if a trusted proxy gave another
 	RequestID string
 	UserAgent string
 
@@ -66,11 +66,11 @@ type AuditEntry struct {
 	Detail  map[string]any
 	Claimed AuditClaim
 
-	Calls  int64     // how many calls it stands for; at least 1
-	LastAt time.Time // of several calls: when the last was made
+	Calls  int64     // number of calls that it stands for; at least 1
+	LastAt time.Time // of several calls: the time of the last
 }
 
-// AuditClaim is what a token says of itself that didn't prove it.
+// AuditClaim is what an unverified token claims.
 type AuditClaim struct {
 	Issuer  string `json:"issuer,omitempty"`
 	Subject string `json:"subject,omitempty"`
@@ -78,14 +78,14 @@ type AuditClaim struct {
 	TokenID string `json:"token_id,omitempty"`
 }
 
-// How long what is kept in the audit may be, in bytes.
+// Limits of texts in the audit, in bytes.
 const (
 	MaxAuditText  = 255 // a name, an id, a user agent
-	MaxAuditClaim = 100 // what anybody can write
+	MaxAuditClaim = 100 // what anybody can send
 )
 
-// AuditText returns text as it is kept: as one line of UTF-8 without control characters,
-// of limit bytes at most.
+// AuditText returns a text for the audit: one line of UTF-8 without control characters, at most
+// limit bytes.
 func AuditText(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {
@@ -94,29 +94,31 @@ func AuditText(text string, limit int) string {
 		return r
 	}, text)
 	if len(text) > limit {
-		text = strings.Clone(strings.ToValidUTF8(text[:limit], "")) // without the rest in memory
+		text = strings.Clone(strings.ToValidUTF8(text[:limit], "")) // which frees the rest
 	}
 	return text
 }
 
-// Bounded returns the entry with its texts as they are kept.
+// Bounded returns the entry with all texts within their limits.
 func (e AuditEntry) Bounded() AuditEntry {
-	for _, text := range []*string{&e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action, &e.ObjectType, &e.Object,
+	for _, text := range []*string{&e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action,
+		&e.ObjectType, &e.Object,
 		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Code} {
 		*text = AuditText(*text, MaxAuditText)
 	}
-	for _, text := range []*string{&e.Claimed.Issuer, &e.Claimed.Subject, &e.Claimed.Tenant, &e.Claimed.TokenID} {
+	for _, text := range []*string{&e.Claimed.Issuer, &e.Claimed.Subject, &e.Claimed.Tenant,
+		&e.Claimed.TokenID} {
 		*text = AuditText(*text, MaxAuditClaim)
 	}
 	return e
 }
 
-// AuditAny is the action of an entry that stands for calls of several kinds.
+// AuditAny is the action of an entry for calls of several kinds.
 const AuditAny = "call.any"
 
-// ActionOf returns the word of the audit for an operation of openapi.yaml, by its
-// operationId, and what kind of thing it is about: putTaskType is task_type.put, about a
-// task_type. This is the one place where the words come from; they don't change.
+// ActionOf returns the audit's action for an operationId of openapi.yaml, and the type of its
+// object: putTaskType gives task_type.put and task_type. All actions come from here; they don't
+// change.
 func ActionOf(operationID string) (action, objectType string) {
 	var words []string
 	start := 0
@@ -134,10 +136,10 @@ func ActionOf(operationID string) (action, objectType string) {
 	return objectType + "." + words[0], objectType
 }
 
-// How long the audit is kept.
+// Retention of the audit.
 const (
 	DefaultAuditRetention = 365 * 24 * time.Hour
-	// MinAuditRetention is what the database itself keeps, whatever it is told.
+	// The database itself keeps entries for MinAuditRetention, whatever the setting.
 	MinAuditRetention = 24 * time.Hour
 	MaxAuditRetention = 10 * 365 * 24 * time.Hour
 )

@@ -26,19 +26,22 @@ func TestActionOf(t *testing.T) {
 func TestAuditOutcomeOf(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]asyncflow.AuditOutcome{
-		200: asyncflow.AuditDone, 204: asyncflow.AuditDone, 400: asyncflow.AuditRefused, 409: asyncflow.AuditRefused,
-		401: asyncflow.AuditDenied, 403: asyncflow.AuditDenied, 500: asyncflow.AuditFailed, 503: asyncflow.AuditFailed,
+		200: asyncflow.AuditDone, 204: asyncflow.AuditDone, 400: asyncflow.AuditRefused,
+		409: asyncflow.AuditRefused,
+		401: asyncflow.AuditDenied, 403: asyncflow.AuditDenied, 500: asyncflow.AuditFailed,
+		503: asyncflow.AuditFailed,
 	} {
 		assert.Equal(t, want, asyncflow.AuditOutcomeOf(status), status)
 	}
 }
 
-// What callers say can neither break a row or a terminal nor fill a disk.
+// Texts of callers can neither break a row or a terminal nor fill a disk.
 func TestAuditText(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "a?b?c?", asyncflow.AuditText("a\x00b\nc\xff", 10))
 	assert.Equal(t, "ää", asyncflow.AuditText("äää", 5))
-	long := asyncflow.AuditEntry{Subject: strings.Repeat("x", 1000), Claimed: asyncflow.AuditClaim{Subject: strings.Repeat("y", 1000)}}.Bounded()
+	long := asyncflow.AuditEntry{Subject: strings.Repeat("x", 1000),
+		Claimed: asyncflow.AuditClaim{Subject: strings.Repeat("y", 1000)}}.Bounded()
 	assert.Len(t, long.Subject, asyncflow.MaxAuditText)
 	assert.Len(t, long.Claimed.Subject, asyncflow.MaxAuditClaim)
 }

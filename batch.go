@@ -10,17 +10,17 @@ const (
 	MaxBatchBytes = 1 << 20
 )
 
-// Batch has an endpoint get several tasks of its stage in one request, and answer for
-// each. The zero value is none: each task has a request of its own.
+// Batch lets an endpoint get several tasks of its stage in one request, and answer for each.
+// The zero value stands for no batches: one request per task.
 type Batch struct {
-	// MaxTasks is the most tasks of one request.
+	// MaxTasks is the limit of tasks in one request.
 	MaxTasks int `json:"max_tasks,omitzero"`
-	// MaxWait is how long a task may wait for others to go with it; zero: those go
-	// together that were leased together.
+	// MaxWait is how long a task may wait for others to fill the request; zero: only tasks that
+	// were leased together share a request.
 	MaxWait Duration `json:"max_wait,omitzero"`
 }
 
-// IsZero tells whether there is none.
+// IsZero reports whether there are no batches.
 func (b Batch) IsZero() bool { return b == Batch{} }
 
 func (b Batch) check(out *problems) {

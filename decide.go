@@ -2,9 +2,9 @@ package asyncflow
 
 import "time"
 
-// Decide returns what follows from the outcome of a leased attempt: the one
-// place where a task's way is decided. now is the database's time. The outcome
-// OutcomeAccepted is no end of an attempt and must not be given.
+// Decide returns what follows from the outcome of a leased attempt. Nothing else decides on the
+// next step of a task. now is the database's time. OutcomeAccepted doesn't end an attempt and
+// must not be passed.
 func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	stage := t.StageIndex(l.Stage)
 	switch {
@@ -14,10 +14,12 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
-	case stage < 0 && t.StageMapping[l.Stage] != "": // whatever came of the attempt, its stage is no more
+	// the stage was removed, whatever the outcome
+	case stage < 0 && t.StageMapping[l.Stage] != "":
 		to := t.StageMapping[l.Stage]
-		return Verdict{Kind: Advance, Stage: to, Attempt: 1, OrderTime: EnterOrder(t, t.StageIndex(to), l.Options, now)}
-	case stage < 0: // it was removed a moment ago, and this task came too late to be seen: keep it
+		return Verdict{Kind: Advance, Stage: to, Attempt: 1,
+			OrderTime: EnterOrder(t, t.StageIndex(to), l.Options, now)}
+	case stage < 0: // it was removed before this task was seen: keep the task
 		l.OrderTime = now
 		return ParkFor(l, WaitEndpoint)
 	case o.Kind == OutcomeDone && stage == len(t.Stages)-1:
@@ -30,17 +32,19 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	if !again {
 		return Verdict{Kind: Fail}
 	}
-	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause), Reason: WaitRetry}
+	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
+		Reason: WaitRetry}
 }
 
-// ParkFor returns the verdict for a leased task that can't be sent: it waits
-// for what holds it back, and no attempt is counted.
+// ParkFor returns the verdict for a leased task that can't be sent: it waits for the reason to
+// go away, and no attempt is counted.
 func ParkFor(l Lease, reason WaitReason) Verdict {
-	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime, Reason: reason}
+	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
+		Reason: reason}
 }
 
-// MaxAttempts returns how many attempts a task with these options has in a
-// stage; 0 when there is no such stage.
+// MaxAttempts returns the number of attempts that a task with these options has in a stage; 0
+// if there is no such stage.
 func (t TaskType) MaxAttempts(stage string, o Options) int {
 	i := t.StageIndex(stage)
 	if i < 0 {
@@ -49,7 +53,7 @@ func (t TaskType) MaxAttempts(stage string, o Options) int {
 	return policyOf(t.Stages[i], o).MaxAttempts
 }
 
-// policyOf returns the retry policy of a task in a stage: its own where it has one.
+// policyOf returns the retry policy of a task in a stage: the task's own, if it has one.
 func policyOf(s Stage, o Options) RetryPolicy {
 	if o.Retry == nil {
 		return s.Retry

@@ -14,8 +14,9 @@ import (
 // and without, under each way to override the policy.
 func TestDecideKind(t *testing.T) {
 	t.Parallel()
-	type row struct{ onward, last, gone asyncflow.VerdictKind } // gone: the type has no such stage any more
-	const again = asyncflow.Retry                               // while attempts are left, else Fail
+	// gone: the type no longer has the stage
+	type row struct{ onward, last, gone asyncflow.VerdictKind }
+	const again = asyncflow.Retry // while attempts are left, else Fail
 	table := map[asyncflow.OutcomeKind]row{
 		asyncflow.OutcomeDone:     {asyncflow.Advance, asyncflow.Succeed, asyncflow.Park},
 		asyncflow.OutcomeFailed:   {again, again, asyncflow.Park},
@@ -45,9 +46,11 @@ func TestDecideKind(t *testing.T) {
 					if want == again && attempt >= o.maxAttempts {
 						want = asyncflow.Fail
 					}
-					l := asyncflow.Lease{Stage: stage, Attempt: attempt, Options: asyncflow.Options{Retry: o.retry}}
+					l := asyncflow.Lease{Stage: stage, Attempt: attempt,
+						Options: asyncflow.Options{Retry: o.retry}}
 					got := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-					require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage, attempt, o.maxAttempts)
+					require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage, attempt,
+						o.maxAttempts)
 					requireWhole(t, got, fmt.Sprintf("%s at %s", kind, stage))
 				}
 			}
@@ -55,7 +58,7 @@ func TestDecideKind(t *testing.T) {
 	}
 }
 
-// requireWhole checks that a final verdict says nothing of a next attempt.
+// requireWhole checks that a final verdict has no next attempt.
 func requireWhole(t *testing.T, v asyncflow.Verdict, message string) {
 	if v.Kind == asyncflow.Succeed || v.Kind == asyncflow.Fail || v.Kind == asyncflow.Cancel {
 		require.Equal(t, asyncflow.Verdict{Kind: v.Kind}, v, message)
@@ -86,31 +89,50 @@ func TestDecide(t *testing.T) {
 		want    asyncflow.Verdict
 	}
 	advance := func(stage string, head time.Duration) asyncflow.Verdict {
-		return asyncflow.Verdict{Kind: asyncflow.Advance, Stage: stage, Attempt: 1, OrderTime: now.Add(-head)}
+		return asyncflow.Verdict{Kind: asyncflow.Advance, Stage: stage, Attempt: 1,
+			OrderTime: now.Add(-head)}
 	}
 	again := func(stage string, attempt int, pause time.Duration) asyncflow.Verdict {
-		return asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt, OrderTime: now.Add(pause), Reason: asyncflow.WaitRetry}
+		return asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
+			OrderTime: now.Add(pause), Reason: asyncflow.WaitRetry}
 	}
 	parallel(t, map[string]when{
-		"advance: now less the next stage's priority":  {lease("inspect", 3, options{}), done, advance("resize", 10*time.Second)},
-		"advance: the task's priority beats the stage": {lease("inspect", 1, options{Priority: asyncflow.Priority{7}}), done, advance("resize", 7*time.Second)},
-		"advance: a list has one for each stage":       {lease("resize", 1, options{Priority: asyncflow.Priority{1, 2, 3}}), done, advance("report", 3*time.Second)},
-		"advance: the last of a list repeats":          {lease("resize", 1, options{Priority: asyncflow.Priority{1, 2}}), done, advance("report", 2*time.Second)},
-		"advance: past the attempts is still done":     {lease("resize", 99, options{}), done, advance("report", 20*time.Second)},
+		"advance: now less the next stage's priority": {lease("inspect", 3, options{}), done,
+			advance("resize", 10*time.Second)},
+		"advance: the task's priority beats the stage": {lease("inspect", 1,
+			options{Priority: asyncflow.Priority{7}}), done, advance("resize", 7*time.Second)},
+		"advance: a list has one for each stage": {lease("resize", 1,
+			options{Priority: asyncflow.Priority{1, 2, 3}}), done, advance("report", 3*time.Second)},
+		"advance: the last of a list repeats": {lease("resize", 1,
+			options{Priority: asyncflow.Priority{1, 2}}), done, advance("report", 2*time.Second)},
+		"advance: past the attempts is still done": {lease("resize", 99, options{}), done,
+			advance("report", 20*time.Second)},
 
-		"retry: doubling":                    {lease("inspect", 2, options{}), failed, again("inspect", 3, 2*time.Second)},
-		"retry: constant":                    {lease("resize", 2, options{}), failed, again("resize", 3, 5*time.Second)},
-		"retry: a list":                      {lease("report", 2, options{}), failed, again("report", 3, 8*time.Second)},
-		"retry: priority doesn't shorten it": {lease("resize", 1, options{Priority: asyncflow.Priority{600}}), failed, again("resize", 2, 5*time.Second)},
-		"retry: after a loss too":            {lease("resize", 1, options{}), lost, again("resize", 2, 5*time.Second)},
-		"retry: Retry-After":                 {lease("resize", 1, options{}), slow, again("resize", 2, 20*time.Second)},
-		"retry: Retry-After is clamped":      {lease("inspect", 1, options{}), slow, again("inspect", 2, 10*time.Second)},
+		"retry: doubling": {lease("inspect", 2, options{}), failed,
+			again("inspect", 3, 2*time.Second)},
+		"retry: constant": {lease("resize", 2, options{}), failed,
+			again("resize", 3, 5*time.Second)},
+		"retry: a list": {lease("report", 2, options{}), failed,
+			again("report", 3, 8*time.Second)},
+		"retry: priority doesn't shorten it": {lease("resize", 1,
+			options{Priority: asyncflow.Priority{600}}), failed, again("resize", 2, 5*time.Second)},
+		"retry: after a loss too": {lease("resize", 1, options{}), lost,
+			again("resize", 2, 5*time.Second)},
+		"retry: Retry-After": {lease("resize", 1, options{}), slow,
+			again("resize", 2, 20*time.Second)},
+		"retry: Retry-After is clamped": {lease("inspect", 1, options{}), slow,
+			again("inspect", 2, 10*time.Second)},
 		"retry: the task's interval": {
-			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}), failed, again("resize", 3, 30*time.Second)},
+			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}),
+			failed, again("resize", 3, 30*time.Second)},
 		"retry: by status": {
-			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Rule("status == 429 and error == 'later' ? 60 : 1")}}), busy, again("resize", 3, time.Minute)},
+			lease("resize", 2,
+				options{Retry: &asyncflow.RetryPolicy{
+					Interval: asyncflow.Rule("status == 429 and error == 'later' ? 60 : 1")}}), busy,
+			again("resize", 3, time.Minute)},
 		"retry: the task's attempts": {
-			lease("resize", 3, options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 4}}), failed, again("resize", 4, 5*time.Second)},
+			lease("resize", 3, options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 4}}), failed,
+			again("resize", 4, 5*time.Second)},
 
 		"return: back to where it stood": {lease("resize", 2, options{}), released,
 			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "resize", Attempt: 2, OrderTime: stood}},
@@ -125,7 +147,8 @@ func TestParkFor(t *testing.T) {
 	t.Parallel()
 	l := asyncflow.Lease{Stage: "resize", Attempt: 2, OrderTime: now.Add(-time.Hour)}
 	require.Equal(t,
-		asyncflow.Verdict{Kind: asyncflow.Park, Stage: "resize", Attempt: 2, OrderTime: now.Add(-time.Hour), Reason: asyncflow.WaitEndpoint},
+		asyncflow.Verdict{Kind: asyncflow.Park, Stage: "resize", Attempt: 2,
+			OrderTime: now.Add(-time.Hour), Reason: asyncflow.WaitEndpoint},
 		asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 }
 
@@ -135,7 +158,8 @@ func TestFinal(t *testing.T) {
 		asyncflow.Succeed: asyncflow.StatusSucceeded,
 		asyncflow.Fail:    asyncflow.StatusFailed,
 		asyncflow.Cancel:  asyncflow.StatusCancelled,
-		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Await: "", asyncflow.Return: "",
+		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Await: "",
+		asyncflow.Return: "",
 	} {
 		require.Equal(t, want, asyncflow.Verdict{Kind: kind}.Final(), kind)
 	}
@@ -145,7 +169,8 @@ func TestFinal(t *testing.T) {
 			final = append(final, s)
 		}
 	}
-	require.Equal(t, []asyncflow.Status{asyncflow.StatusSucceeded, asyncflow.StatusFailed, asyncflow.StatusCancelled}, final)
+	require.Equal(t, []asyncflow.Status{asyncflow.StatusSucceeded, asyncflow.StatusFailed,
+		asyncflow.StatusCancelled}, final)
 	require.Len(t, asyncflow.Statuses, 6)
 }
 
@@ -153,7 +178,8 @@ func TestMaxAttempts(t *testing.T) {
 	t.Parallel()
 	own := asyncflow.Options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 9}}
 	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{}))
-	require.Equal(t, 3, pipeline().MaxAttempts("resize", asyncflow.Options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1)}}))
+	require.Equal(t, 3, pipeline().MaxAttempts("resize",
+		asyncflow.Options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1)}}))
 	require.Equal(t, 9, pipeline().MaxAttempts("resize", own))
 	require.Zero(t, pipeline().MaxAttempts("removed", own))
 }
@@ -165,8 +191,10 @@ func TestDecideJitter(t *testing.T) {
 	tt := pipeline()
 	tt.Stages[1].Retry.Interval = asyncflow.Rule(asyncflow.Poly)
 	pause := func(task int64, seq int) time.Duration {
-		l := asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, task), Seq: seq, Stage: "resize", Attempt: 1}
-		return asyncflow.Decide(tt, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now).OrderTime.Sub(now)
+		l := asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, task), Seq: seq, Stage: "resize",
+			Attempt: 1}
+		return asyncflow.Decide(tt, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed},
+			now).OrderTime.Sub(now)
 	}
 	require.Equal(t, pause(1, 1), pause(1, 1))
 	require.NotEqual(t, pause(1, 1), pause(2, 1))

@@ -9,7 +9,7 @@ import (
 // "1m30s", in JSON and YAML.
 type Duration time.Duration
 
-// Std returns d as the standard library has it.
+// Std returns d as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
 // String returns d as it is written in documents.

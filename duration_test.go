@@ -53,6 +53,7 @@ func TestDurationRefuses(t *testing.T) {
 		strings.Repeat("x", 1e6): `"` + strings.Repeat("x", 40) + `…"`,
 	} {
 		var d asyncflow.Duration
-		require.EqualError(t, d.UnmarshalText([]byte(text)), `must be a duration such as "30s" or "5m", not `+shown)
+		require.EqualError(t, d.UnmarshalText([]byte(text)),
+			`must be a duration such as "30s" or "5m", not `+shown)
 	}
 }

@@ -7,31 +7,30 @@ import (
 	"strings"
 )
 
-// Egress is the operator's policy for where deliveries may go. The zero value lets
-// them go by https to the public internet, on any port.
+// Egress is the operator's policy for the destinations of deliveries. The zero value allows
+// https to the public internet, on any port.
 //
-// It is asked twice: for a URL when an endpoint is registered and before each delivery
-// (Validate, Refuses), and for the address that is really dialled (Permits). The
-// second is what keeps deliveries out of a network: what a name resolves to may change
-// at any time.
+// It is checked twice: for a URL, when an endpoint is registered and before each delivery
+// (Validate, Refuses), and for the address that is dialled (Permits). Only the second check
+// keeps deliveries out of a network, since a name may resolve to another address at any time.
 type Egress struct {
-	// AllowHTTP lets URLs be plain http.
+	// AllowHTTP allows plain http URLs.
 	AllowHTTP bool
-	// AllowPrivate takes loopback, private and other special networks for public ones,
-	// and lets URLs hold addresses in place of names.
+	// AllowPrivate treats loopback, private and other special networks as public, and allows
+	// addresses in place of names in URLs.
 	AllowPrivate bool
-	// Deny says where deliveries must not go, whatever else allows it.
+	// Deny lists forbidden destinations; it overrides everything else.
 	Deny []EgressRule
-	// Allow says where deliveries may go; empty: wherever Deny doesn't speak of. Of the
-	// special networks it opens only what it names as a network.
+	// Allow lists the allowed destinations; empty: all that Deny doesn't list. It opens a special
+	// network only if it lists that as a network.
 	Allow []EgressRule
 }
 
-// Anywhere is the policy that has nothing against a URL but how it is written.
+// Anywhere is the policy that allows every well-formed URL.
 var Anywhere = Egress{AllowHTTP: true, AllowPrivate: true}
 
-// Permits tells whether a connection for a host may be opened to an address. special
-// tells whether the address is of a special network: not of the public internet.
+// Permits reports whether a connection for a host may be opened to an address. special reports
+// whether the address belongs to a special network rather than the public internet.
 func (e Egress) Permits(host string, to netip.AddrPort, special bool) bool {
 	if slices.ContainsFunc(e.Deny, func(r EgressRule) bool { return r.matches(host, to) }) {
 		return false
@@ -45,8 +44,8 @@ func (e Egress) Permits(host string, to netip.AddrPort, special bool) bool {
 	})
 }
 
-// Refuses tells why an absolute URL can't be delivered to, as far as that can be told
-// before its name is resolved; "" if there is nothing to tell.
+// Refuses returns the reason not to deliver to an absolute URL, as far as it is known before
+// its name is resolved; "" if there is none.
 func (e Egress) Refuses(u *url.URL) string {
 	host, port := strings.ToLower(u.Hostname()), portOf(u)
 	if u.Scheme != "https" && (u.Scheme != "http" || !e.AllowHTTP) {
@@ -74,32 +73,36 @@ func (e Egress) Refuses(u *url.URL) string {
 
 const refusedByRule = "is where the operator lets no delivery go (--egress-allow, --egress-deny)"
 
-// refusesAddress is Refuses of a URL with an address in place of a name.
+// refusesAddress is Refuses for a URL with an address in place of a name.
 func (e Egress) refusesAddress(to netip.AddrPort) string {
-	opened := slices.ContainsFunc(e.Allow, func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
+	opened := slices.ContainsFunc(e.Allow,
+		func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
 	switch {
 	case !e.AllowPrivate && !opened:
-		return "must name its host: addresses are not taken (the operator's --allow-private-networks, or a network of --egress-allow)"
+		return "must name its host: addresses are not taken (the operator's --allow-private-networks, " +
+			"or a network of --egress-allow)"
 	case !e.Permits(to.Addr().String(), to, false):
 		return refusedByRule
 	}
 	return ""
 }
 
-// opensLoopback tells whether the operator lets deliveries go to this machine.
+// opensLoopback reports whether the operator allows deliveries to this machine.
 func (e Egress) opensLoopback() bool {
 	return e.AllowPrivate || slices.ContainsFunc(e.Allow, func(r EgressRule) bool {
-		return r.isNetwork() && (r.covers(netip.MustParseAddr("127.0.0.1")) || r.covers(netip.IPv6Loopback()))
+		return r.isNetwork() && (r.covers(netip.MustParseAddr("127.0.0.1")) ||
+			r.covers(netip.IPv6Loopback()))
 	})
 }
 
-// loopbackName tells whether a name stands for this machine wherever it is resolved.
+// loopbackName reports whether a name means this machine wherever it is resolved.
 func loopbackName(host string) bool {
 	return strings.HasSuffix(host, ".localhost") || slices.Contains(loopbackNames, host)
 }
 
 // loopbackNames are those of RFC 6761 and of the hosts files of distributions.
-var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost4.localdomain4",
+var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4",
+	"localhost4.localdomain4",
 	"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}
 
 // portOf returns the port of a URL, or that of its scheme.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// EgressRule is an entry of the operator's lists: hosts and ports.
+// EgressRule is an entry of the operator's lists: hosts with ports.
 type EgressRule struct {
 	text    string
 	network netip.Prefix // a network; else
@@ -19,15 +19,16 @@ type EgressRule struct {
 // String returns the rule as it was written.
 func (r EgressRule) String() string { return r.text }
 
-// ParseAllowed reads the entries of an allow list, ParseDenied those of a deny list.
-// An entry is a network (10.1.2.0/24, 10.1.2.3, fd00:1::/64), a host
-// (hooks.example.com), everything below a host (*.example.com) or * for any, with or
-// without a port or a range of them (:443, :8000-8999); an IPv6 network with ports
-// stands in brackets, and ports alone go for any host. The error names the entry.
+// ParseAllowed reads the entries of an allow list, ParseDenied those of a deny list. An entry
+// is a network (10.1.2.0/24, 10.1.2.3, fd00:1::/64), a host (hooks.example.com), everything
+// below a host (*.example.com) or * for any, each with an optional port or range of ports
+// (:443, :8000-8999). An IPv6 network with ports stands in brackets; ports alone apply to any
+// host. The error names the entry.
 func ParseAllowed(entries []string) ([]EgressRule, error) {
 	return parseRules(entries, func(r EgressRule) string {
 		if n := r.network; n.IsValid() && n.Bits() < widest(n.Addr()) {
-			return fmt.Sprintf("is wider than /%d: write * for every public address, and each network that is to be opened by itself", widest(n.Addr()))
+			return fmt.Sprintf("is wider than /%d: write * for every public address, and each network "+
+				"that is to be opened by itself", widest(n.Addr()))
 		}
 		return ""
 	})
@@ -38,8 +39,8 @@ func ParseDenied(entries []string) ([]EgressRule, error) {
 	return parseRules(entries, func(EgressRule) string { return "" })
 }
 
-// widest is the shortest prefix that opens a network: those of the private networks
-// 10.0.0.0/8 and fc00::/7. A wider one would open much that nobody thought of.
+// widest is the shortest prefix of a network that a list may open: that of the private networks
+// 10.0.0.0/8 and fc00::/7. A wider one would open more than intended.
 func widest(a netip.Addr) int {
 	if a.Is4() {
 		return 8
@@ -62,13 +63,14 @@ func parseRules(entries []string, refuse func(EgressRule) string) ([]EgressRule,
 	return rules, nil
 }
 
-// parseRule reads one entry, or tells what is wrong with it.
+// parseRule reads one entry, or explains what is wrong with it.
 func parseRule(text string) (EgressRule, string) {
 	r := EgressRule{text: text}
 	target, ports, hasPorts := cutPorts(text)
 	if hasPorts {
 		if r.first, r.last = parsePorts(ports); r.first == 0 {
-			return r, "has the port " + strconv.Quote(ports) + "; it must be 1 to 65535, or a range such as 8000-8999"
+			return r, "has the port " + strconv.Quote(ports) +
+				"; it must be 1 to 65535, or a range such as 8000-8999"
 		}
 	}
 	network, isNetwork, why := parseNetwork(target)
@@ -84,7 +86,8 @@ func parseRule(text string) (EgressRule, string) {
 	default:
 		r.host = strings.ToLower(target)
 		if why := spelling(strings.TrimPrefix(r.host, "*.")); why != "" {
-			return r, why + "; an entry is a network, a host, *.suffix or *, and may end in a port such as :443"
+			return r, why +
+				"; an entry is a network, a host, *.suffix or *, and may end in a port such as :443"
 		}
 	}
 	return r, ""
@@ -152,7 +155,7 @@ func parseNetwork(text string) (n netip.Prefix, found bool, why string) {
 
 func (r EgressRule) isNetwork() bool { return r.network.IsValid() }
 
-// matches tells whether the rule speaks of a connection.
+// matches reports whether the rule applies to a connection.
 func (r EgressRule) matches(host string, to netip.AddrPort) bool {
 	if !r.hasPort(to.Port()) {
 		return false
@@ -167,14 +170,13 @@ func (r EgressRule) hasPort(port uint16) bool {
 	return r.first == 0 || r.first <= port && port <= r.last
 }
 
-// names tells whether the rule speaks of a host, in small letters.
+// names reports whether the rule names a host, which is in lower case.
 func (r EgressRule) names(host string) bool {
 	suffix, below := strings.CutPrefix(r.host, "*")
 	return r.host == host || below && strings.HasSuffix(host, suffix)
 }
 
-// covers tells whether the rule's network holds an address, or the IPv4 address that
-// it stands for.
+// covers reports whether the rule's network contains an address, or the IPv4 address within it.
 func (r EgressRule) covers(a netip.Addr) bool {
 	for _, one := range append(embedded(a), a.Unmap().WithZone("")) {
 		if r.network.Contains(one) {

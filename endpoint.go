@@ -10,19 +10,20 @@ import (
 
 // Endpoint is a worker's URL registered for a stage of a task type.
 type Endpoint struct {
-	ID       string // a UUID
-	Type     string
-	Stage    string
-	URL      string
-	Weight   int             // its share of the stage's deliveries, beside the weights of the others; 0: it gets no new ones
-	Secrets  []SigningSecret // what deliveries are signed with, the newest first
+	ID    string // a UUID
+	Type  string
+	Stage string
+	URL   string
+	// its share of the stage's deliveries, relative to the other weights; 0: no new ones
+	Weight   int
+	Secrets  []SigningSecret // that sign deliveries, the newest first
 	Outbound []byte          // an Outbound, sealed (see callbacks.Keys); nil: none
 
-	Challenged        bool      // it gets no deliveries until it has proven whose it is
+	Challenged        bool      // it gets no deliveries until it has echoed a challenge
 	VerifiedAt        time.Time // when its URL echoed a challenge; zero: never
-	VerificationError string    // why it didn't when it was last challenged
+	VerificationError string    // why it failed its last challenge
 
-	// AllowDuplicate lets it get a URL that another endpoint of its stage has. Not kept.
+	// AllowDuplicate allows a URL that another endpoint of its stage has. It is not stored.
 	AllowDuplicate bool
 
 	CreatedAt time.Time
@@ -39,8 +40,8 @@ const (
 	DefaultWeight = 1
 )
 
-// Proven tells whether the endpoint may be delivered to: it has echoed a challenge, or
-// never had to.
+// Proven reports whether the endpoint may get deliveries: it has echoed a challenge, or never
+// had to.
 func (e Endpoint) Proven() bool { return !e.Challenged || !e.VerifiedAt.IsZero() }
 
 // share returns the endpoint's part of new deliveries.
@@ -51,10 +52,10 @@ func (e *Endpoint) share() int {
 	return e.Weight
 }
 
-// Serves tells whether the endpoint gets new deliveries, if it is well.
+// Serves reports whether the endpoint gets new deliveries while it is healthy.
 func (e *Endpoint) Serves() bool { return e.share() > 0 }
 
-// Serves tells whether any of a stage's endpoints gets new deliveries.
+// Serves reports whether any of a stage's endpoints gets new deliveries.
 func Serves(endpoints []Endpoint) bool {
 	for i := range endpoints {
 		if endpoints[i].Serves() {
@@ -64,8 +65,8 @@ func Serves(endpoints []Endpoint) bool {
 	return false
 }
 
-// Choose picks the endpoint of a delivery by the weights of those that get any: random
-// is a number, 0 ≤ random < 1. It returns nil when none does.
+// Choose picks the endpoint of a delivery at random by weight, among those that get any. random
+// is a number, 0 ≤ random < 1. It returns nil if none gets deliveries.
 func Choose(endpoints []*Endpoint, random float64) *Endpoint {
 	var sum int
 	for _, e := range endpoints {
@@ -80,19 +81,19 @@ func Choose(endpoints []*Endpoint, random float64) *Endpoint {
 	return nil
 }
 
-// MoveTo gives the endpoint another URL. What was proven of the old one, and how it did,
-// says nothing of it; challenge tells whether it has to be proven.
+// MoveTo gives the endpoint another URL. Verification and health of the old URL don't carry
+// over. challenge says whether the new one must echo a challenge.
 func (e *Endpoint) MoveTo(url string, challenge bool) {
 	e.URL, e.Challenged = url, challenge
 	e.VerifiedAt, e.VerificationError = time.Time{}, ""
 	e.Health = Health{}
 }
 
-// Judge takes in how a challenge of a URL went at a time: failure says why it wasn't
-// echoed, "" that it was. A failure takes nothing away from an endpoint that gets
-// deliveries; where nothing has to be proven any more, it gets them from now on.
+// Judge records the result of a challenge of a URL: failure is the reason why it wasn't echoed,
+// "" if it was. A failure doesn't stop an endpoint that already gets deliveries. If
+// verification is no longer required, the endpoint gets deliveries even after a failure.
 func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
-	if e.URL != url { // it has moved meanwhile
+	if e.URL != url { // the URL has changed meanwhile
 		return
 	}
 	e.VerificationError = failure
@@ -104,15 +105,16 @@ func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
 	}
 }
 
-// SameOrigin tells whether two URLs have the same scheme, host and port.
+// SameOrigin reports whether two URLs have the same scheme, host and port.
 func SameOrigin(a, b string) bool {
 	u, err := url.Parse(a)
 	v, err2 := url.Parse(b)
-	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
+	return err == nil && err2 == nil && u.Scheme == v.Scheme &&
+		strings.EqualFold(u.Hostname(), v.Hostname()) && portOf(u) == portOf(v)
 }
 
-// SameURL reports whether two URLs name the same place: the case of scheme and host, the
-// scheme's own port and an empty path don't count.
+// SameURL reports whether two URLs are equivalent: the case of scheme and host, the scheme's
+// default port and an empty path make no difference.
 func SameURL(a, b string) bool {
 	u, err := url.Parse(a)
 	v, err2 := url.Parse(b)
@@ -123,8 +125,8 @@ func SameURL(a, b string) bool {
 	return SameOrigin(a, b) && samePath && u.RawQuery == v.RawQuery
 }
 
-// Validate checks an endpoint: its names, its weight, limits and batch, and an absolute URL that
-// the operator's policy has nothing against, without user, fragment or template.
+// Validate checks an endpoint: its names, weight, limits and batch, and that its URL is
+// absolute, allowed by the operator's policy, and without user, fragment or template.
 func (e Endpoint) Validate(egress Egress) error {
 	var out problems
 	if err := CheckName(e.Type); err != nil {
@@ -144,7 +146,7 @@ func (e Endpoint) Validate(egress Egress) error {
 	return out.err()
 }
 
-// checkURL tells what is wrong with a URL; "" if nothing is.
+// checkURL returns what is wrong with a URL; "" if it is valid.
 func checkURL(raw string, egress Egress) string {
 	u, err := url.Parse(raw)
 	switch {
@@ -152,10 +154,12 @@ func checkURL(raw string, egress Egress) string {
 		return "is required"
 	case len(raw) > MaxURLLength:
 		return fmt.Sprintf("is %d bytes long; the limit is %d", len(raw), MaxURLLength)
-	case err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
+	case err != nil || u.Host == "" || u.Hostname() == "" ||
+		(u.Scheme != "http" && u.Scheme != "https"):
 		return "must be an absolute https URL such as https://worker.example.com/resize"
 	case strings.ContainsFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || c == '\\' }):
-		return "must be ASCII, without spaces and backslashes: percent-encode them, and write international names in Punycode, as xn--…"
+		return "must be ASCII, without spaces and backslashes: percent-encode them, and write " +
+			"international names in Punycode, as xn--…"
 	case !validPort(u):
 		return fmt.Sprintf("has the port %q; it must be 1 to 65535", u.Port())
 	case u.User != nil:

@@ -19,11 +19,14 @@ func TestEndpointValidate(t *testing.T) {
 		noUser   = "url must not hold a user or a password"
 	)
 	const (
-		noAddress = "url must name its host: addresses are not taken (the operator's --allow-private-networks, or a network of --egress-allow)"
-		spelled   = "url must name its host, or hold an address as 192.0.2.1: other spellings of numbers are not taken"
-		notASCII  = "url must be ASCII, without spaces and backslashes: percent-encode them, and write international names in Punycode, as xn--…"
-		dressed   = "url must not hold an IPv4 address that is written as IPv6"
-		noLabel   = "url must name its host with letters, digits, hyphens and dots"
+		noAddress = "url must name its host: addresses are not taken (the operator's " +
+			"--allow-private-networks, or a network of --egress-allow)"
+		spelled = "url must name its host, or hold an address as 192.0.2.1: other spellings of " +
+			"numbers are not taken"
+		notASCII = "url must be ASCII, without spaces and backslashes: percent-encode them, and write " +
+			"international names in Punycode, as xn--…"
+		dressed = "url must not hold an IPv4 address that is written as IPv6"
+		noLabel = "url must name its host with letters, digits, hyphens and dots"
 	)
 	type when struct {
 		url, want string
@@ -42,25 +45,30 @@ func TestEndpointValidate(t *testing.T) {
 		"address allowed":  {url: "http://127.0.0.1:9000/", egress: private},
 		"IPv6 allowed":     {url: "https://[fd00::1]:8443/", egress: private},
 		"this machine":     {url: "http://localhost:9000/", egress: private},
-		"a zone":           {url: "http://[fe80::1%25eth0]/", egress: private, want: "url must not hold a zone: it means something to one machine only"},
-		"mapped":           {url: "http://[::ffff:127.0.0.1]/", egress: private, want: dressed},
-		"NAT64":            {url: "http://[64:ff9b::7f00:1]/", egress: private, want: dressed},
-		"octal":            {url: "http://0177.0.0.1/", egress: private, want: spelled},
-		"decimal":          {url: "http://2130706433/", egress: private, want: spelled},
-		"hexadecimal":      {url: "http://0x7f.1/", egress: private, want: spelled},
+		"a zone": {url: "http://[fe80::1%25eth0]/", egress: private,
+			want: "url must not hold a zone: it means something to one machine only"},
+		"mapped":      {url: "http://[::ffff:127.0.0.1]/", egress: private, want: dressed},
+		"NAT64":       {url: "http://[64:ff9b::7f00:1]/", egress: private, want: dressed},
+		"octal":       {url: "http://0177.0.0.1/", egress: private, want: spelled},
+		"decimal":     {url: "http://2130706433/", egress: private, want: spelled},
+		"hexadecimal": {url: "http://0x7f.1/", egress: private, want: spelled},
 
-		"IPv4":            {url: "https://93.184.216.34/", want: noAddress},
-		"IPv6":            {url: "https://[2606:2800::1]:8443/", want: noAddress},
-		"localhost":       {url: "https://localhost/", want: "url names this machine: it must be a host that others know too"},
-		"dot at end":      {url: "https://worker.example.com./", want: "url must not end its host in a dot"},
-		"two dots":        {url: "https://worker..example.com/", want: noLabel},
-		"a star":          {url: "https://*.example.com/", want: noLabel},
-		"not ASCII":       {url: "https://bücher.example/", want: notASCII},
-		"path":            {url: "https://worker.example.com/größe", want: notASCII},
-		"space inside":    {url: "https://worker.example.com/a b", want: notASCII},
-		"backslash":       {url: `https://worker.example.com/a\b`, want: notASCII},
-		"port's sign":     {url: "https://worker.example.com:0443/", want: `url has the port "0443"; it must be 1 to 65535`},
-		"long host":       {url: "https://" + strings.Repeat("abcdefgh.", 28) + "ab/", want: "url has a host that is too long; the limit is 253 bytes"},
+		"IPv4": {url: "https://93.184.216.34/", want: noAddress},
+		"IPv6": {url: "https://[2606:2800::1]:8443/", want: noAddress},
+		"localhost": {url: "https://localhost/",
+			want: "url names this machine: it must be a host that others know too"},
+		"dot at end": {url: "https://worker.example.com./",
+			want: "url must not end its host in a dot"},
+		"two dots":     {url: "https://worker..example.com/", want: noLabel},
+		"a star":       {url: "https://*.example.com/", want: noLabel},
+		"not ASCII":    {url: "https://bücher.example/", want: notASCII},
+		"path":         {url: "https://worker.example.com/größe", want: notASCII},
+		"space inside": {url: "https://worker.example.com/a b", want: notASCII},
+		"backslash":    {url: `https://worker.example.com/a\b`, want: notASCII},
+		"port's sign": {url: "https://worker.example.com:0443/",
+			want: `url has the port "0443"; it must be 1 to 65535`},
+		"long host": {url: "https://" + strings.Repeat("abcdefgh.", 28) + "ab/",
+			want: "url has a host that is too long; the limit is 253 bytes"},
 		"http":            {url: "http://worker.example.com/", want: noHTTP},
 		"upper-case http": {url: "HTTP://worker.example.com/", want: noHTTP},
 
@@ -107,20 +115,23 @@ func urlOf(length int) string {
 func TestEndpointNames(t *testing.T) {
 	t.Parallel()
 	e := asyncflow.Endpoint{Type: "Thumbnails", Stage: strings.Repeat("a", 41), URL: "ftp://"}
-	requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, "type must start with a lower-case letter"+
-		"; stage is 41 characters long; the limit is 40"+
-		"; url must be an absolute https URL such as https://worker.example.com/resize")
+	requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid,
+		"type must start with a lower-case letter"+
+			"; stage is 41 characters long; the limit is 40"+
+			"; url must be an absolute https URL such as https://worker.example.com/resize")
 }
 
 func TestEndpointWeight(t *testing.T) {
 	t.Parallel()
-	for weight, want := range map[int]string{0: "", 1: "", 100: "", -1: "weight is -1; it must be 0 to 100", 101: "weight is 101; it must be 0 to 100"} {
-		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize", URL: "https://worker.example.com", Weight: weight}
+	for weight, want := range map[int]string{0: "", 1: "", 100: "",
+		-1: "weight is -1; it must be 0 to 100", 101: "weight is 101; it must be 0 to 100"} {
+		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize", URL: "https://worker.example.com",
+			Weight: weight}
 		requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, want)
 	}
 }
 
-// Endpoints are picked as often as their weights say, and those that get nothing never.
+// Endpoints are picked as often as their weights say; those that get nothing are never picked.
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	all := []asyncflow.Endpoint{
@@ -170,10 +181,12 @@ func TestChooseIsFair(t *testing.T) {
 func TestMoveToAndJudge(t *testing.T) {
 	t.Parallel()
 	const url, other = "https://worker.example.com/", "https://other.example.com/"
-	e := asyncflow.Endpoint{URL: "https://before.example.com/", Challenged: true, VerifiedAt: now, VerificationError: "old"}
+	e := asyncflow.Endpoint{URL: "https://before.example.com/", Challenged: true, VerifiedAt: now,
+		VerificationError: "old"}
 	require.True(t, e.Proven())
 	e.MoveTo(url, true)
-	require.Equal(t, asyncflow.Endpoint{URL: url, Challenged: true}, e, "nothing of what was proven of another URL is left")
+	require.Equal(t, asyncflow.Endpoint{URL: url, Challenged: true}, e,
+		"nothing of what was proven of another URL is left")
 	require.False(t, e.Proven())
 
 	e.Judge(other, "", now, true)
@@ -201,8 +214,10 @@ func TestSameOrigin(t *testing.T) {
 	t.Parallel()
 	const a = "https://worker.example.com/resize"
 	for b, same := range map[string]bool{
-		a: true, "https://worker.example.com/other?x=1": true, "https://WORKER.example.com:443/": true, "HTTPS://worker.example.com": true,
-		"http://worker.example.com/resize": false, "https://worker.example.com:8443/resize": false, "https://example.com/resize": false,
+		a: true, "https://worker.example.com/other?x=1": true, "https://WORKER.example.com:443/": true,
+		"HTTPS://worker.example.com":       true,
+		"http://worker.example.com/resize": false, "https://worker.example.com:8443/resize": false,
+		"https://example.com/resize":               false,
 		"https://worker.example.com.evil.example/": false, "%": false,
 	} {
 		require.Equal(t, same, asyncflow.SameOrigin(a, b), b)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// EndpointAuth is how asyncflow logs in at an endpoint.
+// EndpointAuth is how asyncflow authenticates at an endpoint.
 type EndpointAuth struct {
 	Kind         AuthKind `json:"kind"`
 	Token        string   `json:"token,omitempty"`         // bearer
@@ -19,7 +19,7 @@ type EndpointAuth struct {
 	Scopes       []string `json:"scopes,omitempty"`        // oauth2
 }
 
-// AuthKind names a way to log in.
+// AuthKind is a way to authenticate.
 type AuthKind string
 
 const (
@@ -29,14 +29,15 @@ const (
 	AuthOAuth2 AuthKind = "oauth2" // client credentials (RFC 6749, section 4.4)
 )
 
-// EndpointTLS is which certificates are used with an endpoint, all PEM.
+// EndpointTLS holds the certificates for connections to an endpoint, all PEM.
 type EndpointTLS struct {
-	CA          string `json:"ca,omitempty"`          // the only authorities that count; empty: the system's
+	// the trusted authorities; empty: the system's
+	CA          string `json:"ca,omitempty"`
 	Certificate string `json:"certificate,omitempty"` // the client's, with its chain
 	Key         string `json:"key,omitempty"`         // of the certificate
 }
 
-// Bounds of what an endpoint's auth and TLS hold.
+// Limits of an endpoint's auth and TLS.
 const (
 	MaxCredential = 4096 // bytes of a token, name, password or secret
 	MaxScopes     = 50
@@ -80,7 +81,8 @@ func (a EndpointAuth) fields() []authField {
 }
 
 func (a EndpointAuth) empty() bool {
-	return len(a.Scopes) == 0 && !slices.ContainsFunc(a.fields(), func(f authField) bool { return f.value != "" })
+	return len(a.Scopes) == 0 && !slices.ContainsFunc(a.fields(),
+		func(f authField) bool { return f.value != "" })
 }
 
 func (a EndpointAuth) checkField(out *problems, f authField, needed bool) {
@@ -88,7 +90,7 @@ func (a EndpointAuth) checkField(out *problems, f authField, needed bool) {
 	switch {
 	case !needed && f.value != "":
 		out.add(field, "doesn't belong to auth of the kind %s", a.Kind)
-	case !needed, f.name == "token_url": // it has rules of its own
+	case !needed, f.name == "token_url": // it has its own rules
 	case f.value == "":
 		out.add(field, "is required for auth of the kind %s", a.Kind)
 	case len(f.value) > MaxCredential:
@@ -111,7 +113,9 @@ func (a EndpointAuth) checkScopes(out *problems) {
 	case slices.ContainsFunc(a.Scopes, func(s string) bool {
 		return !isHeaderValue(s) || len(s) > 255 || strings.ContainsAny(s, " \t\"\\")
 	}):
-		out.add("auth.scopes", "has one that is none: 1 to 255 characters of printable ASCII without spaces, quotes and backslashes")
+		out.add("auth.scopes",
+			"has one that is none: 1 to 255 characters of printable ASCII without spaces, quotes and "+
+				"backslashes")
 	}
 }
 
@@ -122,7 +126,8 @@ func (t EndpointTLS) check(out *problems, url string) {
 	if !strings.HasPrefix(strings.ToLower(url), "https:") {
 		out.add("tls", "is for https URLs only")
 	}
-	for _, f := range []struct{ field, pem string }{{"tls.ca", t.CA}, {"tls.certificate", t.Certificate}, {"tls.key", t.Key}} {
+	for _, f := range []struct{ field, pem string }{{"tls.ca", t.CA},
+		{"tls.certificate", t.Certificate}, {"tls.key", t.Key}} {
 		if len(f.pem) > MaxPEM {
 			out.add(f.field, "is %d bytes long; the limit is %d", len(f.pem), MaxPEM)
 			return

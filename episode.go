@@ -6,44 +6,45 @@ import (
 	"time"
 )
 
-// AlertReading is what was measured of a subject: a task type, a stage by "type/stage", an
-// endpoint by "type/stage/id", a node, a job, or "tenant/type". Its unit is seconds, or a
-// share of 1.
+// AlertReading is a measurement of a subject: a task type, a stage ("type/stage"), an endpoint
+// ("type/stage/id"), a node, a job, or "tenant/type". Its unit is seconds, or a share of 1.
 type AlertReading struct {
 	Alert        AlertKind
 	Subject      string
 	Value, Limit float64
-	// WaitsFor is why the task isn't under way that the value is of, if it is a task's.
+	// If the value is that of a task, WaitsFor is the reason why that task hasn't started.
 	WaitsFor WaitReason
-	// Open says that there is too little to measure while an endpoint gets nothing: that
-	// begins no episode, and ends none.
+	// Open says that there is too little to measure while an endpoint gets nothing. Such a reading
+	// neither begins nor ends an episode.
 	Open bool
 }
 
 func (r AlertReading) over() bool { return r.Value >= r.Limit }
 
-// Episode is the time from when a reading got to its limit until it has been below for
-// EpisodeCalm.
+// Episode is the period from the moment at which a reading reached its limit until it has been
+// below the limit for EpisodeCalm.
 type Episode struct {
 	ID string // a UUID
 	AlertReading
 	Since time.Time
-	Below time.Time // since when it has been below its limit; zero: it is not
+	Below time.Time // since when the reading has been below its limit; zero: it is not below
 
 	Resolved      time.Time // zero: it is going on
 	ResolvedValue float64
 
-	// The ids of the tasks that told of its beginning and its end, once they did.
+	// The ids of the tasks that reported its beginning and its end, once submitted.
 	FiringTask, ResolvedTask string
 }
 
 // EpisodeCalm is how long a reading must be below its limit for the episode to be over.
 const EpisodeCalm = time.Minute
 
-// FollowEpisodes holds the readings of a moment against the episodes that go on, and
-// returns the readings that begin new ones, and those of the old ones that have changed.
-// What isn't measured any more is below its limit, unless it is Open.
-func FollowEpisodes(open []Episode, readings []AlertReading, at time.Time) (begun []AlertReading, changed []Episode) {
+// FollowEpisodes compares current readings with the open episodes. It returns the readings that
+// begin new episodes, and the open episodes that have changed. A subject without a reading
+// counts as below its limit, unless it is Open.
+func FollowEpisodes(
+	open []Episode, readings []AlertReading, at time.Time,
+) (begun []AlertReading, changed []Episode) {
 	type subject struct {
 		AlertKind
 		string
@@ -82,7 +83,7 @@ func (e Episode) follow(value float64, over bool, at time.Time) Episode {
 	return e
 }
 
-// AlertState says what a notice tells of an episode.
+// AlertState is the state of an episode in a notice.
 type AlertState string
 
 const (
@@ -90,7 +91,7 @@ const (
 	AlertResolved AlertState = "resolved" // it is over
 )
 
-// notice is the context of the task that tells of an episode.
+// notice is the context of the task that reports an episode.
 type notice struct {
 	Alert      AlertKind  `json:"alert"`
 	State      AlertState `json:"state"`
@@ -108,9 +109,10 @@ type notice struct {
 	Episode    string     `json:"episode"`
 }
 
-// Notice returns what the task that tells of an episode says: the same bytes each time.
+// Notice returns the context of the task that reports an episode: the same bytes each time.
 func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
-	n := notice{Alert: e.Alert, State: state, Since: e.Since.UTC(), Value: e.Value, Limit: e.Limit, WaitsFor: e.WaitsFor, Episode: e.ID}
+	n := notice{Alert: e.Alert, State: state, Since: e.Since.UTC(), Value: e.Value, Limit: e.Limit,
+		WaitsFor: e.WaitsFor, Episode: e.ID}
 	switch e.Alert {
 	case AlertNodeGone:
 		n.Node = e.Subject
@@ -133,12 +135,12 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 	}
 	doc, err := json.Marshal(n)
 	if err != nil {
-		panic(err) // numbers and texts
+		panic(err) // it holds numbers and texts only
 	}
 	return doc
 }
 
-// Untold returns the notices that are still to be sent, in order.
+// Untold returns the notices that are still to send, in order.
 func (e Episode) Untold() []AlertState {
 	var states []AlertState
 	if e.FiringTask == "" {

@@ -7,24 +7,27 @@ import (
 	"time"
 )
 
-// Code tells a caller what kind of thing went wrong. The HTTP status of each is
-// decided in one place, internal/httpapi.
+// Code is the kind of an error, for callers. Package internal/httpapi maps it to an HTTP
+// status.
 type Code string
 
 const (
-	CodeInvalid         Code = "invalid_argument"  // the request says something that can't be: see Fields
-	CodeUnauthenticated Code = "unauthenticated"   // no credential, or one that doesn't verify
+	// the request is invalid: see Fields
+	CodeInvalid         Code = "invalid_argument"
+	CodeUnauthenticated Code = "unauthenticated"   // no credential, or an invalid one
 	CodeForbidden       Code = "permission_denied" // verified, but without the scope or the tenant
-	CodeSuspended       Code = "tenant_suspended"  // the tenant is suspended or deleted: none of its calls is taken
-	CodeQuota           Code = "quota_exceeded"    // it would be over a quota of the tenant: see Quota
-	CodeRateLimited     Code = "rate_limited"      // over a rate of the tenant; nothing was changed
-	CodeNotFound        Code = "not_found"         // nothing of that name or id in this tenant
-	CodeConflict        Code = "conflict"          // the thing is in a state that doesn't allow this
-	CodeKeyReused       Code = "key_reused"        // the idempotency key belongs to a task with another context
-	CodeTooLarge        Code = "too_large"         // a body, context or batch over its limit
-	CodeUnavailable     Code = "unavailable"       // can't be done now; nothing was changed
-	CodeUncertain       Code = "uncertain"         // the database went away: nobody knows whether it was done
-	CodeInternal        Code = "internal"          // a fault of ours; details are in the log only
+	// the tenant is suspended or deleted: its calls are refused
+	CodeSuspended   Code = "tenant_suspended"
+	CodeQuota       Code = "quota_exceeded" // it would be over a quota of the tenant: see Quota
+	CodeRateLimited Code = "rate_limited"   // over a rate of the tenant; nothing was changed
+	CodeNotFound    Code = "not_found"      // nothing of that name or id in this tenant
+	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
+	// the idempotency key belongs to a task with another context
+	CodeKeyReused   Code = "key_reused"
+	CodeTooLarge    Code = "too_large"   // a body, context or batch over its limit
+	CodeUnavailable Code = "unavailable" // can't be done now; nothing was changed
+	CodeUncertain   Code = "uncertain"   // the database broke off: the result is unknown
+	CodeInternal    Code = "internal"    // a fault of asyncflow; details are in the log only
 )
 
 // FieldError is one offending field of a request, named by its path in the
@@ -34,18 +37,18 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
-// Error is the one error type that crosses package borders.
+// Error is the error type that crosses package boundaries.
 type Error struct {
 	Code       Code
 	Op         string        // the operation and its key arguments, for the log
-	Message    string        // for the caller; empty means: say what the code says
+	Message    string        // for the caller; empty: a text for the code
 	Fields     []FieldError  // the offending fields, when Code is CodeInvalid or CodeTooLarge
 	RetryAfter time.Duration // when to try again, if known
 	Quota      *QuotaUse     // the quota, when Code is CodeQuota
 	Err        error         // the cause, for the log; never shown to a caller
 }
 
-// Error returns the whole story, for logs.
+// Error returns all details, for logs.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != "" {
@@ -61,8 +64,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Detail returns the sentence that a caller may see: the message, or else the
-// offending fields; never the cause.
+// Detail returns the text that a caller may see: the message, or else the offending fields, and
+// never the cause.
 func (e *Error) Detail() string {
 	if e.Message != "" {
 		return e.Message
@@ -84,7 +87,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // InvalidField returns a CodeInvalid Error about one field.
 func InvalidField(field, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalid, Fields: []FieldError{{Field: field, Message: fmt.Sprintf(format, args...)}}}
+	return &Error{Code: CodeInvalid, Fields: []FieldError{{Field: field,
+		Message: fmt.Sprintf(format, args...)}}}
 }
 
 // CodeOf returns the code of err: that of the first Error in its chain, else
@@ -97,7 +101,7 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// problems collects the offending fields of a document while it is checked.
+// problems collects the offending fields of a document.
 type problems struct {
 	fields   []FieldError
 	tooLarge bool
@@ -107,7 +111,7 @@ func (p *problems) add(field, format string, args ...any) {
 	p.fields = append(p.fields, FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// err returns nil when no field was offending.
+// err returns nil if there are none.
 func (p *problems) err() error {
 	if len(p.fields) == 0 {
 		return nil

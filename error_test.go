@@ -13,16 +13,20 @@ import (
 
 func TestErrorText(t *testing.T) {
 	t.Parallel()
-	fields := []asyncflow.FieldError{{Field: "type", Message: "is required"}, {Field: "url", Message: "is 1 byte"}}
+	fields := []asyncflow.FieldError{{Field: "type", Message: "is required"},
+		{Field: "url", Message: "is 1 byte"}}
 	for _, c := range []struct {
 		err         *asyncflow.Error
 		text, shown string // for the log, for the caller
 	}{
 		{&asyncflow.Error{Code: asyncflow.CodeNotFound}, "not_found", "not_found"},
-		{&asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "no task a.1.1"}, "no task a.1.1", "no task a.1.1"},
-		{&asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}, "type is required; url is 1 byte", "type is required; url is 1 byte"},
+		{&asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "no task a.1.1"}, "no task a.1.1",
+			"no task a.1.1"},
+		{&asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: fields}, "type is required; url is 1 byte",
+			"type is required; url is 1 byte"},
 		{&asyncflow.Error{Code: asyncflow.CodeInvalid, Message: "no", Fields: fields[:1]}, "no", "no"},
-		{&asyncflow.Error{Code: asyncflow.CodeInternal, Op: `Get("a.1.1")`, Err: io.EOF}, `Get("a.1.1"): internal: EOF`, "internal"},
+		{&asyncflow.Error{Code: asyncflow.CodeInternal, Op: `Get("a.1.1")`, Err: io.EOF},
+			`Get("a.1.1"): internal: EOF`, "internal"},
 		{asyncflow.Errorf(asyncflow.CodeConflict, "is %s", "final"), "is final", "is final"},
 		{asyncflow.InvalidField("id", "is %d", 0), "id is 0", "id is 0"},
 	} {

@@ -8,12 +8,11 @@ import "errors"
 //
 //	status == 429 ? 60 : min(2 ** attempt, 3600)
 //
-// This package only knows that there are such texts. What reads them is
-// registered from outside, as database drivers are: it needs a library, and
-// programs that only use the client can do without. Both methods are called
-// concurrently.
+// This package only knows that there are such texts. Their implementation is registered from
+// outside, like a database driver: it needs a library, which programs that only use the client
+// don't need. Both methods are called concurrently.
 type Expressions interface {
-	// Check tells in one line what is wrong with an expression.
+	// Check explains in one line what is wrong with an expression.
 	Check(text string) error
 	// Seconds returns the value of an expression after a failed attempt.
 	Seconds(text string, f Failure) (float64, error)
@@ -21,9 +20,9 @@ type Expressions interface {
 
 var expressions Expressions
 
-// RegisterExpressions sets what reads expressions. Call it once, from an init
-// function; package internal/expression does. Without it every expression passes
-// validation, as the server will judge it, and pauses like DefaultRetry.
+// RegisterExpressions sets the implementation. Call it once, from an init function, as package
+// internal/expression does. Without it, every expression passes validation, since the server
+// will check it, and pauses like DefaultRetry.
 func RegisterExpressions(e Expressions) {
 	if e == nil || expressions != nil {
 		panic("asyncflow: RegisterExpressions with nil, or a second time")

@@ -42,7 +42,8 @@ func FuzzEndpointURL(f *testing.F) {
 			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 			return
 		}
-		require.NoError(t, e.Validate(asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}), "a wider policy allows no less")
+		require.NoError(t, e.Validate(asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}),
+			"a wider policy allows no less")
 		u, err := url.Parse(raw)
 		require.NoError(t, err)
 		require.Equal(t, "https", u.Scheme)
@@ -50,7 +51,8 @@ func FuzzEndpointURL(f *testing.F) {
 		require.NotContains(t, raw, "#")
 		_, err = netip.ParseAddr(u.Hostname())
 		require.Error(t, err, "an address in place of a name")
-		require.Empty(t, strings.Trim(strings.ToLower(u.Hostname()), "abcdefghijklmnopqrstuvwxyz0123456789-_."))
+		require.Empty(t, strings.Trim(strings.ToLower(u.Hostname()),
+			"abcdefghijklmnopqrstuvwxyz0123456789-_."))
 		req, err := http.NewRequest(http.MethodPost, raw, nil)
 		require.NoError(t, err)
 		require.Equal(t, u.Host, req.URL.Host)
@@ -59,8 +61,10 @@ func FuzzEndpointURL(f *testing.F) {
 
 // samples are addresses of all kinds.
 var samples = []netip.AddrPort{
-	netip.MustParseAddrPort("93.184.216.34:443"), netip.MustParseAddrPort("10.1.2.3:8443"), netip.MustParseAddrPort("127.0.0.1:80"),
-	netip.MustParseAddrPort("[::1]:443"), netip.MustParseAddrPort("[64:ff9b::7f00:1]:443"), netip.MustParseAddrPort("[2606:2800::1]:443"),
+	netip.MustParseAddrPort("93.184.216.34:443"), netip.MustParseAddrPort("10.1.2.3:8443"),
+	netip.MustParseAddrPort("127.0.0.1:80"),
+	netip.MustParseAddrPort("[::1]:443"), netip.MustParseAddrPort("[64:ff9b::7f00:1]:443"),
+	netip.MustParseAddrPort("[2606:2800::1]:443"),
 }
 
 // An entry of the operator's lists is read the same again; denying it lets nothing more
@@ -84,7 +88,8 @@ func FuzzEgressRule(f *testing.F) {
 			}
 			if errAllowed == nil && (asyncflow.Egress{Allow: allowed}).Permits(host, to, true) {
 				require.NotContains(t, entry, "*")
-				require.Regexp(t, `^[^a-zA-Z_]*[0-9:]`, strings.Trim(entry, " []abcdefABCDEF"), "only a network opens one")
+				require.Regexp(t, `^[^a-zA-Z_]*[0-9:]`, strings.Trim(entry, " []abcdefABCDEF"),
+					"only a network opens one")
 			}
 		}
 	})

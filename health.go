@@ -2,35 +2,35 @@ package asyncflow
 
 import "time"
 
-// An endpoint's health is a circuit breaker of three states, and a fourth for good:
+// An endpoint's health is a circuit breaker with three states, and a fourth that lasts:
 //
 //	closed    all is well. Since it last recovered it is ramped up for a while
 //	open      it gets nothing until a time
 //	half-open that time is over: one task at a time tries it
 //	disabled  it answered 410: it gets nothing until somebody enables it
 //
-// Who finds that a state is to change writes it for all nodes. Half-open is not written:
-// it is what open becomes by itself.
+// The node that notices a change of state writes it for all nodes. Half-open is never written:
+// open becomes half-open by itself.
 
 const (
-	// FailuresToOpen is after how many failures in a row, on one node, an endpoint gets
-	// nothing for a while.
+	// FailuresToOpen is the number of consecutive failures on one node after which the breaker
+	// opens.
 	FailuresToOpen = 10
-	// It gets nothing for FirstOpen, twice as long after each try that failed, MaxOpen at
-	// most. One that asks for a time by Retry-After gets it, MaxSlowDown at most.
+	// An open breaker lasts for FirstOpen, then twice as long after each failed try, up to
+	// MaxOpen. An endpoint that asks for a pause by Retry-After gets it, up to MaxSlowDown.
 	FirstOpen   = 5 * time.Second
 	MaxOpen     = 5 * time.Minute
 	MaxSlowDown = time.Hour
-	// After it has recovered it has 2 tasks at once, and twice as many after each
-	// RampStep, for RampSteps of them; then there is no bound.
+	// After a recovery, the endpoint gets 2 tasks at once, and twice as many after each of
+	// RampSteps steps of RampStep; then there is no limit.
 	RampStep  = time.Second
 	RampSteps = 10
-	// relapse is the time after a recovery within which another opening lasts longer than
-	// the one before.
+	// relapse is the time after a recovery within which the next opening lasts longer than the
+	// last one.
 	relapse = time.Minute
 )
 
-// HTTP statuses (RFC 9110, RFC 6585) by which an endpoint tells how it is doing.
+// HTTP statuses (RFC 9110, RFC 6585) by which an endpoint reports its health.
 const (
 	statusGone               = 410
 	statusTooManyRequests    = 429
@@ -47,7 +47,7 @@ const (
 	HealthDisabled HealthState = "disabled"
 )
 
-// Health is how an endpoint is doing. The zero value is well.
+// Health is the health of an endpoint. The zero value is healthy.
 type Health struct {
 	State  HealthState // "": HealthClosed
 	Since  time.Time   // of the state; zero: always
@@ -67,18 +67,18 @@ func (h Health) At(now time.Time) HealthState {
 	return h.State
 }
 
-// Failing reports whether the endpoint gets nothing, or one task at a time to try it, since
-// its attempts have failed or it answered 410; not since it asked for some time. (Only after
-// failures it is open for just the pause.)
+// Failing reports whether the endpoint gets nothing, or one task at a time as a try, because
+// its attempts failed or it answered with 410, and not because it asked for a pause. (Only
+// after failures is it open for exactly the pause.)
 func (h Health) Failing() bool {
-	return h.State == HealthDisabled || h.State == HealthOpen && h.Pause > 0 && h.Until.Equal(h.Since.Add(h.Pause))
+	return h.State == HealthDisabled || h.State == HealthOpen && h.Pause > 0 &&
+		h.Until.Equal(h.Since.Add(h.Pause))
 }
 
-// Unbounded is a Room without bound.
+// Unbounded is a Room without limit.
 const Unbounded = -1
 
-// Room returns how many tasks the endpoint may have at once; Unbounded: as many as there
-// are.
+// Room returns the number of tasks that the endpoint may have in flight; Unbounded: no limit.
 func (h Health) Room(now time.Time) int {
 	switch h.At(now) {
 	case HealthOpen, HealthDisabled:
@@ -92,8 +92,8 @@ func (h Health) Room(now time.Time) int {
 	return Unbounded
 }
 
-// Failed returns the health after an attempt, sent at a time, that the endpoint has
-// failed: the inRow-th since one that it hasn't.
+// Failed returns the health after an attempt that failed because of the endpoint: the inRow-th
+// consecutive one, sent at the given time.
 func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
 	state := h.At(now)
 	switch {
@@ -101,13 +101,14 @@ func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
 		return h
 	case o.Status == statusGone:
 		return Health{State: HealthDisabled, Since: now, Reason: o.Error}
-	case o.RetryAfter > 0 && (o.Status == statusTooManyRequests || o.Status == statusServiceUnavailable):
+	case o.RetryAfter > 0 && (o.Status == statusTooManyRequests ||
+		o.Status == statusServiceUnavailable):
 		until := now.Add(min(o.RetryAfter, MaxSlowDown))
 		if state == HealthOpen && (sent.Before(h.Since) || !until.After(h.Until)) {
 			return h
 		}
 		return Health{State: HealthOpen, Since: now, Until: until, Pause: h.Pause, Reason: o.Error}
-	case state == HealthOpen || sent.Before(h.Since): // it was on its way before
+	case state == HealthOpen || sent.Before(h.Since): // it was sent before the change
 		return h
 	case state == HealthHalfOpen:
 		return h.open(2*h.Pause, o, now)
@@ -124,8 +125,8 @@ func (h Health) open(pause time.Duration, o Outcome, now time.Time) Health {
 	return Health{State: HealthOpen, Since: now, Until: now.Add(pause), Pause: pause, Reason: o.Error}
 }
 
-// Answered returns the health after an attempt, sent at a time, that the endpoint has
-// answered.
+// Answered returns the health after an attempt that the endpoint answered, sent at the given
+// time.
 func (h Health) Answered(sent, now time.Time) Health {
 	if h.At(now) != HealthHalfOpen || sent.Before(h.Until) {
 		return h

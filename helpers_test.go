@@ -15,7 +15,7 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const year = 365 * 24 * time.Hour
 
-// names draws what CheckName lets pass.
+// names draws names that CheckName accepts.
 var names = rapid.StringMatching(`[a-z][a-z0-9_-]{0,39}`)
 
 // pipeline returns a valid task type of three stages with different rules.

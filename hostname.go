@@ -8,11 +8,10 @@ import (
 // MaxHost bounds a host's name, in bytes (RFC 1035).
 const MaxHost = 253
 
-// spelling tells what is wrong with how a host is written, in small letters; "" if
-// nothing is. It is a name of the DNS, or an address in the one spelling that nobody
-// reads as another: resolvers and libraries disagree about the rest (0x7f.1,
-// 2130706433, full-width digits, zones, dots at the end), and what one checks isn't
-// what the other dials.
+// spelling returns what is wrong with the spelling of a host in lower case; "" if it is right.
+// A host is a DNS name, or an address in its only unambiguous spelling. Resolvers and libraries
+// disagree about other spellings (0x7f.1, 2130706433, full-width digits, zones, dots at the
+// end), so the checked address might differ from the dialled one.
 func spelling(host string) string {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		switch {
@@ -32,7 +31,8 @@ func spelling(host string) string {
 	case strings.HasSuffix(host, "."):
 		return "must not end its host in a dot"
 	case isNumeric(labels[len(labels)-1]):
-		return "must name its host, or hold an address as 192.0.2.1: other spellings of numbers are not taken"
+		return "must name its host, or hold an address as 192.0.2.1: other spellings of numbers are " +
+			"not taken"
 	}
 	for _, label := range labels {
 		if !isLabel(label) {
@@ -42,8 +42,8 @@ func spelling(host string) string {
 	return ""
 }
 
-// isLabel tells whether a text is a part of a host's name. Underscores stand in names
-// of containers.
+// isLabel reports whether a text is a label of a host's name. Names of containers have
+// underscores.
 func isLabel(text string) bool {
 	if text == "" || len(text) > 63 || text[0] == '-' || text[len(text)-1] == '-' {
 		return false
@@ -51,8 +51,8 @@ func isLabel(text string) bool {
 	return strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// isNumeric tells whether the last part of a host makes a number of it to some
-// resolver: digits, or 0x and hexadecimal ones (WHATWG URL, "ends in a number").
+// isNumeric reports whether the last label of a host makes some resolver read it as a number:
+// digits, or 0x and hexadecimal ones (WHATWG URL, "ends in a number").
 func isNumeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -60,8 +60,8 @@ func isNumeric(label string) bool {
 	return label != "" && strings.Trim(label, "0123456789") == ""
 }
 
-// embedded returns the IPv4 addresses that an IPv6 address stands for: as which a
-// gateway, a tunnel or the system itself may take it.
+// embedded returns the IPv4 addresses to which a gateway, a tunnel or the system itself may
+// translate an IPv6 address.
 func embedded(a netip.Addr) []netip.Addr {
 	if !a.Is6() || a.Is4In6() {
 		return nil
@@ -72,7 +72,8 @@ func embedded(a netip.Addr) []netip.Addr {
 	case within("64:ff9b::/96", a): // NAT64 (RFC 6052)
 		return []netip.Addr{v4(12)}
 	case within("64:ff9b:1::/48", a): // NAT64 of a site (RFC 8215): at any of these places
-		return []netip.Addr{v4(12), netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}), netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), v4(9)}
+		return []netip.Addr{v4(12), netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}),
+			netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), v4(9)}
 	case within("2002::/16", a): // 6to4 (RFC 3056)
 		return []netip.Addr{v4(2)}
 	case within("2001::/32", a): // Teredo (RFC 4380): the server, and the client in negative

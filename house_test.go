@@ -26,15 +26,18 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// What stands around the code (documents, container files) can't be compiled;
-// these tests keep it from drifting away.
+// Documents and container files can't be compiled; these tests keep them consistent with the
+// code.
 
-// The first thing that a visitor copies works.
+// The first commands that a visitor copies work.
 func TestReadmeBeginsWithTheTwoCommands(t *testing.T) {
 	t.Parallel()
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(readText(t, "README.md"), 2)
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(readText(t,
+		"README.md"), 2)
 	require.Len(t, blocks, 2)
-	require.Equal(t, "git clone https://github.com/asyncflow/asyncflow && cd asyncflow && go run ./cmd/asyncflow dev", blocks[0][1])
+	require.Equal(t,
+		"git clone https://github.com/asyncflow/asyncflow && cd asyncflow && go run ./cmd/asyncflow dev",
+		blocks[0][1])
 	require.Equal(t, "go test ./...", blocks[1][1])
 }
 
@@ -55,7 +58,8 @@ func TestLinks(t *testing.T) {
 
 func TestLinkRules(t *testing.T) {
 	t.Parallel()
-	text := "# A `go` title, it's\n[a](b.md#c) [web](https://x) ![i](p.png)\n```sh\n[no](no.md)\n# no\n```\n## Same\n## Same\n"
+	text := "# A `go` title, it's\n[a](b.md#c) [web](https://x) ![i](p.png)\n```sh\n[no](no.md)\n# " +
+		"no\n```\n## Same\n## Same\n"
 	require.Equal(t, []string{"b.md#c", "p.png"}, links(text))
 	require.Equal(t, []string{"a-go-title-its", "same", "same-1"}, anchors(text))
 	require.NoError(t, follow("README.md", "docs/api.md#submit"))
@@ -68,7 +72,8 @@ func TestLinkRules(t *testing.T) {
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text := readText(t, "docs/errors.md")
-	codes := regexp.MustCompile(`Code\w+ +Code = "(\w+)"`).FindAllStringSubmatch(readText(t, "error.go"), -1)
+	codes := regexp.MustCompile(`Code\w+ +Code = "(\w+)"`).FindAllStringSubmatch(readText(t,
+		"error.go"), -1)
 	require.NotEmpty(t, codes)
 	for _, code := range codes {
 		require.Contains(t, text, "\n| `"+code[1]+"` |")
@@ -92,14 +97,15 @@ func TestSettingsAreDocumented(t *testing.T) {
 	}
 }
 
-// The version of the API, and of the npm package, is the newest one in the list of changes.
+// API and npm package have the newest version in the list of changes.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	var contract struct {
 		Info struct{ Version string }
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(readText(t, "openapi.yaml")), &contract))
-	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindStringSubmatch(readText(t, "CHANGELOG.md"))
+	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindStringSubmatch(readText(t,
+		"CHANGELOG.md"))
 	require.NotNil(t, newest)
 	require.Equal(t, contract.Info.Version, newest[1])
 	var npm struct{ Version string }
@@ -113,12 +119,14 @@ func TestSecurityNamesTests(t *testing.T) {
 	known := map[string]bool{}
 	walkFiles(t, func(path string, text []byte) {
 		if strings.HasSuffix(path, "_test.go") {
-			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text,
+				-1) {
 				known[string(m[1])] = true
 			}
 		}
 	})
-	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readText(t, "SECURITY.md"), -1)
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readText(t,
+		"SECURITY.md"), -1)
 	require.Greater(t, len(named), 50)
 	for _, m := range named {
 		require.Contains(t, known, m[1])
@@ -130,16 +138,18 @@ func TestMakeTargets(t *testing.T) {
 	t.Parallel()
 	makefile := readText(t, "Makefile")
 	for _, page := range documents(t) {
-		for _, m := range regexp.MustCompile("`make ([a-z-]+)`").FindAllStringSubmatch(readText(t, page), -1) {
+		for _, m := range regexp.MustCompile("`make ([a-z-]+)`").FindAllStringSubmatch(readText(t, page),
+			-1) {
 			require.Regexp(t, `(?m)^`+m[1]+`:`, makefile, "%s names make %s", page, m[1])
 		}
 	}
 }
 
-// Where packages come from is the business of whoever builds: a mirror must do.
+// No file names a package registry: builds must work with a mirror.
 func TestNoRegistryHosts(t *testing.T) {
 	t.Parallel()
-	hosts := []string{"proxy.golang" + ".org", "sum.golang" + ".org", "registry.npmjs" + ".org", "registry.yarnpkg" + ".com",
+	hosts := []string{"proxy.golang" + ".org", "sum.golang" + ".org", "registry.npmjs" + ".org",
+		"registry.yarnpkg" + ".com",
 		"pypi" + ".org", "files.pythonhosted" + ".org", "crates" + ".io", "rubygems" + ".org"}
 	seen := 0
 	walkFiles(t, func(path string, text []byte) {
@@ -176,7 +186,8 @@ func TestCompose(t *testing.T) {
 	t.Parallel()
 	var f composeFile
 	require.NoError(t, yaml.Unmarshal([]byte(readText(t, "docker-compose.yml")), &f))
-	for _, name := range []string{"postgres", "node-1", "node-2", "setup-database", "setup-types", "thumbnails"} {
+	for _, name := range []string{"postgres", "node-1", "node-2", "setup-database", "setup-types",
+		"thumbnails"} {
 		require.Contains(t, f.Services, name)
 	}
 	dockerfile := readText(t, "Dockerfile")
@@ -221,7 +232,8 @@ func checkDependencies(t *testing.T, f composeFile, name string, s composeServic
 		require.Contains(t, f.Services, other, "%s depends on it", name)
 		switch how.Condition {
 		case "service_healthy": // one that has a check: its own, or the image's
-			require.True(t, f.Services[other].Healthcheck != nil || f.Services[other].Image == "asyncflow", "%s depends on the health of %s", name, other)
+			require.True(t, f.Services[other].Healthcheck != nil || f.Services[other].Image == "asyncflow",
+				"%s depends on the health of %s", name, other)
 		case "service_completed_successfully":
 			require.True(t, strings.HasPrefix(other, "setup-"), "%s waits for the end of %s", name, other)
 		default:
@@ -260,7 +272,8 @@ func checkVolumes(t *testing.T, f composeFile, name string, s composeService) {
 func checkOrder(t *testing.T, f composeFile) {
 	require.Equal(t, "service_healthy", f.Services["setup-database"].DependsOn["postgres"].Condition)
 	for _, node := range []string{"node-1", "node-2"} {
-		require.Equal(t, "service_completed_successfully", f.Services[node].DependsOn["setup-database"].Condition)
+		require.Equal(t, "service_completed_successfully",
+			f.Services[node].DependsOn["setup-database"].Condition)
 	}
 	require.Equal(t, "service_healthy", f.Services["setup-types"].DependsOn["node-1"].Condition)
 }
@@ -278,7 +291,7 @@ func checkNodes(t *testing.T, a, b composeService) {
 			continue
 		}
 		require.Contains(t, settings, variable)
-		require.Equal(t, "serve.go", settings[variable].file)
+		require.Regexp(t, `^(serve|flags_\w+)\.go$`, settings[variable].file)
 	}
 	for name, s := range settings {
 		if s.required {
@@ -292,14 +305,18 @@ func checkNodes(t *testing.T, a, b composeService) {
 // checkSetup: the one-shot services run commands that exist, for the same
 // database and with the same keys as the nodes, for what the document needs.
 func checkSetup(t *testing.T, f composeFile) {
-	node, database, types := f.Services["node-1"], f.Services["setup-database"], f.Services["setup-types"]
+	node, types := f.Services["node-1"], f.Services["setup-types"]
+	database := f.Services["setup-database"]
 	require.Equal(t, node.Environment["DATABASE_URL"], database.Environment["DATABASE_URL"])
-	require.Equal(t, node.Environment["ASYNCFLOW_JWT_SECRET"], types.Environment["ASYNCFLOW_JWT_SECRET"])
-	require.Equal(t, f.Services["thumbnails"].Environment["THUMBNAILS_SECRET"], types.Environment["THUMBNAILS_SECRET"])
+	require.Equal(t, node.Environment["ASYNCFLOW_JWT_SECRET"],
+		types.Environment["ASYNCFLOW_JWT_SECRET"])
+	require.Equal(t, f.Services["thumbnails"].Environment["THUMBNAILS_SECRET"],
+		types.Environment["THUMBNAILS_SECRET"])
 	require.Contains(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"], "POSTGRES_PASSWORD")
 	require.NotContains(t, node.Environment["DATABASE_URL"], "$", "a password may have any character")
 	for _, s := range []composeService{node, database} {
-		require.Equal(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"], s.Environment["PGPASSWORD"])
+		require.Equal(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"],
+			s.Environment["PGPASSWORD"])
 	}
 	require.Contains(t, f.Services["postgres"].Command, "search_path=public")
 
@@ -312,7 +329,8 @@ func checkSetup(t *testing.T, f composeFile) {
 	found := map[string]string{}
 	for _, s := range []composeService{database, types} {
 		script := strings.Join(s.Command, "\n")
-		for _, m := range regexp.MustCompile(`asyncflow ([a-z]+ [a-z]+)([^&|)\n]*)`).FindAllStringSubmatch(script, -1) {
+		for _, m := range regexp.MustCompile(
+			`asyncflow ([a-z]+ [a-z]+)([^&|)\n]*)`).FindAllStringSubmatch(script, -1) {
 			require.Contains(t, known, m[1])
 			found[m[1]] = m[2]
 		}
@@ -421,7 +439,8 @@ func eachTag(t *testing.T, dir string, do func(file, owner, field string, tag re
 				for _, f := range s.Fields.List {
 					if f.Tag != nil && len(f.Names) == 1 {
 						tag, _ := strconv.Unquote(f.Tag.Value)
-						do(filepath.Base(path), spec.Name.Name, fmt.Sprint(f.Names[0].Name, " ", f.Type), reflect.StructTag(tag))
+						do(filepath.Base(path), spec.Name.Name, fmt.Sprint(f.Names[0].Name, " ", f.Type),
+							reflect.StructTag(tag))
 					}
 				}
 			}
@@ -451,7 +470,8 @@ func withoutCode(text string) string {
 // links returns the relative targets of a page's links.
 func links(text string) []string {
 	var targets []string
-	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(withoutCode(text), -1) {
+	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(withoutCode(text),
+		-1) {
 		if !strings.Contains(m[1], "://") && !strings.HasPrefix(m[1], "mailto:") {
 			targets = append(targets, m[1])
 		}
@@ -484,7 +504,8 @@ func follow(page, target string) error {
 func anchors(text string) []string {
 	var all []string
 	count := map[string]int{}
-	for _, m := range regexp.MustCompile(`(?m)^#{1,6} (.+)$`).FindAllStringSubmatch(withoutCode(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^#{1,6} (.+)$`).FindAllStringSubmatch(withoutCode(text),
+		-1) {
 		slug := strings.Map(func(r rune) rune {
 			switch {
 			case r == ' ':
@@ -509,11 +530,12 @@ func walkFiles(t *testing.T, do func(path string, text []byte)) {
 	skipped := []string{".git", "bin", "dist", ".asyncflow", "bench/out", "node_modules"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // someone else's, gone meanwhile
+		case errors.Is(err, fs.ErrNotExist): // another process's file, gone meanwhile
 			return nil
 		case err != nil:
 			return err
-		case d.IsDir() && (slices.Contains(skipped, filepath.ToSlash(path)) || slices.Contains(skipped, d.Name())):
+		case d.IsDir() && (slices.Contains(skipped, filepath.ToSlash(path)) ||
+			slices.Contains(skipped, d.Name())):
 			return filepath.SkipDir
 		case !d.Type().IsRegular():
 			return nil
@@ -543,12 +565,13 @@ func TestContractIsTheFile(t *testing.T) {
 	require.Equal(t, readText(t, "openapi.yaml"), string(asyncflow.OpenAPI))
 }
 
-// What can be pasted from the documents has nothing in it that stands for something else.
+// Commands that can be pasted from the documents contain no placeholders.
 func TestDocumentsCanBePasted(t *testing.T) {
 	t.Parallel()
 	comment := regexp.MustCompile(`(^|\s)(#|//).*`)
 	for _, page := range documents(t) {
-		for _, block := range regexp.MustCompile("(?ms)^```(?:sh|go|python|ts|sql)\n(.*?)^```").FindAllStringSubmatch(readText(t, page), -1) {
+		for _, block := range regexp.MustCompile(
+			"(?ms)^```(?:sh|go|python|ts|sql)\n(.*?)^```").FindAllStringSubmatch(readText(t, page), -1) {
 			for line := range strings.Lines(block[1]) {
 				require.NotContains(t, comment.ReplaceAllString(line, ""), "…", "%s: %s", page, line)
 			}
@@ -561,7 +584,8 @@ func TestGoProgramsInDocuments(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, page := range []string{"docs/go.md", "docs/workers.md"} {
-		for _, m := range regexp.MustCompile("(?s)```go\n(package main.*?)```").FindAllStringSubmatch(readText(t, page), -1) {
+		for _, m := range regexp.MustCompile(
+			"(?s)```go\n(package main.*?)```").FindAllStringSubmatch(readText(t, page), -1) {
 			seen++
 			file := filepath.Join(t.TempDir(), "main.go")
 			require.NoError(t, os.WriteFile(file, []byte(m[1]), 0o644))

@@ -9,13 +9,12 @@ import (
 // bits above tell the roll's position.
 const numberBits = 40
 
-// FirstBySQL is the least sequence number of tasks that were submitted by SQL, which takes
-// its numbers from elsewhere than the nodes.
+// FirstBySQL is the lowest sequence number of tasks that were submitted by SQL, which doesn't
+// take its numbers from the nodes.
 const FirstBySQL = 1 << (numberBits - 1)
 
-// TaskID names a task: its type, and a number that holds the position of the
-// roll whose tables keep the task and a sequence number within it. So an id
-// alone tells which table to read.
+// TaskID names a task: its type, and a number that holds the position of the roll whose tables
+// keep the task and a sequence number within it. So the id alone determines the table to read.
 type TaskID struct {
 	Type   string
 	Number int64 // position<<40 | sequence number

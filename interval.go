@@ -37,10 +37,10 @@ const Poly = "poly"
 //   - "poly": see Poly
 //   - any other text: an expression; see Expressions
 //
-// The zero Interval is none: another policy's takes its place.
+// The zero Interval is unset: that of another policy applies.
 type Interval struct {
 	seconds []float64
-	rule    string // Poly or an expression; seconds is empty then
+	rule    string // Poly or an expression; seconds is then empty
 }
 
 // Seconds returns the interval of a number, or of a list of several.
@@ -49,16 +49,16 @@ func Seconds(s ...float64) Interval { return Interval{seconds: s} }
 // Rule returns the interval of a text: Poly, or an expression.
 func Rule(text string) Interval { return Interval{rule: text} }
 
-// IsZero tells whether there is no rule at all.
+// IsZero reports whether the interval is unset.
 func (i Interval) IsZero() bool { return len(i.seconds) == 0 && i.rule == "" }
 
 func (i Interval) equal(o Interval) bool {
 	return i.rule == o.rule && slices.Equal(i.seconds, o.seconds)
 }
 
-// Pause returns the pause after a failed attempt: 0 to MaxInterval seconds. When
-// an expression fails, or gives no number of 0 or more, the pause is that of
-// DefaultRetry: whatever a rule says, no task is lost to it.
+// Pause returns the pause after a failed attempt: 0 to MaxInterval seconds. If an expression
+// fails or gives no number of 0 or more, the pause is that of DefaultRetry: a wrong rule must
+// not lose a task.
 func (i Interval) Pause(f Failure) time.Duration {
 	switch {
 	case i.rule == Poly:
@@ -91,7 +91,7 @@ func (i Interval) String() string {
 	if i.rule != "" {
 		return i.rule
 	}
-	text, _ := i.MarshalJSON() // it fails for NaN and Inf only, which pass no check
+	text, _ := i.MarshalJSON() // it fails only for NaN and Inf, which no check accepts
 	return string(text)
 }
 
@@ -130,9 +130,10 @@ func (i *Interval) UnmarshalJSON(b []byte) error {
 	}
 	list, ok := readList[float64](b)
 	if !ok {
-		return fmt.Errorf(`must be a number of seconds or a list of them, "poly" or an expression, not %s`, excerpt(b))
+		return fmt.Errorf(`must be a number of seconds or a list of them, `+
+			`"poly" or an expression, not %s`, excerpt(b))
 	}
-	if len(list) == 1 { // a list of one always pauses alike
+	if len(list) == 1 { // a list of one always gives the same pause
 		list = append(list, list[0])
 	}
 	*i = Seconds(list...)
@@ -156,7 +157,7 @@ func (i Interval) check(field string, out *problems) {
 func (i Interval) checkSeconds(field string, out *problems) {
 	for _, n := range i.seconds {
 		switch {
-		case !(math.Abs(n) <= MaxInterval): // NaN isn't either
+		case !(math.Abs(n) <= MaxInterval): // also for NaN
 			out.add(field, "is %v seconds; the limit is %d (a year)", n, MaxInterval)
 		case len(i.seconds) > 1 && n < 0:
 			out.add(field, "has a negative entry %v; only a single number may be negative", n)

@@ -37,16 +37,22 @@ func expressions(depth int) *rapid.Generator[string] {
 			return rapid.OneOf(rapid.SampledFrom([]string{"attempt", "status", "rand", "0", "1e300", "-1"}),
 				rapid.Map(rapid.IntRange(0, 1e6), strconv.Itoa)).Draw(t, "leaf")
 		}
-		below := func() string { return expressions(rapid.IntRange(0, depth-1).Draw(t, "depth")).Draw(t, "part") }
+		below := func() string {
+			return expressions(rapid.IntRange(0, depth-1).Draw(t, "depth")).Draw(t, "part")
+		}
 		switch rapid.IntRange(0, 3).Draw(t, "form") {
 		case 0:
-			return fmt.Sprintf("(%s %s %s)", below(), rapid.SampledFrom([]string{"+", "-", "*", "/", "%", "**"}).Draw(t, "operator"), below())
+			return fmt.Sprintf("(%s %s %s)", below(),
+				rapid.SampledFrom([]string{"+", "-", "*", "/", "%", "**"}).Draw(t, "operator"), below())
 		case 1:
-			return fmt.Sprintf("(%s %s %s ? %s : %s)", below(), rapid.SampledFrom([]string{"<", ">=", "==", "!="}).Draw(t, "operator"), below(), below(), below())
+			return fmt.Sprintf("(%s %s %s ? %s : %s)", below(),
+				rapid.SampledFrom([]string{"<", ">=", "==", "!="}).Draw(t, "operator"), below(), below(),
+				below())
 		case 2:
 			return fmt.Sprintf("(error contains 'x' or status in [429, 503] ? %s : %s)", below(), below())
 		default:
-			return fmt.Sprintf("%s(%s)", rapid.SampledFrom([]string{"abs", "ceil", "floor", "round", "min", "max"}).Draw(t, "function"), below())
+			return fmt.Sprintf("%s(%s)", rapid.SampledFrom([]string{"abs", "ceil", "floor", "round", "min",
+				"max"}).Draw(t, "function"), below())
 		}
 	}).Filter(func(text string) bool { return len(text) <= asyncflow.MaxExpression })
 }
@@ -59,7 +65,8 @@ func failures() *rapid.Generator[asyncflow.Failure] {
 			Status:     rapid.IntRange(0, 599).Draw(t, "status"),
 			Error:      rapid.String().Draw(t, "error"),
 			RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry_after")),
-			Rand:       rapid.Float64Range(0, 1).Filter(func(n float64) bool { return n < 1 }).Draw(t, "rand"),
+			Rand: rapid.Float64Range(0, 1).Filter(func(n float64) bool { return n < 1 }).Draw(t,
+				"rand"),
 		}
 	})
 }
@@ -103,9 +110,11 @@ func TestIntervalJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"max_attempts":2}`, string(doc), "no interval is left out")
 
-	for _, doc := range []string{`[]`, `[1,null]`, `null`, `""`, `true`, `{}`, `[[1]]`, `["poly"]`, `1e999`} {
+	for _, doc := range []string{`[]`, `[1,null]`, `null`, `""`, `true`, `{}`, `[[1]]`, `["poly"]`,
+		`1e999`} {
 		_, err := decode[asyncflow.Interval](doc)
-		require.EqualError(t, err, `must be a number of seconds or a list of them, "poly" or an expression, not `+doc)
+		require.EqualError(t, err,
+			`must be a number of seconds or a list of them, "poly" or an expression, not `+doc)
 	}
 }
 
@@ -147,7 +156,8 @@ func TestPause(t *testing.T) {
 		{rule("unheard of"), []float64{1, 2, 4}}, // it can't get here
 	} {
 		for i, want := range c.want {
-			require.Equal(t, seconds(want), c.interval.Pause(asyncflow.Failure{Attempt: i + 1}), "%v after attempt %d", c.interval, i+1)
+			require.Equal(t, seconds(want), c.interval.Pause(asyncflow.Failure{Attempt: i + 1}),
+				"%v after attempt %d", c.interval, i+1)
 		}
 	}
 }
@@ -155,7 +165,8 @@ func TestPause(t *testing.T) {
 // What an expression knows of the attempt.
 func TestExpressionNames(t *testing.T) {
 	t.Parallel()
-	busy := asyncflow.Failure{Attempt: 4, Status: 429, Error: "429 Too Many Requests: slow down", Rand: 0.25, RetryAfter: time.Hour}
+	busy := asyncflow.Failure{Attempt: 4, Status: 429, Error: "429 Too Many Requests: slow down",
+		Rand: 0.25, RetryAfter: time.Hour}
 	lost := asyncflow.Failure{Attempt: 1, Error: "the lease ran out"}
 	for text, want := range map[string][2]float64{
 		"status": {429, 0},
@@ -183,7 +194,8 @@ func TestPausePoly(t *testing.T) {
 		attempt    int
 		rand, want float64
 	}{
-		{1, 0, 15}, {1, 0.5, 30}, {2, 0.5, 46}, {5, 0.25, 308.5}, {20, 0, 130336}, {75, 0.5, 29987716}, {76, 0, asyncflow.MaxInterval}, {99, 0.9, asyncflow.MaxInterval},
+		{1, 0, 15}, {1, 0.5, 30}, {2, 0.5, 46}, {5, 0.25, 308.5}, {20, 0, 130336}, {75, 0.5, 29987716},
+		{76, 0, asyncflow.MaxInterval}, {99, 0.9, asyncflow.MaxInterval},
 	} {
 		got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt, Rand: c.rand})
 		require.Equal(t, seconds(c.want), got, "attempt %d", c.attempt)
@@ -200,7 +212,8 @@ func TestPauseDoubles(t *testing.T) {
 		for range attempt - 1 {
 			want = min(2*want, most)
 		}
-		require.Equal(t, seconds(float64(want)), asyncflow.Seconds(float64(most)).Pause(asyncflow.Failure{Attempt: attempt}))
+		require.Equal(t, seconds(float64(want)),
+			asyncflow.Seconds(float64(most)).Pause(asyncflow.Failure{Attempt: attempt}))
 	})
 }
 
@@ -208,7 +221,8 @@ func TestPauseIsConstant(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, asyncflow.MaxInterval).Draw(t, "n")
-		require.Equal(t, seconds(float64(n)), asyncflow.Seconds(float64(-n)).Pause(asyncflow.Failure{Attempt: attempts.Draw(t, "attempt")}))
+		require.Equal(t, seconds(float64(n)),
+			asyncflow.Seconds(float64(-n)).Pause(asyncflow.Failure{Attempt: attempts.Draw(t, "attempt")}))
 	})
 }
 
@@ -225,7 +239,8 @@ func TestPauseFollowsTheList(t *testing.T) {
 		if attempt <= len(list) {
 			want = list[attempt-1]
 		}
-		require.Equal(t, time.Duration(want)*time.Second, asyncflow.Seconds(pauses...).Pause(asyncflow.Failure{Attempt: attempt}))
+		require.Equal(t, time.Duration(want)*time.Second,
+			asyncflow.Seconds(pauses...).Pause(asyncflow.Failure{Attempt: attempt}))
 	})
 }
 
@@ -258,12 +273,14 @@ func TestExpressionCheck(t *testing.T) {
 		if want != "" {
 			want = "retry.interval " + want
 		}
-		task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`1`), Options: asyncflow.Options{Retry: &policy}}
+		task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`1`),
+			Options: asyncflow.Options{Retry: &policy}}
 		requireRefusal(t, task.Validate(now, 100), asyncflow.CodeInvalid, want)
 		tt := pipeline()
 		tt.Retry = policy
 		requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
-		requireRefusal(t, asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only"}}, Retry: policy}.WithDefaults().Validate(),
+		requireRefusal(t, asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only"}},
+			Retry: policy}.WithDefaults().Validate(),
 			asyncflow.CodeInvalid, want) // once, though the stage has it too
 		if tt = pipeline(); want != "" {
 			want = "stages[2]." + want

@@ -5,39 +5,41 @@ import (
 	"time"
 )
 
-// Lease is the exclusive right to attempt a task's stage until a time. Its Seq
-// is the fence: it grows with every journal row of the task, and a settlement
-// counts only if the lease of that seq still stands.
+// Lease is the exclusive right to attempt a task's stage until a time. Its Seq is a fencing
+// token: it grows with every journal row of the task, and a settlement counts only while the
+// lease with that Seq exists.
 type Lease struct {
 	ID        TaskID
 	Seq       int
 	Stage     string
 	Attempt   int       // of this stage; 1 is the first
-	OrderTime time.Time // where the task stood in the order; to give it back there
+	OrderTime time.Time // the task's place in the order, to return it there
 	Until     time.Time // by the database's clock
 	LeasedAt  time.Time
-	Endpoint  string // id of the one that it is to go to; "": any of the stage
+	Endpoint  string // id of the endpoint to use; "": any of the stage
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
 }
 
-// OutcomeKind says how an attempt ended.
+// OutcomeKind is the way in which an attempt ended.
 type OutcomeKind string
 
 const (
 	OutcomeDone     OutcomeKind = "done"     // the worker has done the stage
 	OutcomeFailed   OutcomeKind = "failed"   // the attempt failed; the policy decides on another
-	OutcomeRejected OutcomeKind = "rejected" // the worker says not to try again
-	OutcomeLost     OutcomeKind = "lost"     // the lease ran out without a word: node or worker is gone
-	OutcomeReleased OutcomeKind = "released" // given back unsent: no attempt was made
+	OutcomeRejected OutcomeKind = "rejected" // the worker asked not to retry
+	// the lease expired: node or worker is gone
+	OutcomeLost     OutcomeKind = "lost"
+	OutcomeReleased OutcomeKind = "released" // returned unsent: no attempt was made
 
-	OutcomeRedriven  OutcomeKind = "redriven"  // a failed or cancelled task was set going again
-	OutcomeChanged   OutcomeKind = "changed"   // its priority or time was changed by a caller
-	OutcomeCancelled OutcomeKind = "cancelled" // cancelled by a caller, at whatever place, or by the worker
-	OutcomeAccepted  OutcomeKind = "accepted"  // 202: the completion comes later; never in the journal
+	OutcomeRedriven OutcomeKind = "redriven" // a failed or cancelled task was redriven
+	OutcomeChanged  OutcomeKind = "changed"  // its priority or time was changed by a caller
+	// cancelled by a caller in any state, or by the worker
+	OutcomeCancelled OutcomeKind = "cancelled"
+	OutcomeAccepted  OutcomeKind = "accepted" // 202: the completion follows; never in the journal
 )
 
-// Outcome is what the wire said about one attempt.
+// Outcome is the result of one attempt on the wire.
 type Outcome struct {
 	Kind       OutcomeKind
 	Output     json.RawMessage // of a done stage; nil: the context passes on unchanged
@@ -48,12 +50,12 @@ type Outcome struct {
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
 }
 
-// EndpointFailed tells whether the attempt failed by the endpoint: there was no answer, or
-// one that is no answer to a delivery. A worker that says by 2xx that it has failed, or
-// that a task is not to be tried again, is well itself.
+// EndpointFailed reports whether the attempt failed because of the endpoint: there was no
+// answer, or one that doesn't answer a delivery. A worker that reports a failure with 2xx, or
+// asks not to retry a task, is healthy itself.
 func (o Outcome) EndpointFailed() bool { return o.Kind == OutcomeFailed && o.Status/100 != 2 }
 
-// VerdictKind says what becomes of a task.
+// VerdictKind is the next step of a task.
 type VerdictKind string
 
 const (
@@ -62,12 +64,12 @@ const (
 	Retry   VerdictKind = "retry"   // the same stage again, at OrderTime
 	Fail    VerdictKind = "fail"    // final
 	Cancel  VerdictKind = "cancel"  // final
-	Park    VerdictKind = "park"    // wait until what held it back is gone
-	Await   VerdictKind = "await"   // answered with 202: the lease stands until the completion
-	Return  VerdictKind = "return"  // back to where it stood, as if never leased
+	Park    VerdictKind = "park"    // wait until the blocking reason is gone
+	Await   VerdictKind = "await"   // answered with 202: the lease remains until the completion
+	Return  VerdictKind = "return"  // back to its old place, as if never leased
 )
 
-// WaitReason says what a waiting or pending task waits for.
+// WaitReason is what a waiting or pending task waits for.
 type WaitReason string
 
 const (
@@ -76,25 +78,26 @@ const (
 	WaitEndpoint WaitReason = "endpoint" // an endpoint for its stage
 
 	WaitFlow      WaitReason = "flow_key"           // the turn of its flow key
-	WaitLimit     WaitReason = "endpoint_limit"     // a place at an endpoint of its stage
-	WaitUnhealthy WaitReason = "endpoint_unhealthy" // an endpoint of its stage to be well again
+	WaitLimit     WaitReason = "endpoint_limit"     // a free slot at an endpoint of its stage
+	WaitUnhealthy WaitReason = "endpoint_unhealthy" // an endpoint of its stage to recover
 
 	// These are never stored.
 
-	WaitType        WaitReason = "type_limit"                  // a place within the limits of its type
-	WaitConcurrency WaitReason = "quota_concurrency"           // a place within this quota of its tenant
-	WaitDeliveries  WaitReason = "quota_deliveries_per_second" // a place within this one
+	WaitType WaitReason = "type_limit" // capacity within the limits of its type
+	// capacity within this quota of its tenant
+	WaitConcurrency WaitReason = "quota_concurrency"
+	WaitDeliveries  WaitReason = "quota_deliveries_per_second" // capacity within this one
 	WaitPaused      WaitReason = "paused"                      // its task type to be resumed
-	WaitCapacity    WaitReason = "capacity"                    // a dispatcher with room: it is due
+	WaitCapacity    WaitReason = "capacity"                    // a dispatcher with a free slot
 )
 
 // Verdict is what follows from an outcome.
 type Verdict struct {
 	Kind      VerdictKind
-	Stage     string     // where the task stands next, unless final
+	Stage     string     // the task's next stage, unless final
 	Attempt   int        // the next attempt of that stage, unless final
 	OrderTime time.Time  // its place in the order, unless final
-	Reason    WaitReason // what it waits for, if it has to wait
+	Reason    WaitReason // what it waits for, if it must wait
 }
 
 // Final returns the final status that the verdict brings, or "".
@@ -110,8 +113,7 @@ func (v Verdict) Final() Status {
 	return ""
 }
 
-// Status returns where a task stands after the verdict. now is the database's
-// time.
+// Status returns the status of a task after the verdict. now is the database's time.
 func (v Verdict) Status(now time.Time) Status {
 	switch {
 	case v.Final() != "":
@@ -122,15 +124,15 @@ func (v Verdict) Status(now time.Time) Status {
 	return StatusPending
 }
 
-// Settlement is a lease with its outcome and what follows from it, as written
-// in one group commit.
+// Settlement is a lease with its outcome and its verdict, which are written in one group
+// commit.
 type Settlement struct {
 	Lease   Lease
 	Outcome Outcome
 	Verdict Verdict
 }
 
-// Delivery is one attempt as it is handed to the wire.
+// Delivery is one attempt, ready to send.
 type Delivery struct {
 	Tenant      string
 	Lease       Lease
@@ -138,5 +140,5 @@ type Delivery struct {
 	MaxAttempts int
 	At          time.Time     // now, by the database's clock
 	Timeout     time.Duration // for the whole exchange
-	Deadline    time.Time     // when the attempt is given up if it was answered with 202
+	Deadline    time.Time     // when the attempt is given up if the answer was 202
 }

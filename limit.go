@@ -14,7 +14,7 @@ const (
 	MaxFlowKey     = 255 // bytes of a flow key
 )
 
-// Rate is how many may begin in a time. It is written "100/s", "5000/m" or "10/h".
+// Rate is the number of starts within a period. It is written "100/s", "5000/m" or "10/h".
 type Rate struct {
 	Count int
 	Per   time.Duration // a second, a minute or an hour
@@ -22,10 +22,10 @@ type Rate struct {
 
 var ratePers = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
 
-// IsZero tells whether there is no limit.
+// IsZero reports whether there is no limit.
 func (r Rate) IsZero() bool { return r == Rate{} }
 
-// PerSecond returns the rate as a number of things a second.
+// PerSecond returns the rate per second.
 func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Per.Seconds() }
 
 // String returns the rate as it is written in documents.
@@ -53,44 +53,45 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Limits bound what is under way at once, and what begins in a time; zero: no limit.
+// Limits bound the tasks in flight, and the starts within a period; zero: no limit.
 type Limits struct {
-	// MaxInFlight is the most tasks that are leased at once on all nodes, those that
-	// were answered with 202 included.
+	// MaxInFlight is the limit of tasks leased at once on all nodes, including those that were
+	// answered with 202.
 	MaxInFlight int `json:"max_in_flight,omitzero"`
-	// Rate is divided among the nodes that there are.
+	// Rate is divided among the live nodes.
 	Rate Rate `json:"rate,omitzero"`
 }
 
 func (l Limits) checkLimits(prefix string, out *problems) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > MaxMaxInFlight {
-		out.add(prefix+"max_in_flight", "is %d; it must be 1 to %d, or 0 for no limit", l.MaxInFlight, MaxMaxInFlight)
+		out.add(prefix+"max_in_flight", "is %d; it must be 1 to %d, or 0 for no limit", l.MaxInFlight,
+			MaxMaxInFlight)
 	}
 	if !l.Rate.IsZero() && (l.Rate.Count < 1 || l.Rate.Count > MaxRateCount) {
 		out.add(prefix+"rate", "is %s; its number must be 1 to %d", l.Rate, MaxRateCount)
 	}
 }
 
-// FlowFailure says what becomes of an ordered flow key when one of its tasks fails.
+// FlowFailure is what happens to an ordered flow key when one of its tasks fails.
 type FlowFailure string
 
 const (
-	// FlowSkip: the others wait while the task is tried again. When it has failed for
-	// good the next one goes on.
+	// FlowSkip: the others wait while the task is retried. When it has failed for good, the next
+	// one runs.
 	FlowSkip FlowFailure = "skip"
-	// FlowBlock: as skip, but when the task has failed for good the others wait until it
-	// is redriven and succeeds, or is cancelled then.
+	// FlowBlock: like FlowSkip, but when the task has failed for good, the others wait until it is
+	// redriven and then succeeds or is cancelled.
 	FlowBlock FlowFailure = "block"
-	// FlowPark: a task that waits for another attempt lets the others pass.
+	// FlowPark: a task that waits for a retry lets the others pass.
 	FlowPark FlowFailure = "park"
 )
 
-// Flow is how tasks with the same flow key share what there is. Each key has the limits
-// for itself.
+// Flow holds the rules for tasks with the same flow key. The limits apply to each key
+// separately.
 type Flow struct {
 	Limits
-	// Ordered has the tasks of a key run one at a time, each through all of its stages,
-	// in the order of their order_time.
+	// Ordered runs the tasks of a key one at a time, each through all of its stages, in the order
+	// of their order_time.
 	Ordered   bool        `json:"ordered,omitzero"`
 	OnFailure FlowFailure `json:"on_failure,omitempty"` // "": FlowSkip
 }
@@ -103,7 +104,8 @@ func (f *Flow) check(out *problems) {
 	switch f.OnFailure {
 	case "", FlowSkip, FlowBlock, FlowPark:
 	default:
-		out.add("flow.on_failure", `is %q; it must be "skip", "block" or "park"`, excerpt([]byte(f.OnFailure)))
+		out.add("flow.on_failure", `is %q; it must be "skip", "block" or "park"`,
+			excerpt([]byte(f.OnFailure)))
 	}
 	switch {
 	case f.OnFailure != "" && !f.Ordered:
@@ -115,7 +117,7 @@ func (f *Flow) check(out *problems) {
 	}
 }
 
-// InFlight returns how many tasks of a key may be leased at once; 0: no limit.
+// InFlight returns the number of tasks of a key that may be leased at once; 0: no limit.
 func (f *Flow) InFlight() int {
 	if f.Ordered {
 		return 1
@@ -123,8 +125,7 @@ func (f *Flow) InFlight() int {
 	return f.MaxInFlight
 }
 
-// FlowKeyOf returns the flow key of a task with these options, "" where the type has no
-// limits for them.
+// FlowKeyOf returns the flow key of a task with these options, "" if the type has no flow.
 func (t TaskType) FlowKeyOf(o Options) string {
 	if t.Flow == nil {
 		return ""
@@ -132,8 +133,8 @@ func (t TaskType) FlowKeyOf(o Options) string {
 	return o.FlowKey
 }
 
-// Started tells whether a task that stands so has begun before: only the first attempt at
-// the first stage has nothing behind it.
+// Started reports whether a task at this stage and attempt has run before: only the first
+// attempt at the first stage has not.
 func (t TaskType) Started(stage string, attempt int) bool {
 	return attempt > 1 || t.StageIndex(stage) > 0
 }

@@ -29,7 +29,8 @@ func TestRate(t *testing.T) {
 		assert.InDelta(t, want.perSecond, r.PerSecond(), 1e-9)
 		assert.Equal(t, text, r.String())
 	}
-	for _, text := range []string{"", "1", "1/", "/s", "1/d", "1.5/s", "+1/s", "01/s", " 1/s", "1/s ", "1/S", "99999999999999999999/s"} {
+	for _, text := range []string{"", "1", "1/", "/s", "1/d", "1.5/s", "+1/s", "01/s", " 1/s", "1/s ",
+		"1/S", "99999999999999999999/s"} {
 		var r asyncflow.Rate
 		assert.ErrorContains(t, r.UnmarshalText([]byte(text)), `"100/s"`, text)
 	}
@@ -39,28 +40,32 @@ func TestLimitsOfATaskType(t *testing.T) {
 	t.Parallel()
 	per := func(n int) asyncflow.Rate { return asyncflow.Rate{Count: n, Per: time.Second} }
 	for field, spec := range map[string]asyncflow.TaskType{
-		"max_in_flight":      {Limits: asyncflow.Limits{MaxInFlight: asyncflow.MaxMaxInFlight + 1}},
-		"rate":               {Limits: asyncflow.Limits{Rate: per(asyncflow.MaxRateCount + 1)}},
-		"flow":               {Flow: &asyncflow.Flow{}},
-		"flow.max_in_flight": {Flow: &asyncflow.Flow{Ordered: true, Limits: asyncflow.Limits{MaxInFlight: 2}}},
-		"flow.rate":          {Flow: &asyncflow.Flow{Limits: asyncflow.Limits{Rate: per(-1)}}},
-		"flow.on_failure":    {Flow: &asyncflow.Flow{Ordered: true, OnFailure: "stop"}},
+		"max_in_flight": {Limits: asyncflow.Limits{MaxInFlight: asyncflow.MaxMaxInFlight + 1}},
+		"rate":          {Limits: asyncflow.Limits{Rate: per(asyncflow.MaxRateCount + 1)}},
+		"flow":          {Flow: &asyncflow.Flow{}},
+		"flow.max_in_flight": {Flow: &asyncflow.Flow{Ordered: true,
+			Limits: asyncflow.Limits{MaxInFlight: 2}}},
+		"flow.rate":       {Flow: &asyncflow.Flow{Limits: asyncflow.Limits{Rate: per(-1)}}},
+		"flow.on_failure": {Flow: &asyncflow.Flow{Ordered: true, OnFailure: "stop"}},
 	} {
 		spec.Name, spec.Stages = "pipe", []asyncflow.Stage{{Name: "only"}}
 		requireFields(t, spec.WithDefaults().Validate(), field)
 	}
-	spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{{Name: "only"}}, Limits: asyncflow.Limits{MaxInFlight: 5, Rate: per(7)},
-		Flow: &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock}}.WithDefaults()
+	spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{{Name: "only"}},
+		Limits: asyncflow.Limits{MaxInFlight: 5, Rate: per(7)},
+		Flow:   &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock}}.WithDefaults()
 	require.NoError(t, spec.Validate())
 	doc, err := json.Marshal(spec)
 	require.NoError(t, err)
-	assert.Contains(t, string(doc), `"max_in_flight":5,"rate":"7/s","flow":{"ordered":true,"on_failure":"block"}`)
+	assert.Contains(t, string(doc),
+		`"max_in_flight":5,"rate":"7/s","flow":{"ordered":true,"on_failure":"block"}`)
 	var back asyncflow.TaskType
 	require.NoError(t, json.Unmarshal(doc, &back))
 	back.Name = spec.Name
 	assert.Equal(t, spec, back)
 	onlyFailure := spec
-	onlyFailure.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 3}, OnFailure: asyncflow.FlowSkip}
+	onlyFailure.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 3},
+		OnFailure: asyncflow.FlowSkip}
 	requireFields(t, onlyFailure.Validate(), "flow.on_failure")
 }
 
@@ -76,7 +81,8 @@ func TestFlowKeys(t *testing.T) {
 	assert.True(t, spec.Started("first", 2))
 	assert.True(t, spec.Started("second", 1))
 	for _, key := range []string{"\x00", "\xff", strings.Repeat("k", asyncflow.MaxFlowKey+1)} {
-		err := asyncflow.NewTask{Type: "pipe", Context: []byte(`1`), Options: asyncflow.Options{FlowKey: key}}.Validate(now, 100)
+		err := asyncflow.NewTask{Type: "pipe", Context: []byte(`1`),
+			Options: asyncflow.Options{FlowKey: key}}.Validate(now, 100)
 		requireFields(t, err, "flow_key")
 	}
 }

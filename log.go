@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// LogAttempt writes the one wide line of an attempt. A failed callback is an
-// outcome, not an error: it is logged as a warning.
+// LogAttempt logs an attempt in one line. A failed callback is an outcome, not an error: it is
+// logged as a warning.
 func LogAttempt(log *slog.Logger, tenant string, s Settlement) {
 	level := slog.LevelInfo
 	if s.Outcome.Error != "" {

@@ -17,26 +17,32 @@ func TestLogAttempt(t *testing.T) {
 	// logged returns the attributes of the one line of an attempt, nil for none.
 	logged := func(level slog.Level, o asyncflow.Outcome) (line map[string]any) {
 		var out bytes.Buffer
-		asyncflow.LogAttempt(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level})), "acme", asyncflow.Settlement{
-			Lease:   asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, 42), Stage: "resize", Attempt: 2},
-			Outcome: o,
-			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry},
-		})
+		asyncflow.LogAttempt(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level})),
+			"acme", asyncflow.Settlement{
+				Lease: asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, 42), Stage: "resize",
+					Attempt: 2},
+				Outcome: o,
+				Verdict: asyncflow.Verdict{Kind: asyncflow.Retry},
+			})
 		if out.Len() > 0 {
 			require.NoError(t, json.Unmarshal(out.Bytes(), &line))
 			delete(line, slog.TimeKey)
 		}
 		return line
 	}
-	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Duration: 12345678 * time.Nanosecond}
-	failed := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 10s", Duration: 10 * time.Second}
+	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200,
+		Duration: 12345678 * time.Nanosecond}
+	failed := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 10s",
+		Duration: 10 * time.Second}
 
 	require.Equal(t, map[string]any{
-		"level": "INFO", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42", "stage": "resize", "attempt": 2.0,
+		"level": "INFO", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42", "stage": "resize",
+		"attempt": 2.0,
 		"outcome": "done", "verdict": "retry", "status": 200.0, "duration": 12.35e6,
 	}, logged(slog.LevelInfo, done))
 	require.Equal(t, map[string]any{
-		"level": "WARN", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42", "stage": "resize", "attempt": 2.0,
+		"level": "WARN", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42", "stage": "resize",
+		"attempt": 2.0,
 		"outcome": "failed", "verdict": "retry", "error": "no answer within 10s", "duration": 10e9,
 	}, logged(slog.LevelWarn, failed))
 	require.Nil(t, logged(slog.LevelWarn, done))

@@ -6,9 +6,9 @@ import "fmt"
 // names of the tables made from them fit into Postgres' 63 bytes.
 const MaxNameLength = 40
 
-// CheckName tells what is wrong with the name of a tenant, a task type or a
-// stage: it starts with a lower-case letter and goes on with lower-case
-// letters, digits, "-" and "_", 40 at most.
+// CheckName explains what is wrong with the name of a tenant, a task type or a stage. It must
+// start with a lower-case letter, followed by lower-case letters, digits, "-" and "_", at most
+// 40 characters.
 func CheckName(name string) error {
 	switch {
 	case name == "":

@@ -2,14 +2,13 @@ package asyncflow
 
 import "time"
 
-// Soon is how far ahead of its order_time a task may stand in ready. What is
-// due later waits in wait and is promoted when it is due this soon, so that an
-// old ready table empties within about a minute of its roll.
+// Soon is how far ahead of its order_time a task may be in ready. Tasks that are due later are
+// in wait, and are promoted when they are due this soon, so that an old ready table empties
+// within about a minute of its roll.
 const Soon = time.Minute
 
-// SubmitOrder returns the order_time of a new task: now less the head start of
-// its first stage. A delayed task is ordered by the time it is due; its
-// priority doesn't apply.
+// SubmitOrder returns the order_time of a new task: now minus the head start of its first
+// stage. A delayed task is ordered by the time it is due; its priority doesn't apply.
 func SubmitOrder(t TaskType, n NewTask, now time.Time) time.Time {
 	switch {
 	case n.Delay > 0:
@@ -26,8 +25,8 @@ func EnterOrder(t TaskType, stage int, o Options, now time.Time) time.Time {
 	return now.Add(-headStart(t, stage, o))
 }
 
-// headStart returns the head start of a task in a stage: its own, or else the stage's.
-// A stage that is no more (-1) gives none.
+// headStart returns the head start of a task in a stage: its own, or else the stage's. A
+// removed stage (-1) gives none.
 func headStart(t TaskType, stage int, o Options) time.Duration {
 	if stage < 0 {
 		return 0

@@ -21,22 +21,32 @@ func TestSubmitOrder(t *testing.T) {
 		task     asyncflow.NewTask
 		want     time.Duration // from now
 	}{
-		"at once":                       {plain, asyncflow.NewTask{}, 0},
-		"priority of the stage":         {urgent, asyncflow.NewTask{}, -100 * time.Second},
-		"priority of the task":          {plain, asyncflow.NewTask{Options: priority(60)}, -60 * time.Second},
-		"the task's beats the stage's":  {urgent, asyncflow.NewTask{Options: priority(5)}, -5 * time.Second},
-		"a task's 0 beats the stage's":  {urgent, asyncflow.NewTask{Options: priority(0)}, 0},
-		"a list: the first stage's":     {urgent, asyncflow.NewTask{Options: priority(7, 70, 700)}, -7 * time.Second},
-		"a year":                        {plain, asyncflow.NewTask{Options: priority(asyncflow.MaxPriority)}, -year},
-		"delay":                         {plain, asyncflow.NewTask{Delay: asyncflow.Duration(time.Hour)}, time.Hour},
-		"delay ignores priority":        {urgent, asyncflow.NewTask{Delay: asyncflow.Duration(time.Hour), Options: priority(60)}, time.Hour},
-		"run_at":                        {plain, asyncflow.NewTask{RunAt: now.Add(time.Hour)}, time.Hour},
-		"run_at ignores priority":       {urgent, asyncflow.NewTask{RunAt: now.Add(time.Hour), Options: priority(60)}, time.Hour},
-		"run_at in a moment":            {urgent, asyncflow.NewTask{RunAt: now.Add(1)}, 1},
-		"run_at now counts as now":      {urgent, asyncflow.NewTask{RunAt: now}, -100 * time.Second},
-		"run_at in the past counts so":  {urgent, asyncflow.NewTask{RunAt: now.Add(-time.Hour)}, -100 * time.Second},
-		"run_at in the past + priority": {plain, asyncflow.NewTask{RunAt: now.Add(-time.Hour), Options: priority(60)}, -60 * time.Second},
-		"run_at in another zone":        {plain, asyncflow.NewTask{RunAt: now.Add(time.Hour).In(time.FixedZone("", -8*3600))}, time.Hour},
+		"at once":               {plain, asyncflow.NewTask{}, 0},
+		"priority of the stage": {urgent, asyncflow.NewTask{}, -100 * time.Second},
+		"priority of the task": {plain, asyncflow.NewTask{Options: priority(60)},
+			-60 * time.Second},
+		"the task's beats the stage's": {urgent, asyncflow.NewTask{Options: priority(5)},
+			-5 * time.Second},
+		"a task's 0 beats the stage's": {urgent, asyncflow.NewTask{Options: priority(0)}, 0},
+		"a list: the first stage's": {urgent, asyncflow.NewTask{Options: priority(7, 70, 700)},
+			-7 * time.Second},
+		"a year": {plain,
+			asyncflow.NewTask{Options: priority(asyncflow.MaxPriority)}, -year},
+		"delay": {plain, asyncflow.NewTask{Delay: asyncflow.Duration(time.Hour)},
+			time.Hour},
+		"delay ignores priority": {urgent,
+			asyncflow.NewTask{Delay: asyncflow.Duration(time.Hour), Options: priority(60)}, time.Hour},
+		"run_at": {plain, asyncflow.NewTask{RunAt: now.Add(time.Hour)}, time.Hour},
+		"run_at ignores priority": {urgent,
+			asyncflow.NewTask{RunAt: now.Add(time.Hour), Options: priority(60)}, time.Hour},
+		"run_at in a moment":       {urgent, asyncflow.NewTask{RunAt: now.Add(1)}, 1},
+		"run_at now counts as now": {urgent, asyncflow.NewTask{RunAt: now}, -100 * time.Second},
+		"run_at in the past counts so": {urgent, asyncflow.NewTask{RunAt: now.Add(-time.Hour)},
+			-100 * time.Second},
+		"run_at in the past + priority": {plain,
+			asyncflow.NewTask{RunAt: now.Add(-time.Hour), Options: priority(60)}, -60 * time.Second},
+		"run_at in another zone": {plain,
+			asyncflow.NewTask{RunAt: now.Add(time.Hour).In(time.FixedZone("", -8*3600))}, time.Hour},
 	}, func(t *testing.T, c struct {
 		taskType asyncflow.TaskType
 		task     asyncflow.NewTask
@@ -55,7 +65,8 @@ func TestPriorityIsAHeadStart(t *testing.T) {
 		a, b := head.Draw(t, "a"), head.Draw(t, "b")
 		later := rapid.IntRange(0, asyncflow.MaxPriority).Draw(t, "later")
 		order := func(priority int, at time.Time) time.Time {
-			return asyncflow.SubmitOrder(pipeline(), asyncflow.NewTask{Options: asyncflow.Options{Priority: asyncflow.Priority{priority}}}, at)
+			return asyncflow.SubmitOrder(pipeline(),
+				asyncflow.NewTask{Options: asyncflow.Options{Priority: asyncflow.Priority{priority}}}, at)
 		}
 		first := order(a, now)
 		second := order(b, now.Add(time.Duration(later)*time.Second))

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Outbound says what deliveries to an endpoint have beyond their signature. All of it
-// is kept sealed; Masked is what may be seen.
+// Outbound holds the headers, auth and certificates of deliveries to an endpoint. It is stored
+// sealed; Masked returns what may be shown.
 type Outbound struct {
 	Headers map[string]string `json:"headers,omitempty"` // by canonical name
 	Auth    EndpointAuth      `json:"auth,omitzero"`
 	TLS     EndpointTLS       `json:"tls,omitzero"`
 }
 
-// Mask stands for a secret where it may be seen that there is one.
+// Mask replaces a secret where its presence may be shown.
 const Mask = "********"
 
 // Bounds of an Outbound.
@@ -25,7 +25,7 @@ const (
 	maxHeaderName  = 128
 )
 
-// Zero tells whether there is nothing to it.
+// Zero reports whether it is empty.
 func (o Outbound) Zero() bool {
 	return len(o.Headers) == 0 && o.Auth.Kind == "" && o.TLS == EndpointTLS{}
 }
@@ -36,7 +36,8 @@ func (o Outbound) Masked() Outbound {
 	for name := range o.Headers {
 		o.Headers[name] = Mask
 	}
-	for _, secret := range []*string{&o.Auth.Token, &o.Auth.Password, &o.Auth.ClientSecret, &o.TLS.Key} {
+	for _, secret := range []*string{&o.Auth.Token, &o.Auth.Password, &o.Auth.ClientSecret,
+		&o.TLS.Key} {
 		if *secret != "" {
 			*secret = Mask
 		}
@@ -44,15 +45,15 @@ func (o Outbound) Masked() Outbound {
 	return o
 }
 
-// Secrets returns the texts that must not be seen.
+// Secrets returns the texts that must not be shown.
 func (o Outbound) Secrets() []string {
 	all := slices.Collect(maps.Values(o.Headers))
 	all = append(all, o.Auth.Token, o.Auth.Password, o.Auth.ClientSecret, o.TLS.Key)
 	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
 }
 
-// Normal returns the settings as they are kept: headers by their canonical names, and
-// no auth for the kind none.
+// Normal returns the settings as they are stored: headers by their canonical names, and no auth
+// for the kind none.
 func (o Outbound) Normal() Outbound {
 	headers := make(map[string]string, len(o.Headers))
 	for name, value := range o.Headers {
@@ -86,7 +87,9 @@ func (o Outbound) checkHeaders(out *problems) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !isToken(name):
-			out.add("headers", "has a name that is none: a header's name has letters, digits and !#$%%&'*+-.^_`|~ only, 1 to %d of them", maxHeaderName)
+			out.add("headers",
+				"has a name that is none: a header's name has letters, digits and !#$%%&'*+-.^_`|~ only, 1 "+
+					"to %d of them", maxHeaderName)
 		case seen[canonical]:
 			out.add(field, "is given twice: case doesn't count")
 		case reservedHeader(canonical):
@@ -105,11 +108,12 @@ func (o Outbound) checkHeaders(out *problems) {
 	}
 }
 
-// reservedHeader tells whether a header must not be a user's: those of a hop, those
-// that frame or sign the body, and those that would change what the answer looks like.
+// reservedHeader reports whether users must not set a header: hop-by-hop headers, those that
+// frame or sign the body, and those that would change the form of the answer.
 func reservedHeader(canonical string) bool {
 	switch canonical {
-	case "Host", "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Accept-Encoding", "User-Agent", "Http2-Settings":
+	case "Host", "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Expect", "Accept-Encoding", "User-Agent", "Http2-Settings":
 		return true
 	}
 	for _, prefix := range []string{"Content-", "Webhook-", "Proxy-"} {

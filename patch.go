@@ -2,12 +2,11 @@ package asyncflow
 
 import "time"
 
-// Patch changes when a task runs that is pending or waiting.
+// Patch changes when a pending or waiting task runs.
 type Patch struct {
-	// Priority takes the place of the task's own, in this stage and those to come;
-	// empty: as it is.
+	// Priority replaces that of the task, in this stage and later ones; empty: unchanged.
 	Priority Priority
-	RunAt    time.Time // not before this time; one that is past: at once; zero: as it is
+	RunAt    time.Time // not before this time; one in the past: at once; zero: unchanged
 }
 
 // Validate checks a patch: now is the database's time.
@@ -28,10 +27,9 @@ func (p Patch) Options(o Options) Options {
 	return o
 }
 
-// Order returns the order_time of a task after the patch. l is the task's token row
-// with its options before the patch, and placed is when the row got there. A time that
-// was set for it, by a caller or as the pause before a retry, is no matter of
-// priority.
+// Order returns the order_time of a task after the patch. l is the task's token row with its
+// options before the patch, and placed is the time at which the row was written. Priority
+// doesn't apply to a time that a caller has set, or to the pause before a retry.
 func (p Patch) Order(t TaskType, l Lease, placed, now time.Time) time.Time {
 	stage := t.StageIndex(l.Stage)
 	switch retry := l.Attempt > 1; {

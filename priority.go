@@ -9,9 +9,8 @@ import (
 // MaxPriority is the largest head start, in seconds: a year.
 const MaxPriority = 365 * 24 * 3600
 
-// Priority is a head start in seconds, for every stage alike or as a list, one
-// entry a stage in the order of the stages (the last one counts for stages that the type
-// has got since). Empty means: none asked for.
+// Priority is a head start in seconds: one for all stages, or a list with one entry per stage,
+// in their order. (The last entry applies to stages that were added later.) Empty means none.
 type Priority []int
 
 // ForStage returns the head start of the stage at an index, and whether there
@@ -61,11 +60,12 @@ func readList[T any](b []byte) (list []T, ok bool) {
 	return list, true
 }
 
-// CheckPriority refuses a list that hasn't one entry for each stage of the type. A list of one
-// is a number for every stage alike.
+// CheckPriority refuses a list without exactly one entry per stage of the type. A list of one
+// applies to all stages.
 func (t TaskType) CheckPriority(p Priority) error {
 	if len(p) > 1 && len(p) != len(t.Stages) {
-		return InvalidField("priority", "has %d entries; %s takes one number, or a list of %d: one for each stage",
+		return InvalidField("priority",
+			"has %d entries; %s takes one number, or a list of %d: one for each stage",
 			len(p), t.Name, len(t.Stages))
 	}
 	return nil

@@ -35,7 +35,8 @@ func TestPriorityJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `60`, string(doc), "one for all is a number")
 
-	for _, doc := range []string{`[]`, `[null]`, `[null,1]`, `null`, `"60"`, `1.5`, `[1.5]`, `true`, `{}`, `[[1]]`, `["1"]`, `1e30`} {
+	for _, doc := range []string{`[]`, `[null]`, `[null,1]`, `null`, `"60"`, `1.5`, `[1.5]`, `true`,
+		`{}`, `[[1]]`, `["1"]`, `1e30`} {
 		_, err := decode[asyncflow.Priority](doc)
 		require.EqualError(t, err, "must be a whole number of seconds or a list of them, not "+doc)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// NoLimit, as a tenant's quota, lifts the operator's default.
+// NoLimit, as a tenant's quota, removes the operator's default.
 const NoLimit = -1
 
 // QuotaName names one of Quotas.
@@ -26,8 +26,8 @@ const (
 	QuotaConcurrency         QuotaName = "concurrency" // tasks that are running
 )
 
-// Quotas bound what a tenant may use, on all nodes together. As they are given, 0 is the
-// operator's default and NoLimit none; of those that apply (see Or), 0 is none.
+// Quotas bound what a tenant may use, on all nodes together. In a tenant's settings, 0 is the
+// operator's default, and NoLimit is no limit; in effective quotas (see Or), 0 is no limit.
 type Quotas struct {
 	TaskTypes           int64   `json:"task_types,omitempty"`
 	Endpoints           int64   `json:"endpoints,omitempty"`
@@ -40,8 +40,8 @@ type Quotas struct {
 	Concurrency         int64   `json:"concurrency,omitempty"`
 }
 
-// DefaultQuotas are those of tenants for which neither they nor the operator have others: no
-// tenant takes a node's memory by what it configures.
+// DefaultQuotas apply unless the tenant or the operator has set others: no tenant can fill a
+// node's memory by its configuration.
 var DefaultQuotas = Quotas{
 	TaskTypes:          1000,
 	Endpoints:          1000,
@@ -56,7 +56,7 @@ type QuotaUse struct {
 	Used  float64
 }
 
-// quotaRules say in which range a quota is that is set, in the order of lists.
+// quotaRules hold the valid range of each quota, in the order of lists.
 var quotaRules = []struct {
 	name        QuotaName
 	least, most float64
@@ -82,7 +82,7 @@ func QuotaNames() []QuotaName {
 	return names
 }
 
-// Get returns a quota; 0 for one that isn't known.
+// Get returns a quota; 0 for an unknown one.
 func (q Quotas) Get(name QuotaName) float64 {
 	switch name {
 	case QuotaTaskTypes:
@@ -131,8 +131,7 @@ func (q *Quotas) set(name QuotaName, value float64) {
 	}
 }
 
-// Or returns the quotas that apply to a tenant with these ones of its own. In them, 0 is
-// no limit.
+// Or returns the effective quotas of a tenant with these settings. In them, 0 is no limit.
 func (q Quotas) Or(defaults Quotas) Quotas {
 	for _, r := range quotaRules {
 		value := q.Get(r.name)
@@ -144,8 +143,8 @@ func (q Quotas) Or(defaults Quotas) Quotas {
 	return q
 }
 
-// With returns the quotas with some of them changed. A value that can't be is
-// CodeInvalid, and names the quota.
+// With returns the quotas with some of them changed. An invalid value is a CodeInvalid error,
+// which names the quota.
 func (q Quotas) With(changes map[QuotaName]float64) (Quotas, error) {
 	var p problems
 	known := 0
@@ -157,7 +156,9 @@ func (q Quotas) With(changes map[QuotaName]float64) (Quotas, error) {
 		known++
 		inRange := value >= r.least && value <= r.most && (!r.whole || value == math.Trunc(value))
 		if value != 0 && value != NoLimit && !inRange {
-			p.add("quotas."+string(r.name), "is %s; it must be %s, -1 (no limit) or 0 (the operator's default)", amount(value), rangeText(r.least, r.most, r.whole))
+			p.add("quotas."+string(r.name),
+				"is %s; it must be %s, -1 (no limit) or 0 (the operator's default)", amount(value),
+				rangeText(r.least, r.most, r.whole))
 			continue
 		}
 		q.set(r.name, value)
@@ -172,7 +173,7 @@ func (q Quotas) With(changes map[QuotaName]float64) (Quotas, error) {
 	return q, p.err()
 }
 
-// Validate tells which quota is out of range.
+// Validate names the quota that is out of range.
 func (q Quotas) Validate() error {
 	all := map[QuotaName]float64{}
 	for _, r := range quotaRules {
@@ -182,7 +183,7 @@ func (q Quotas) Validate() error {
 	return err
 }
 
-// ParseQuotas reads quotas such as "pending_tasks=100000", one an item.
+// ParseQuotas reads quotas such as "pending_tasks=100000", one per item.
 func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 	all := map[QuotaName]float64{}
 	for _, item := range items {
@@ -190,7 +191,8 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 		value, err := strconv.ParseFloat(text, 64)
 		switch _, twice := all[QuotaName(name)]; {
 		case !ok:
-			return nil, InvalidField("quotas", "has %q; each must look like pending_tasks=100000, and be one of %s", item, quotaList())
+			return nil, InvalidField("quotas",
+				"has %q; each must look like pending_tasks=100000, and be one of %s", item, quotaList())
 		case twice:
 			return nil, InvalidField("quotas."+name, "is given twice")
 		case err != nil || math.IsNaN(value) || math.IsInf(value, 0):
@@ -202,17 +204,20 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 	return all, err
 }
 
-// ContextOverQuota says that a context is larger than a tenant's quota allows.
+// ContextOverQuota is the error about a context that is larger than a tenant's quota.
 func ContextOverQuota(limit, size int) *Error {
 	return &Error{Code: CodeQuota, Quota: &QuotaUse{QuotaContextBytes, float64(limit), float64(size)},
-		Message: fmt.Sprintf("the tenant's quota %s is %d, and the context is %d bytes", QuotaContextBytes, limit, size),
-		Fields:  []FieldError{{Field: "context", Message: fmt.Sprintf("is %d bytes; the tenant's quota is %d", size, limit)}}}
+		Message: fmt.Sprintf("the tenant's quota %s is %d, and the context is %d bytes",
+			QuotaContextBytes, limit, size),
+		Fields: []FieldError{{Field: "context",
+			Message: fmt.Sprintf("is %d bytes; the tenant's quota is %d", size, limit)}}}
 }
 
-// QuotaExceeded says that something would be over a tenant's quota.
+// QuotaExceeded is the error about a change that would exceed a tenant's quota.
 func QuotaExceeded(name QuotaName, limit, used float64) *Error {
 	return &Error{Code: CodeQuota, Quota: &QuotaUse{name, limit, used},
-		Message: fmt.Sprintf("the tenant's quota %s is %s, and %s are in use", name, amount(limit), amount(used))}
+		Message: fmt.Sprintf("the tenant's quota %s is %s, and %s are in use", name, amount(limit),
+			amount(used))}
 }
 
 func knownQuota(name QuotaName) bool {

@@ -6,17 +6,16 @@ const (
 	// MaxAttempts is the highest number of attempts a policy may allow.
 	MaxAttempts = 100
 
-	// A worker's Retry-After may stretch the policy's pause up to tenfold and
-	// never past a day, and never shortens it.
+	// A worker's Retry-After may lengthen the policy's pause up to tenfold, but not beyond a day,
+	// and never shortens it.
 	retryAfterFactor = 10
 	retryAfterMost   = 24 * time.Hour
 )
 
-// RetryPolicy tells how often a stage is attempted and how long to pause
-// between two attempts.
+// RetryPolicy sets how often a stage is attempted, and the pauses between attempts.
 type RetryPolicy struct {
-	// MaxAttempts is the number of attempts, the first included, after which
-	// the task has failed for good: 1 to 100.
+	// MaxAttempts is the number of attempts, including the first, after which the task has failed
+	// for good: 1 to 100.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// Interval gives the pauses.
 	Interval Interval `json:"interval,omitzero"`
@@ -25,8 +24,7 @@ type RetryPolicy struct {
 // DefaultRetry attempts a stage 20 times over about 8 hours.
 var DefaultRetry = RetryPolicy{MaxAttempts: 20, Interval: Seconds(3600)}
 
-// Failure is an attempt that didn't work out, as far as the pause after it
-// depends on it.
+// Failure is what the pause after a failed attempt depends on.
 type Failure struct {
 	Attempt    int           // of its stage; 1 is the first
 	Status     int           // HTTP status of the answer; 0: none came
@@ -35,9 +33,8 @@ type Failure struct {
 	Rand       float64       // the jitter's random number: 0 ≤ Rand < 1
 }
 
-// failureOf returns what a failed attempt tells a policy. Its random number
-// follows from the task and its seq, so that deciding the same settlement again
-// gives the same pause.
+// failureOf returns the Failure of an attempt. Its random number is derived from the task and
+// its seq, so that deciding the same settlement again gives the same pause.
 func failureOf(l Lease, o Outcome) Failure {
 	return Failure{Attempt: l.Attempt, Status: o.Status, Error: o.Error, RetryAfter: o.RetryAfter,
 		Rand: randOf(l.ID.Number, l.Seq)}
@@ -56,10 +53,10 @@ func (p RetryPolicy) Next(f Failure) (time.Duration, bool) {
 	return max(pause, min(f.RetryAfter, pause*retryAfterFactor, retryAfterMost)), true
 }
 
-// IsZero tells whether the policy sets nothing.
+// IsZero reports whether the policy sets nothing.
 func (p RetryPolicy) IsZero() bool { return p.MaxAttempts == 0 && p.Interval.IsZero() }
 
-// Override returns p with whatever o sets in place of its own.
+// Override returns p with its fields replaced by those that o sets.
 func (p RetryPolicy) Override(o RetryPolicy) RetryPolicy {
 	if o.MaxAttempts != 0 {
 		p.MaxAttempts = o.MaxAttempts
@@ -70,7 +67,7 @@ func (p RetryPolicy) Override(o RetryPolicy) RetryPolicy {
 	return p
 }
 
-// without returns p without what it has from o.
+// without returns p without the fields that it has from o.
 func (p RetryPolicy) without(o RetryPolicy) RetryPolicy {
 	if p.MaxAttempts == o.MaxAttempts {
 		p.MaxAttempts = 0

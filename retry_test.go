@@ -63,9 +63,8 @@ func TestNextRetryAfter(t *testing.T) {
 	}
 }
 
-// Never earlier than asked, never beyond the bounds: a worker may stretch the
-// policy's own pause, but neither shorten it nor stretch it beyond ten times or a
-// day; and a second look says the same.
+// A worker may lengthen the policy's pause, but neither shorten it nor lengthen it beyond ten
+// times or a day; deciding again gives the same pause.
 func TestNextStaysInBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,14 +87,19 @@ func TestOverride(t *testing.T) {
 	t.Parallel()
 	own := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}
 	for name, c := range map[string]struct{ over, want asyncflow.RetryPolicy }{
-		"nothing":  {asyncflow.RetryPolicy{}, own},
-		"attempts": {asyncflow.RetryPolicy{MaxAttempts: 9}, asyncflow.RetryPolicy{MaxAttempts: 9, Interval: asyncflow.Seconds(60)}},
-		"interval": {asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-1)}, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-1)}},
-		"text":     {asyncflow.RetryPolicy{Interval: asyncflow.Rule("poly")}, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("poly")}},
-		"both":     {asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)}, asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)}},
+		"nothing": {asyncflow.RetryPolicy{}, own},
+		"attempts": {asyncflow.RetryPolicy{MaxAttempts: 9},
+			asyncflow.RetryPolicy{MaxAttempts: 9, Interval: asyncflow.Seconds(60)}},
+		"interval": {asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-1)},
+			asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-1)}},
+		"text": {asyncflow.RetryPolicy{Interval: asyncflow.Rule("poly")},
+			asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("poly")}},
+		"both": {asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)},
+			asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)}},
 	} {
 		require.Equal(t, c.want, own.Override(c.over), name)
-		require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}, own, name)
+		require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}, own,
+			name)
 	}
 }
 
@@ -112,7 +116,7 @@ func TestDefaultRetry(t *testing.T) {
 	require.InDelta(t, 8, total.Hours(), 0.5, "about 8 hours, by its documentation")
 }
 
-// DefaultRetry < type < stage < task, each field by itself.
+// DefaultRetry < type < stage < task, for each field.
 func TestPolicyByLevel(t *testing.T) {
 	t.Parallel()
 	type policy = asyncflow.RetryPolicy
@@ -123,23 +127,33 @@ func TestPolicyByLevel(t *testing.T) {
 		attempts        int
 		pause           float64 // after the third attempt
 	}{
-		"nothing set":                   {attempts: 20, pause: 4},
-		"type":                          {ofType: policy{MaxAttempts: 9, Interval: n(-60)}, attempts: 9, pause: 60},
-		"type's attempts":               {ofType: policy{MaxAttempts: 9}, attempts: 9, pause: 4},
-		"type's poly":                   {ofType: policy{Interval: rule("poly")}, ofStage: policy{MaxAttempts: 5}, attempts: 5, pause: 31},
-		"stage over type":               {ofType: policy{MaxAttempts: 9, Interval: n(-60)}, ofStage: policy{MaxAttempts: 8, Interval: rule("10 * attempt")}, attempts: 8, pause: 30},
-		"stage's numbers, type's text":  {ofType: policy{Interval: rule("poly")}, ofStage: policy{Interval: n(7, 8)}, attempts: 20, pause: 8},
-		"task over all":                 {ofType: policy{Interval: rule("poly")}, ofStage: policy{MaxAttempts: 5, Interval: n(7, 8)}, ofTask: &policy{MaxAttempts: 4, Interval: rule("9")}, attempts: 4, pause: 9},
-		"task's interval":               {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")}, ofTask: &policy{Interval: n(-3)}, attempts: 5, pause: 3},
-		"task's attempts, stage's text": {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")}, ofTask: &policy{MaxAttempts: 7}, attempts: 7, pause: 31},
-		"task sets nothing":             {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9, pause: 4},
+		"nothing set": {attempts: 20, pause: 4},
+		"type": {ofType: policy{MaxAttempts: 9, Interval: n(-60)}, attempts: 9,
+			pause: 60},
+		"type's attempts": {ofType: policy{MaxAttempts: 9}, attempts: 9, pause: 4},
+		"type's poly": {ofType: policy{Interval: rule("poly")},
+			ofStage: policy{MaxAttempts: 5}, attempts: 5, pause: 31},
+		"stage over type": {ofType: policy{MaxAttempts: 9, Interval: n(-60)},
+			ofStage: policy{MaxAttempts: 8, Interval: rule("10 * attempt")}, attempts: 8, pause: 30},
+		"stage's numbers, type's text": {ofType: policy{Interval: rule("poly")},
+			ofStage: policy{Interval: n(7, 8)}, attempts: 20, pause: 8},
+		"task over all": {ofType: policy{Interval: rule("poly")},
+			ofStage: policy{MaxAttempts: 5, Interval: n(7, 8)},
+			ofTask:  &policy{MaxAttempts: 4, Interval: rule("9")}, attempts: 4, pause: 9},
+		"task's interval": {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")},
+			ofTask: &policy{Interval: n(-3)}, attempts: 5, pause: 3},
+		"task's attempts, stage's text": {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")},
+			ofTask: &policy{MaxAttempts: 7}, attempts: 7, pause: 31},
+		"task sets nothing": {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9, pause: 4},
 	} {
-		tt := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}}, Retry: c.ofType}.WithDefaults()
+		tt := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}},
+			Retry: c.ofType}.WithDefaults()
 		require.NoError(t, tt.Validate(), name)
 		require.Equal(t, c.ofType, tt.Retry, "%s: the type's own stays as it is", name)
 		options := asyncflow.Options{Retry: c.ofTask}
 		require.Equal(t, c.attempts, tt.MaxAttempts("only", options), name)
-		v := asyncflow.Decide(tt, asyncflow.Lease{Stage: "only", Attempt: 3, Options: options}, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now)
+		v := asyncflow.Decide(tt, asyncflow.Lease{Stage: "only", Attempt: 3, Options: options},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now)
 		least, most := seconds(c.pause), seconds(c.pause)
 		if c.pause == 31 { // poly: with jitter
 			most += 3 * 30 * time.Second

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Overlap says what becomes of a tick while the task of the tick before is not final.
+// Overlap is what happens at a tick while the task of the previous tick is not final.
 type Overlap string
 
 const (
-	OverlapQueue   Overlap = "queue"   // its task is submitted all the same
+	OverlapQueue   Overlap = "queue"   // its task is submitted anyway
 	OverlapSkip    Overlap = "skip"    // it has no task
-	OverlapReplace Overlap = "replace" // the task before is cancelled first
+	OverlapReplace Overlap = "replace" // the previous task is cancelled first
 )
 
-// CatchUp says what becomes of the ticks that nobody was there for.
+// CatchUp is what happens with ticks that were missed because no node ran.
 type CatchUp string
 
 const (
-	CatchUpLast CatchUp = "last" // the latest of them has its task
+	CatchUpLast CatchUp = "last" // the latest one has its task
 	CatchUpNone CatchUp = "none" // none has
-	CatchUpAll  CatchUp = "all"  // all have, the latest CatchUpLimit at most
+	CatchUpAll  CatchUp = "all"  // all have, up to the latest CatchUpLimit
 )
 
 // Bounds and defaults of a schedule.
@@ -37,24 +37,24 @@ const (
 	DefaultTimeZone = "UTC"
 )
 
-// Schedule submits a task at each of its ticks: the times that Cron or Every tells,
-// from StartsAt until before EndsAt. Each change makes a new Version.
+// Schedule submits a task at each of its ticks: the times that Cron or Every gives, from
+// StartsAt until before EndsAt. Each change makes a new Version.
 type Schedule struct {
 	Name    string `json:"-"`
 	Version int    `json:"-"`
 
 	// Type, Context, Priority and Retry are those of its tasks.
 	Type     string          `json:"type"`
-	Context  json.RawMessage `json:"-"` // passed on byte by byte, and so not kept with the rest
+	Context  json.RawMessage `json:"-"` // passed on byte by byte, so it is stored apart
 	Priority Priority        `json:"priority,omitempty"`
 	Retry    *RetryPolicy    `json:"retry,omitempty"`
 
-	// Cron is an expression of five fields, or @daily and the like, for the clocks of
-	// TimeZone (an IANA name). It or Every is set.
+	// Cron is an expression of five fields, or one such as @daily, for local time in TimeZone (an
+	// IANA name). Either Cron or Every is set.
 	Cron     string `json:"cron,omitempty"`
 	TimeZone string `json:"time_zone,omitempty"`
-	// Every is the time from tick to tick, counted from StartsAt, else from the
-	// creation of the schedule.
+	// Every is the time between ticks, counted from StartsAt, or else from the creation of the
+	// schedule.
 	Every Duration `json:"every,omitzero"`
 
 	Overlap      Overlap `json:"overlap"`
@@ -79,13 +79,12 @@ func (s Schedule) WithDefaults() Schedule {
 	if s.CatchUpLimit == 0 {
 		s.CatchUpLimit = DefaultCatchUpLimit
 	}
-	s.StartsAt, s.EndsAt = s.StartsAt.UTC(), s.EndsAt.UTC() // the same time is the same document
+	s.StartsAt, s.EndsAt = s.StartsAt.UTC(), s.EndsAt.UTC() // equal times give equal documents
 	return s
 }
 
-// Validate checks a schedule whose defaults are filled in, but for what Cron and
-// TimeZone say: see package internal/timetable. maxContext is the limit for the context
-// in bytes.
+// Validate checks a schedule whose defaults are filled in, except for the contents of Cron and
+// TimeZone: see package internal/timetable. maxContext is the limit for the context in bytes.
 func (s Schedule) Validate(maxContext int) error {
 	var out problems
 	if err := CheckName(s.Name); err != nil {
@@ -111,7 +110,8 @@ func (s Schedule) checkTimes(out *problems) {
 	case s.Cron != "" && s.Every != 0:
 		out.add("every", "and cron exclude each other")
 	case s.Cron == "" && s.TimeZone != "":
-		out.add("time_zone", "goes with cron only: every is a time from tick to tick, whatever clocks show")
+		out.add("time_zone",
+			"goes with cron only: every is a time from tick to tick, whatever clocks show")
 	}
 	if s.Every != 0 {
 		checkDuration(out, "every", s.Every, MinEvery, MaxEvery)
@@ -151,11 +151,12 @@ func (s Schedule) checkPolicies(out *problems) {
 
 // Task returns the task that the schedule submits, without a key.
 func (s Schedule) Task() NewTask {
-	return NewTask{Type: s.Type, Context: s.Context, Options: Options{Priority: s.Priority, Retry: s.Retry}}
+	return NewTask{Type: s.Type, Context: s.Context,
+		Options: Options{Priority: s.Priority, Retry: s.Retry}}
 }
 
-// TickTask returns the task of a tick. Its idempotency key names the tick: however often
-// it is submitted, there is one.
+// TickTask returns the task of a tick. Its idempotency key names the tick, so repeated submits
+// give one task.
 func (s Schedule) TickTask(tick time.Time) NewTask {
 	t := s.Task()
 	t.Options.Key = "schedule/" + s.Name + "/" + tick.UTC().Format(time.RFC3339)
@@ -163,7 +164,8 @@ func (s Schedule) TickTask(tick time.Time) NewTask {
 	return t
 }
 
-// SameTimes tells whether two schedules have the same ticks.
+// SameTimes reports whether two schedules have the same ticks.
 func (s Schedule) SameTimes(o Schedule) bool {
-	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every == o.Every && s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)
+	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every == o.Every &&
+		s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)
 }

@@ -2,9 +2,9 @@ package asyncflow
 
 import "maps"
 
-// Place returns the stage and attempt with which a task goes on whose token row
-// names a stage and attempt: as they are, or, when that stage was removed and
-// mapped to another, the first attempt of that one.
+// Place returns the stage and attempt with which a task continues, from those in its token row:
+// the same ones or, if that stage was removed and mapped to another, the first attempt of the
+// other.
 func (t TaskType) Place(stage string, attempt int) (string, int) {
 	if t.StageIndex(stage) < 0 {
 		if to, ok := t.StageMapping[stage]; ok {
@@ -14,8 +14,8 @@ func (t TaskType) Place(stage string, attempt int) (string, int) {
 	return stage, attempt
 }
 
-// NamesOf returns the names by which token and journal rows know a stage: its own, and
-// those of removed stages that are mapped to it.
+// NamesOf returns the names of a stage in token and journal rows: its own, and those of removed
+// stages that are mapped to it.
 func (t TaskType) NamesOf(stage string) []string {
 	names := []string{stage}
 	for from, to := range t.StageMapping {
@@ -26,9 +26,9 @@ func (t TaskType) NamesOf(stage string) []string {
 	return names
 }
 
-// After returns t as it follows on an older version: with the older mappings too, as
-// far as their stages have not come back. A mapping to a stage that is removed by now
-// leads on to where that one is mapped, if it is.
+// After returns t as the successor of an older version: with the older mappings, too, unless
+// their stages exist again. A mapping to a stage that has been removed since leads to that
+// stage's own mapping, if there is one.
 func (t TaskType) After(old TaskType) TaskType {
 	merged := maps.Clone(old.StageMapping)
 	if merged == nil {
@@ -41,13 +41,14 @@ func (t TaskType) After(old TaskType) TaskType {
 		}
 		merged[from] = to
 	}
-	maps.DeleteFunc(merged, func(from, to string) bool { return t.StageIndex(from) >= 0 || t.StageIndex(to) < 0 })
+	maps.DeleteFunc(merged,
+		func(from, to string) bool { return t.StageIndex(from) >= 0 || t.StageIndex(to) < 0 })
 	t.StageMapping = merged
 	return t
 }
 
-// Homeless returns the stages in which tasks of an older version may stand and that
-// lead nowhere in t.
+// Homeless returns the stages of an older version, in which tasks may be, that t neither has
+// nor maps.
 func (t TaskType) Homeless(old TaskType) []string {
 	var names []string
 	for _, name := range old.StageNames() {

@@ -27,15 +27,24 @@ func TestStageMapping(t *testing.T) {
 		want      mapping
 		homeless  []string
 	}{
-		"nothing is removed":                   {stages(nil, "a", "b"), stages(nil, "b", "a", "c"), mapping{}, nil},
-		"removed":                              {stages(nil, "a", "b"), stages(nil, "b"), mapping{}, []string{"a"}},
-		"removed and mapped":                   {stages(nil, "a", "b"), stages(mapping{"a": "b"}, "b"), mapping{"a": "b"}, nil},
-		"an older mapping is kept":             {stages(mapping{"a": "b"}, "b"), stages(nil, "b", "c"), mapping{"a": "b"}, nil},
-		"a newer one takes its place":          {stages(mapping{"a": "b"}, "b", "c"), stages(mapping{"a": "c"}, "b", "c"), mapping{"a": "c"}, nil},
-		"its stage came back":                  {stages(mapping{"a": "b"}, "b"), stages(nil, "a", "b"), mapping{}, nil},
-		"its target is removed":                {stages(mapping{"a": "b"}, "b"), stages(nil, "c"), mapping{}, []string{"a", "b"}},
-		"its target is removed and mapped":     {stages(mapping{"a": "b"}, "b"), stages(mapping{"b": "c"}, "c"), mapping{"a": "c", "b": "c"}, nil},
-		"a mapping of what never was: no harm": {stages(nil, "a"), stages(mapping{"z": "a"}, "a"), mapping{"z": "a"}, nil},
+		"nothing is removed": {stages(nil, "a", "b"), stages(nil, "b", "a", "c"),
+			mapping{}, nil},
+		"removed": {stages(nil, "a", "b"), stages(nil, "b"), mapping{},
+			[]string{"a"}},
+		"removed and mapped": {stages(nil, "a", "b"), stages(mapping{"a": "b"}, "b"),
+			mapping{"a": "b"}, nil},
+		"an older mapping is kept": {stages(mapping{"a": "b"}, "b"), stages(nil, "b", "c"),
+			mapping{"a": "b"}, nil},
+		"a newer one takes its place": {stages(mapping{"a": "b"}, "b", "c"),
+			stages(mapping{"a": "c"}, "b", "c"), mapping{"a": "c"}, nil},
+		"its stage came back": {stages(mapping{"a": "b"}, "b"), stages(nil, "a", "b"),
+			mapping{}, nil},
+		"its target is removed": {stages(mapping{"a": "b"}, "b"), stages(nil, "c"),
+			mapping{}, []string{"a", "b"}},
+		"its target is removed and mapped": {stages(mapping{"a": "b"}, "b"),
+			stages(mapping{"b": "c"}, "c"), mapping{"a": "c", "b": "c"}, nil},
+		"a mapping of what never was: no harm": {stages(nil, "a"), stages(mapping{"z": "a"}, "a"),
+			mapping{"z": "a"}, nil},
 	} {
 		after := c.next.After(c.old)
 		require.Equal(t, c.want, after.StageMapping, name)
@@ -64,21 +73,23 @@ func TestCheckMapping(t *testing.T) {
 	t.Parallel()
 	for detail, m := range map[string]mapping{
 		"": {"old": "a"},
-		"stage_mapping.a is for a stage that is not removed":                                {"a": "b"},
-		`stage_mapping.old is "gone", which is not a stage`:                                 {"old": "gone"},
-		"stage_mapping.Old is not the name of a stage: must start with a lower-case letter": {"Old": "a"},
+		"stage_mapping.a is for a stage that is not removed": {"a": "b"},
+		`stage_mapping.old is "gone", which is not a stage`:  {"old": "gone"},
+		"stage_mapping.Old is not the name of a stage: must start with a " +
+			"lower-case letter": {"Old": "a"},
 	} {
 		requireRefusal(t, stages(m, "a", "b").Validate(), asyncflow.CodeInvalid, detail)
 	}
 }
 
-// An attempt of a stage that was removed meanwhile leads to where that stage is mapped,
-// whatever came of it, unless the task has ended.
+// An attempt of a stage that was removed meanwhile leads to that stage's mapping, whatever its
+// outcome, unless the task has ended.
 func TestDecideMapped(t *testing.T) {
 	t.Parallel()
 	pipe := pipeline()
 	pipe.StageMapping = mapping{"gone": "resize"}
-	onward := asyncflow.Verdict{Kind: asyncflow.Advance, Stage: "resize", Attempt: 1, OrderTime: now.Add(-10e9)}
+	onward := asyncflow.Verdict{Kind: asyncflow.Advance, Stage: "resize", Attempt: 1,
+		OrderTime: now.Add(-10e9)}
 	for kind, want := range map[asyncflow.OutcomeKind]asyncflow.Verdict{
 		asyncflow.OutcomeDone:      onward,
 		asyncflow.OutcomeFailed:    onward,

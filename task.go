@@ -9,23 +9,26 @@ import (
 	"unicode/utf8"
 )
 
-// Status tells where a task stands. It is never stored: the table that holds
-// the task's token row tells it, or the last row of its journal.
+// Status is the state of a task. It is never stored: it follows from the table that holds the
+// task's token row, or from the last row of its journal.
 type Status string
 
 const (
-	StatusWaiting   Status = "waiting"   // in wait: not due for a while, or held back; governance moves it on
-	StatusPending   Status = "pending"   // in ready: a dispatcher leases it when it is due
-	StatusRunning   Status = "running"   // in lease: an attempt is under way; its settlement or rescue moves it on
+	// in wait: due later, or blocked; a background job moves it on
+	StatusWaiting Status = "waiting"
+	StatusPending Status = "pending" // in ready: a dispatcher leases it when it is due
+	// in lease: an attempt is in flight; its settlement or rescue moves it on
+	StatusRunning   Status = "running"
 	StatusSucceeded Status = "succeeded" // final: passed its last stage
-	StatusFailed    Status = "failed"    // final: no attempts left, or the worker said not to retry
-	StatusCancelled Status = "cancelled" // final: somebody cancelled it, or the worker did
+	StatusFailed    Status = "failed"    // final: no attempts left, or the worker asked not to retry
+	StatusCancelled Status = "cancelled" // final: cancelled by a caller or the worker
 )
 
-// Statuses are all of them, in the order of a task's life.
-var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed, StatusCancelled}
+// Statuses are all statuses, in the order of a task's life.
+var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed,
+	StatusCancelled}
 
-// Final tells whether nothing moves a task of this status any more.
+// Final reports whether a task with this status has ended.
 func (s Status) Final() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusCancelled
 }
@@ -42,34 +45,34 @@ const (
 	MaxKeyWindow      = 180 * 24 * time.Hour
 )
 
-// NewTask is what a client asks for.
+// NewTask is a task to submit.
 type NewTask struct {
 	Type    string
 	Context json.RawMessage // passed on byte by byte, never read
 	Options Options
 	RunAt   time.Time // not before this time; zero: at once
-	Delay   Duration  // not before this long from now; excludes RunAt
-	// KeyWindow is how long Options.Key stands for this task; 0: a day.
+	Delay   Duration  // no sooner than this long from now; excludes RunAt
+	// KeyWindow is how long Options.Key identifies this task; 0: a day.
 	KeyWindow Duration
 }
 
-// Options are the parts of a task that steer its attempts. They are kept beside
-// its context as a JSON document, absent when there are none.
+// Options are the parts of a task that control its attempts. They are stored beside its context
+// as a JSON document, which is absent if none is set.
 type Options struct {
 	Priority Priority     `json:"priority,omitempty"`
 	Retry    *RetryPolicy `json:"retry,omitempty"`
-	Key      string       `json:"key,omitempty"`      // the idempotency key it was submitted with
-	FlowKey  string       `json:"flow_key,omitempty"` // shares the limits of TaskType.Flow with the tasks that have the same
+	Key      string       `json:"key,omitempty"` // its idempotency key
+	// tasks with the same key share the limits of TaskType.Flow
+	FlowKey string `json:"flow_key,omitempty"`
 }
 
-// IsZero tells whether nothing is set.
+// IsZero reports whether no option is set.
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == ""
 }
 
-// Validate checks what a client asked for: now is the database's time and
-// maxContext the limit for the context in bytes. The context must be JSON: it was read as
-// part of a document.
+// Validate checks a new task. now is the database's time, and maxContext the limit for the
+// context in bytes. The context must already be JSON, read as part of a document.
 func (t NewTask) Validate(now time.Time, maxContext int) error {
 	var out problems
 	if err := CheckName(t.Type); err != nil {
@@ -115,9 +118,9 @@ func (t NewTask) checkFlowKey(out *problems) {
 	}
 }
 
-// CheckDocument tells what is wrong with a context or an output that was cut out of a JSON
-// document, so that it is JSON itself. It may have most bytes; field is what the error
-// calls it.
+// CheckDocument explains what is wrong with a context or an output that was cut out of a JSON
+// document, and so is JSON itself. It may have at most most bytes; field is its name in the
+// error.
 func CheckDocument(field string, doc json.RawMessage, most int) error {
 	var out problems
 	checkDocument(&out, field, doc, most)
@@ -135,9 +138,9 @@ func checkDocument(out *problems, field string, doc json.RawMessage, most int) {
 	}
 }
 
-// CheckJSON tells what is wrong with a document that is to be stored: it must
-// be JSON in UTF-8, nested 128 deep at most. (encoding/json lets invalid UTF-8
-// pass; Postgres refuses it, and would refuse the whole batch with it.)
+// CheckJSON explains what is wrong with a document to store: it must be JSON in UTF-8, nested
+// at most 128 deep. (encoding/json lets invalid UTF-8 pass; Postgres refuses it, and would
+// refuse the whole batch with it.)
 func CheckJSON(doc []byte) error {
 	if err := checkText(doc); err != nil {
 		return err
@@ -148,7 +151,7 @@ func CheckJSON(doc []byte) error {
 	return nil
 }
 
-// checkText is CheckJSON for what is JSON: looking for that takes the longest.
+// checkText is CheckJSON for valid JSON; validating takes the longest.
 func checkText(doc []byte) error {
 	switch {
 	case len(doc) == 0:

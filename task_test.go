@@ -25,11 +25,19 @@ func TestNewTaskValidate(t *testing.T) {
 	context := func(doc string) asyncflow.NewTask {
 		return with(func(n *asyncflow.NewTask) { n.Context = json.RawMessage(doc) })
 	}
-	named := func(name string) asyncflow.NewTask { return with(func(n *asyncflow.NewTask) { n.Type = name }) }
+	named := func(name string) asyncflow.NewTask {
+		return with(func(n *asyncflow.NewTask) {
+			n.Type = name
+		})
+	}
 	delay := func(d time.Duration) asyncflow.NewTask {
 		return with(func(n *asyncflow.NewTask) { n.Delay = asyncflow.Duration(d) })
 	}
-	runAt := func(at time.Time) asyncflow.NewTask { return with(func(n *asyncflow.NewTask) { n.RunAt = at }) }
+	runAt := func(at time.Time) asyncflow.NewTask {
+		return with(func(n *asyncflow.NewTask) {
+			n.RunAt = at
+		})
+	}
 	priority := func(p ...int) asyncflow.NewTask {
 		return with(func(n *asyncflow.NewTask) { n.Options.Priority = p })
 	}
@@ -41,9 +49,10 @@ func TestNewTaskValidate(t *testing.T) {
 		task asyncflow.NewTask
 		want string // "": valid
 	}{
-		"valid":           {with(func(*asyncflow.NewTask) {}), ""},
-		"no type":         {named(""), "type is required"},
-		"long type":       {named(strings.Repeat("a", 41)), "type is 41 characters long; the limit is 40"},
+		"valid":   {with(func(*asyncflow.NewTask) {}), ""},
+		"no type": {named(""), "type is required"},
+		"long type": {named(strings.Repeat("a", 41)),
+			"type is 41 characters long; the limit is 40"},
 		"type with a dot": {named("a.b"), "type may hold lower-case letters, digits, - and _ only"},
 
 		"no context":       {context(""), "context is required"},
@@ -57,26 +66,33 @@ func TestNewTaskValidate(t *testing.T) {
 		"too deep":         {context(nested(129)), "context is nested more than 128 deep"},
 		"deep and broken":  {context(strings.Repeat("[", 900)), "context is nested more than 128 deep"},
 
-		"priority":            {priority(0, 31536000), ""},
-		"priority negative":   {priority(-1), "priority is -1; it must be 0 to 31536000 seconds (a year)"},
-		"priority over":       {priority(1, 31536001), "priority is 31536001; it must be 0 to 31536000 seconds (a year)"},
-		"50 priorities":       {priority(make([]int, 50)...), ""},
-		"51 priorities":       {priority(make([]int, 51)...), "priority has 51 entries; the limit is 50"},
-		"retry":               {retry(asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Seconds(-1)}), ""},
+		"priority": {priority(0, 31536000), ""},
+		"priority negative": {priority(-1),
+			"priority is -1; it must be 0 to 31536000 seconds (a year)"},
+		"priority over": {priority(1, 31536001),
+			"priority is 31536001; it must be 0 to 31536000 seconds (a year)"},
+		"50 priorities": {priority(make([]int, 50)...), ""},
+		"51 priorities": {priority(make([]int, 51)...), "priority has 51 entries; the limit is 50"},
+		"retry": {retry(asyncflow.RetryPolicy{MaxAttempts: 100,
+			Interval: asyncflow.Seconds(-1)}), ""},
 		"retry interval only": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1, 2)}), ""},
-		"retry attempts":      {retry(asyncflow.RetryPolicy{MaxAttempts: 101}), "retry.max_attempts is 101; it must be 1 to 100"},
-		"retry interval":      {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(0)}), "retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
+		"retry attempts": {retry(asyncflow.RetryPolicy{MaxAttempts: 101}),
+			"retry.max_attempts is 101; it must be 1 to 100"},
+		"retry interval": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(0)}),
+			"retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
 
-		"delay":           {delay(time.Hour), ""},
-		"delay a year":    {delay(year), ""},
-		"delay more":      {delay(year + time.Hour), "delay " + long},
-		"delay negative":  {delay(-time.Second), "delay is -1s; it must be 0s to 8760h0m0s (a year)"},
-		"run_at":          {runAt(now.Add(time.Hour)), ""},
-		"run_at past":     {runAt(now.Add(-10 * year)), ""},
-		"run_at a year":   {runAt(now.Add(year)), ""},
-		"run_at more":     {runAt(now.Add(year + 1)), "run_at is more than 8760h0m0s (a year) ahead"},
-		"delay + run_at":  {with(func(n *asyncflow.NewTask) { n.Delay, n.RunAt = 1, now }), "delay and run_at exclude each other"},
-		"several at once": {asyncflow.NewTask{Delay: -1}, "type is required; context is required; delay is -1ns; it must be 0s to 8760h0m0s (a year)"},
+		"delay":          {delay(time.Hour), ""},
+		"delay a year":   {delay(year), ""},
+		"delay more":     {delay(year + time.Hour), "delay " + long},
+		"delay negative": {delay(-time.Second), "delay is -1s; it must be 0s to 8760h0m0s (a year)"},
+		"run_at":         {runAt(now.Add(time.Hour)), ""},
+		"run_at past":    {runAt(now.Add(-10 * year)), ""},
+		"run_at a year":  {runAt(now.Add(year)), ""},
+		"run_at more":    {runAt(now.Add(year + 1)), "run_at is more than 8760h0m0s (a year) ahead"},
+		"delay + run_at": {with(func(n *asyncflow.NewTask) { n.Delay, n.RunAt = 1, now }),
+			"delay and run_at exclude each other"},
+		"several at once": {asyncflow.NewTask{Delay: -1},
+			"type is required; context is required; delay is -1ns; it must be 0s to 8760h0m0s (a year)"},
 	}, func(t *testing.T, c struct {
 		task asyncflow.NewTask
 		want string
@@ -87,23 +103,28 @@ func TestNewTaskValidate(t *testing.T) {
 
 func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
-// A context over the limit has a code of its own, also beside other problems.
+// A context over the limit has its own code, even beside other problems.
 func TestNewTaskTooLarge(t *testing.T) {
 	t.Parallel()
 	task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`"` + strings.Repeat("x", 9) + `"`)}
 	require.NoError(t, task.Validate(now, 11))
-	requireRefusal(t, task.Validate(now, 10), asyncflow.CodeTooLarge, "context is 11 bytes; the limit is 10")
+	requireRefusal(t, task.Validate(now, 10), asyncflow.CodeTooLarge,
+		"context is 11 bytes; the limit is 10")
 	task.Type = ""
-	requireRefusal(t, task.Validate(now, 10), asyncflow.CodeTooLarge, "type is required; context is 11 bytes; the limit is 10")
+	requireRefusal(t, task.Validate(now, 10), asyncflow.CodeTooLarge,
+		"type is required; context is 11 bytes; the limit is 10")
 
 	task = asyncflow.NewTask{Type: "a", Context: json.RawMessage(strings.Repeat("[", 10<<20))}
-	requireRefusal(t, task.Validate(now, 1<<20), asyncflow.CodeTooLarge, "context is 10485760 bytes; the limit is 1048576")
+	requireRefusal(t, task.Validate(now, 1<<20), asyncflow.CodeTooLarge,
+		"context is 10485760 bytes; the limit is 1048576")
 }
 
 func TestCheckJSONSyntax(t *testing.T) {
 	t.Parallel()
-	for name, doc := range map[string]string{"spaces": "  \n", "not JSON": `{"a":}`, "cut off": `{"a":1`, "two documents": `{} {}`,
-		"NaN": `NaN`, "raw NUL": "\"\x00\"", "byte-order mark": "\uFEFF{}", "an open string": `"a`, "an escape at the end": `"a\`} {
+	for name, doc := range map[string]string{"spaces": "  \n", "not JSON": `{"a":}`,
+		"cut off": `{"a":1`, "two documents": `{} {}`,
+		"NaN": `NaN`, "raw NUL": "\"\x00\"", "byte-order mark": "\uFEFF{}", "an open string": `"a`,
+		"an escape at the end": `"a\`} {
 		require.EqualError(t, asyncflow.CheckJSON([]byte(doc)), "is not valid JSON", name)
 	}
 }
@@ -117,17 +138,19 @@ func TestCheckJSONDepth(t *testing.T) {
 		strings.Repeat("[{\"a\":", 64) + "[]" + strings.Repeat("}]", 64): false,
 		"[" + strings.Repeat("[],", 500) + "[]]":                         true, // wide, not deep
 		`"` + strings.Repeat("[", 500) + `"`:                             true, // within a string
-		`["\"` + strings.Repeat("[", 500) + `"]`:                         true, // behind an escaped quotation mark
-		`["\\",` + nested(128) + `]`:                                     false,
-		`{"a\\\"[[":` + nested(127) + `}`:                                true,
+		// behind an escaped quotation mark
+		`["\"` + strings.Repeat("[", 500) + `"]`: true,
+		`["\\",` + nested(128) + `]`:             false,
+		`{"a\\\"[[":` + nested(127) + `}`:        true,
 	} {
 		err := asyncflow.CheckJSON([]byte(doc))
 		require.Equal(t, ok, err == nil, "%.60s: %v", doc, err)
 	}
-	require.EqualError(t, asyncflow.CheckJSON([]byte(strings.Repeat("{\"a\":", 1<<20))), "is nested more than 128 deep")
+	require.EqualError(t, asyncflow.CheckJSON([]byte(strings.Repeat("{\"a\":", 1<<20))),
+		"is nested more than 128 deep")
 }
 
-// Whatever Go writes as JSON may be stored, if it is no deeper than the limit.
+// Any JSON that Go writes may be stored, if it isn't nested too deep.
 func TestCheckJSONProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

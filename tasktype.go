@@ -38,36 +38,34 @@ const (
 	DefaultRetention = 180 * 24 * time.Hour
 )
 
-// TaskType is a named pipeline of stages with its schedule config. Each change
-// makes a new Version.
+// TaskType is a named pipeline of stages with its settings. Each change makes a new Version.
 type TaskType struct {
 	Name    string `json:"-"`
 	Version int    `json:"-"`
 
 	Stages []Stage `json:"stages"`
-	// Retry is the policy of stages without one of their own.
+	// Retry is the policy of stages that have none.
 	Retry RetryPolicy `json:"retry,omitzero"`
-	// ScheduleLimit is the most tasks that one lease takes.
+	// ScheduleLimit is the limit of tasks in one lease call.
 	ScheduleLimit int `json:"schedule_limit"`
-	// ScheduleInterval is the least time between two leases on one node; zero:
-	// lease whenever something is due.
+	// ScheduleInterval is the minimum time between two lease calls on one node; zero: lease
+	// whenever tasks are due.
 	ScheduleInterval Duration `json:"schedule_interval"`
 
 	// Limits of the type, on all nodes together.
 	Limits
-	// Flow holds for the tasks of each flow key; nil: flow keys mean nothing.
+	// Flow holds the rules for flow keys; nil: flow keys have no effect.
 	Flow *Flow `json:"flow,omitempty"`
 
 	// A new roll opens when the open one has about RollRows tasks, or has been open for
 	// RollAge and has any.
 	RollRows int      `json:"roll_rows"`
 	RollAge  Duration `json:"roll_age"`
-	// Retention is how long finished tasks are kept at least: a roll is dropped whole
+	// Retention is the minimum time for which finished tasks are kept: a roll is dropped whole
 	// when nothing has happened in it for that long.
 	Retention Duration `json:"retention"`
 
-	// StageMapping says, for stages that were removed, with which stage tasks go on
-	// that still stand in them.
+	// StageMapping maps removed stages to those with which their remaining tasks continue.
 	StageMapping map[string]string `json:"-"`
 }
 
@@ -79,8 +77,8 @@ type Stage struct {
 	// MaxProcessingTime bounds the work after a 202 answer, until the completion.
 	MaxProcessingTime Duration    `json:"max_processing_time,omitzero"`
 	Retry             RetryPolicy `json:"retry,omitzero"`
-	// Priority is the head start of tasks entering this stage, in seconds. A
-	// task's own priority takes its place.
+	// Priority is the head start of tasks that enter this stage, in seconds. A task's own priority
+	// replaces it.
 	Priority int `json:"priority,omitzero"`
 }
 
@@ -132,7 +130,7 @@ func (t TaskType) Validate() error {
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)
-		s.Retry = s.Retry.without(t.Retry) // what is wrong with the type's is said once
+		s.Retry = s.Retry.without(t.Retry) // an error in the type's policy is reported once
 		s.check(field, &out)
 		if seen[s.Name] {
 			out.add(field+".name", "is %q, which an earlier stage has", s.Name)
@@ -147,7 +145,8 @@ func (s Stage) check(field string, out *problems) {
 		out.add(field+".name", "%v", err)
 	}
 	checkDuration(out, field+".timeout", s.Timeout, MinTimeout, MaxTimeout)
-	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout, MaxProcessingTime)
+	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout,
+		MaxProcessingTime)
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
 }
@@ -163,8 +162,8 @@ func (t TaskType) StageIndex(name string) int {
 	return slices.IndexFunc(t.Stages, func(s Stage) bool { return s.Name == name })
 }
 
-// ProcessingTime returns how long the work of a stage may take after a 202 answer
-// or a heartbeat.
+// ProcessingTime returns how long the work of a stage may take after a 202 answer or a
+// heartbeat.
 func (t TaskType) ProcessingTime(stage string) time.Duration {
 	if i := t.StageIndex(stage); i >= 0 {
 		return t.Stages[i].MaxProcessingTime.Std()

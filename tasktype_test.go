@@ -14,8 +14,16 @@ import (
 
 func TestTaskTypeValidate(t *testing.T) {
 	type change = func(*asyncflow.TaskType)
-	stage1 := func(f func(*asyncflow.Stage)) change { return func(tt *asyncflow.TaskType) { f(&tt.Stages[1]) } }
-	retry := func(p asyncflow.RetryPolicy) change { return stage1(func(s *asyncflow.Stage) { s.Retry = p }) }
+	stage1 := func(f func(*asyncflow.Stage)) change {
+		return func(tt *asyncflow.TaskType) {
+			f(&tt.Stages[1])
+		}
+	}
+	retry := func(p asyncflow.RetryPolicy) change {
+		return stage1(func(s *asyncflow.Stage) {
+			s.Retry = p
+		})
+	}
 	interval := func(i ...float64) change {
 		return retry(asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(i...)})
 	}
@@ -45,59 +53,87 @@ func TestTaskTypeValidate(t *testing.T) {
 		change change
 		want   string
 	}{
-		"valid":          {func(*asyncflow.TaskType) {}, ""},
-		"no name":        {func(tt *asyncflow.TaskType) { tt.Name = "" }, "name is required"},
-		"long name":      {func(tt *asyncflow.TaskType) { tt.Name = strings.Repeat("a", 41) }, "name is 41 characters long; the limit is 40"},
-		"no stages":      {stages(0), "stages has 0 entries; it must have 1 to 50"},
-		"50 stages":      {stages(50), ""},
-		"51 stages":      {stages(51), "stages has 51 entries; it must have 1 to 50"},
-		"limit 0":        {limit(0), "schedule_limit is 0; it must be 1 to 1000"},
-		"limit 1":        {limit(1), ""},
-		"limit 1000":     {limit(1000), ""},
-		"limit 1001":     {limit(1001), "schedule_limit is 1001; it must be 1 to 1000"},
-		"roll 999":       {func(tt *asyncflow.TaskType) { tt.RollRows = 999 }, "roll_rows is 999; it must be 1000 to 1000000000"},
-		"roll age":       {func(tt *asyncflow.TaskType) { tt.RollAge = 1 }, "roll_age is 1ns; it must be 1m0s to 87600h0m0s"},
-		"retention":      {func(tt *asyncflow.TaskType) { tt.Retention = asyncflow.Duration(time.Second) }, "retention is 1s; it must be 1m0s to 87600h0m0s"},
+		"valid":   {func(*asyncflow.TaskType) {}, ""},
+		"no name": {func(tt *asyncflow.TaskType) { tt.Name = "" }, "name is required"},
+		"long name": {func(tt *asyncflow.TaskType) { tt.Name = strings.Repeat("a", 41) },
+			"name is 41 characters long; the limit is 40"},
+		"no stages":  {stages(0), "stages has 0 entries; it must have 1 to 50"},
+		"50 stages":  {stages(50), ""},
+		"51 stages":  {stages(51), "stages has 51 entries; it must have 1 to 50"},
+		"limit 0":    {limit(0), "schedule_limit is 0; it must be 1 to 1000"},
+		"limit 1":    {limit(1), ""},
+		"limit 1000": {limit(1000), ""},
+		"limit 1001": {limit(1001), "schedule_limit is 1001; it must be 1 to 1000"},
+		"roll 999": {func(tt *asyncflow.TaskType) { tt.RollRows = 999 },
+			"roll_rows is 999; it must be 1000 to 1000000000"},
+		"roll age": {func(tt *asyncflow.TaskType) { tt.RollAge = 1 },
+			"roll_age is 1ns; it must be 1m0s to 87600h0m0s"},
+		"retention": {func(tt *asyncflow.TaskType) {
+			tt.Retention = asyncflow.Duration(time.Second)
+		}, "retention is 1s; it must be 1m0s to 87600h0m0s"},
 		"interval -1ns":  {every(-1), "schedule_interval is -1ns; it must be 0s to 24h0m0s"},
 		"interval 0":     {every(0), ""},
 		"interval a day": {every(24 * time.Hour), ""},
-		"interval more":  {every(24*time.Hour + 1), "schedule_interval is 24h0m0.000000001s; it must be 0s to 24h0m0s"},
+		"interval more": {every(24*time.Hour + 1),
+			"schedule_interval is 24h0m0.000000001s; it must be 0s to 24h0m0s"},
 
-		"stage name":        {stage1(func(s *asyncflow.Stage) { s.Name = "Resize" }), "stages[1].name must start with a lower-case letter"},
-		"stage name twice":  {stage1(func(s *asyncflow.Stage) { s.Name = "inspect" }), `stages[1].name is "inspect", which an earlier stage has`},
-		"timeout short":     {timeout(99 * time.Millisecond), "stages[1].timeout is 99ms; it must be 100ms to 1h0m0s"},
-		"timeout least":     {timeout(100 * time.Millisecond), ""},
-		"timeout most":      {timeout(time.Hour), ""},
-		"timeout long":      {timeout(2 * time.Hour), "stages[1].timeout is 2h0m0s; it must be 100ms to 1h0m0s"},
-		"timeout negative":  {timeout(-time.Hour), "stages[1].timeout is -1h0m0s; it must be 100ms to 1h0m0s"},
-		"processing short":  {processing(99 * time.Millisecond), "stages[1].max_processing_time is 99ms; it must be 100ms to 720h0m0s"},
-		"processing most":   {processing(720 * time.Hour), ""},
-		"processing long":   {processing(721 * time.Hour), "stages[1].max_processing_time is 721h0m0s; it must be 100ms to 720h0m0s"},
-		"priority negative": {priority(-1), "stages[1].priority is -1; it must be 0 to 31536000 seconds (a year)"},
-		"priority a year":   {priority(31536000), ""},
-		"priority more":     {priority(31536001), "stages[1].priority is 31536001; it must be 0 to 31536000 seconds (a year)"},
+		"stage name": {stage1(func(s *asyncflow.Stage) { s.Name = "Resize" }),
+			"stages[1].name must start with a lower-case letter"},
+		"stage name twice": {stage1(func(s *asyncflow.Stage) { s.Name = "inspect" }),
+			`stages[1].name is "inspect", which an earlier stage has`},
+		"timeout short": {timeout(99 * time.Millisecond),
+			"stages[1].timeout is 99ms; it must be 100ms to 1h0m0s"},
+		"timeout least": {timeout(100 * time.Millisecond), ""},
+		"timeout most":  {timeout(time.Hour), ""},
+		"timeout long": {timeout(2 * time.Hour),
+			"stages[1].timeout is 2h0m0s; it must be 100ms to 1h0m0s"},
+		"timeout negative": {timeout(-time.Hour),
+			"stages[1].timeout is -1h0m0s; it must be 100ms to 1h0m0s"},
+		"processing short": {processing(99 * time.Millisecond),
+			"stages[1].max_processing_time is 99ms; it must be 100ms to 720h0m0s"},
+		"processing most": {processing(720 * time.Hour), ""},
+		"processing long": {processing(721 * time.Hour),
+			"stages[1].max_processing_time is 721h0m0s; it must be 100ms to 720h0m0s"},
+		"priority negative": {priority(-1),
+			"stages[1].priority is -1; it must be 0 to 31536000 seconds (a year)"},
+		"priority a year": {priority(31536000), ""},
+		"priority more": {priority(31536001),
+			"stages[1].priority is 31536001; it must be 0 to 31536000 seconds (a year)"},
 
-		"attempts negative":      {retry(asyncflow.RetryPolicy{MaxAttempts: -1, Interval: asyncflow.Seconds(1)}), "stages[1].retry.max_attempts is -1; it must be 1 to 100"},
-		"attempts 1":             {retry(asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1)}), ""},
-		"attempts 100":           {retry(asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Seconds(1)}), ""},
-		"attempts 101":           {retry(asyncflow.RetryPolicy{MaxAttempts: 101, Interval: asyncflow.Seconds(1)}), "stages[1].retry.max_attempts is 101; it must be 1 to 100"},
-		"pause 0":                {interval(0), "stages[1].retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
-		"pause a year":           {interval(31536000), ""},
-		"pause always a year":    {interval(-31536000), ""},
-		"pause more":             {interval(31536001), "stages[1].retry.interval is 3.1536001e+07 seconds; the limit is 31536000 (a year)"},
-		"pause less":             {interval(-31536001), "stages[1].retry.interval is -3.1536001e+07 seconds; the limit is 31536000 (a year)"},
-		"pause infinite":         {interval(math.Inf(1)), "stages[1].retry.interval is +Inf seconds; the limit is 31536000 (a year)"},
-		"pauses":                 {interval(1, 0, 31536000), ""},
-		"pauses with a negative": {interval(1, -2), "stages[1].retry.interval has a negative entry -2; only a single number may be negative"},
-		"pauses with a long one": {interval(1, 31536001), "stages[1].retry.interval is 3.1536001e+07 seconds; the limit is 31536000 (a year)"},
-		"100 pauses":             {interval(make([]float64, 100)...), ""},
-		"101 pauses":             {interval(make([]float64, 101)...), "stages[1].retry.interval has 101 entries; the limit is 100"},
+		"attempts negative": {retry(asyncflow.RetryPolicy{MaxAttempts: -1,
+			Interval: asyncflow.Seconds(1)}), "stages[1].retry.max_attempts is -1; it must be 1 to 100"},
+		"attempts 1": {retry(asyncflow.RetryPolicy{MaxAttempts: 1,
+			Interval: asyncflow.Seconds(1)}), ""},
+		"attempts 100": {retry(asyncflow.RetryPolicy{MaxAttempts: 100,
+			Interval: asyncflow.Seconds(1)}), ""},
+		"attempts 101": {retry(asyncflow.RetryPolicy{MaxAttempts: 101,
+			Interval: asyncflow.Seconds(1)}), "stages[1].retry.max_attempts is 101; it must be 1 to 100"},
+		"pause 0": {interval(0),
+			"stages[1].retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
+		"pause a year":        {interval(31536000), ""},
+		"pause always a year": {interval(-31536000), ""},
+		"pause more": {interval(31536001),
+			"stages[1].retry.interval is 3.1536001e+07 seconds; the limit is 31536000 (a year)"},
+		"pause less": {interval(-31536001),
+			"stages[1].retry.interval is -3.1536001e+07 seconds; the limit is 31536000 (a year)"},
+		"pause infinite": {interval(math.Inf(1)),
+			"stages[1].retry.interval is +Inf seconds; the limit is 31536000 (a year)"},
+		"pauses": {interval(1, 0, 31536000), ""},
+		"pauses with a negative": {interval(1, -2),
+			"stages[1].retry.interval has a negative entry -2; only a single number may be negative"},
+		"pauses with a long one": {interval(1, 31536001),
+			"stages[1].retry.interval is 3.1536001e+07 seconds; the limit is 31536000 (a year)"},
+		"100 pauses": {interval(make([]float64, 100)...), ""},
+		"101 pauses": {interval(make([]float64, 101)...),
+			"stages[1].retry.interval has 101 entries; the limit is 100"},
 
 		"everything at once": {func(tt *asyncflow.TaskType) {
-			*tt = asyncflow.TaskType{Name: "A", ScheduleLimit: -1, Stages: []asyncflow.Stage{{Name: "s", Priority: -1}}}
+			*tt = asyncflow.TaskType{Name: "A", ScheduleLimit: -1,
+				Stages: []asyncflow.Stage{{Name: "s", Priority: -1}}}
 		}, "name must start with a lower-case letter" +
 			"; schedule_limit is -1; it must be 1 to 1000" +
-			"; roll_rows is 0; it must be 1000 to 1000000000; roll_age is 0s; it must be 1m0s to 87600h0m0s; retention is 0s; it must be 1m0s to 87600h0m0s" +
+			"; roll_rows is 0; it must be 1000 to 1000000000; roll_age is 0s; it must be 1m0s to " +
+			"87600h0m0s; retention is 0s; it must be 1m0s to 87600h0m0s" +
 			"; stages[0].timeout is 0s; it must be 100ms to 1h0m0s" +
 			"; stages[0].max_processing_time is 0s; it must be 100ms to 720h0m0s" +
 			"; stages[0].priority is -1; it must be 0 to 31536000 seconds (a year)"},
@@ -115,14 +151,17 @@ func TestWithDefaults(t *testing.T) {
 	t.Parallel()
 	bare := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{
 		{Name: "first"},
-		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5, Retry: asyncflow.RetryPolicy{MaxAttempts: 2}},
+		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5,
+			Retry: asyncflow.RetryPolicy{MaxAttempts: 2}},
 	}}
 	full := bare.WithDefaults()
 	require.NoError(t, full.Validate())
-	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000, RollAge: asyncflow.Duration(30 * 24 * time.Hour),
+	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000,
+		RollAge:   asyncflow.Duration(30 * 24 * time.Hour),
 		Retention: asyncflow.Duration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
 			{Name: "first", Timeout: 30e9, MaxProcessingTime: 3600e9, Retry: asyncflow.DefaultRetry},
-			{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5, Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
+			{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5,
+				Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
 		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
 	require.Zero(t, bare.Stages[0].Timeout, "the original stays as it was")

@@ -1,22 +1,23 @@
 package asyncflow
 
-// Transition is one step of a task's life: an act leads from a status to another.
+// Transition is one step of a task's life: an action leads from one status to another.
 type Transition struct {
 	From Status // "": there is no task yet
-	Act  string // a verdict, or what a caller or governance does
+	Act  string // a verdict, or the action of a caller or a background job
 	To   Status
 }
 
-// Transitions are all steps there are. An act of a verdict's name is what follows from
-// an attempt: from running, or, when its lease was lost and its result comes late, from
-// where the task stands then. docs/state-machine.md draws them.
+// Transitions are all possible steps. An action with a verdict's name follows an attempt: it
+// starts at running or, if the lease was lost and the result comes late, at the task's current
+// status. docs/state-machine.md draws them.
 var Transitions = []Transition{
 	{"", "submit", StatusPending},
 	{"", "submit", StatusWaiting}, // due in more than a minute
 	{StatusWaiting, "promote", StatusPending},
 	{StatusPending, "lease", StatusRunning},
-	{StatusPending, "hold", StatusWaiting},  // a limit, its flow key or an endpoint keeps it from running
-	{StatusWaiting, "lease", StatusRunning}, // it was held, and there is room now
+	// blocked by a limit, its flow key or an endpoint
+	{StatusPending, "hold", StatusWaiting},
+	{StatusWaiting, "lease", StatusRunning}, // it was blocked, and there is capacity now
 
 	{StatusRunning, string(Await), StatusRunning},
 	{StatusRunning, string(Advance), StatusPending},

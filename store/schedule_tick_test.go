@@ -133,7 +133,7 @@ func TestTickAfterACrash(t *testing.T) {
 // Nodes that tick the same schedules, die in the middle and come back make one task for each
 // tick.
 func TestTicksOfSeveralNodes(t *testing.T) {
-	const schedules, seconds = 6, 400
+	const schedules, seconds, brief = 6, 400, 8 // each node has so many brief lives
 	b := setup(t)
 	b.put(twoStages())
 	first := b.Clock.Now().Truncate(time.Second).Add(-seconds * time.Second)
@@ -147,20 +147,21 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	b.exec(`UPDATE tenant_acme.schedules SET next_at = $1`, first)
 	var nodes sync.WaitGroup
 	var cut atomic.Int32
-	end := time.Now().Add(time.Minute)
+	behind := func() bool {
+		return b.count(`SELECT count(*) FROM tenant_acme.schedules
+			WHERE next_at < now() - interval '2 s'`) > 0
+	}
 	for n := range 3 {
 		nodes.Go(func() {
-			for life := 0; b.count(`SELECT count(*) FROM tenant_acme.schedules
-				WHERE next_at < now() - interval '2 s'`) > 0 && time.Now().Before(end); life++ {
-				node, err := store.Open(t.Context(),
-					store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2, HotPool: 2})
+			for life := range brief {
+				cfg := store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2, HotPool: 2}
+				node, err := store.Open(t.Context(), cfg)
 				if !assert.NoError(t, err) {
 					return
 				}
-				// longer and longer, so that one succeeds on a slow machine
-				lives := time.Duration(20+50*((3*n+life)%7)+20*life) * time.Millisecond
-				ctx, cancel := context.WithTimeout(t.Context(), lives)
 				committer := dispatcher.NewCommitter(node, nil)
+				lives := time.Duration(20+50*((3*n+life)%7)) * time.Millisecond
+				ctx, cancel := context.WithTimeout(t.Context(), lives)
 				for ctx.Err() == nil {
 					if _, err := node.TickSchedules(ctx, tenant, committer.Submit, nil); err != nil {
 						cut.Add(1)
@@ -173,7 +174,8 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 		})
 	}
 	nodes.Wait()
-	b.tick()
+	// One that stays goes on until all is done, also what a node that died still locks.
+	require.Eventually(t, func() bool { b.tick(); return !behind() }, patience, 10*time.Millisecond)
 	t.Logf("%d rounds were cut off", cut.Load())
 	keys := b.keys()
 	assert.Len(t, slices.Compact(slices.Clone(keys)), len(keys), "a tick with two tasks")

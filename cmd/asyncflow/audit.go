@@ -13,32 +13,34 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// auditCmd is about the audit.
+// auditCmd groups the commands for the audit.
 type auditCmd struct {
-	List auditListCmd `cmd:"" help:"List who did what, newest first."`
+	List auditListCmd `cmd:"" help:"List the entries, newest first."`
 }
 
 type auditListCmd struct {
-	Since    moment `placeholder:"TIME" help:"Only what was at or after this time: RFC 3339, or a duration before now such as 1h."`
-	Until    moment `placeholder:"TIME" help:"Only what was before this time."`
+	Since    moment `placeholder:"TIME"`
+	Until    moment `placeholder:"TIME" help:"Only entries before this time."`
 	Action   string `placeholder:"WORD" help:"Only this action, such as task_type.put."`
-	Subject  string `placeholder:"NAME" help:"Only what this subject did: the sub of its token."`
-	Outcome  string `enum:"done,refused,denied,failed," default:"" help:"Only what ended so: done, refused, denied or failed."`
-	Operator bool   `help:"What belongs to no tenant, such as calls that were denied to strangers, and the command line's work in the database. Needs an admin token."`
+	Subject  string `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
+	Outcome  string `enum:"done,refused,denied,failed," default:""`
+	Operator bool
 	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
-	Cursor   string `help:"Go on where a list ended: its next_cursor."`
-	Follow   bool   `short:"f" help:"List the last ones, oldest first, and go on with what comes, until interrupted."`
+	Cursor   string `help:"Continue a list: the next_cursor of the previous page."`
+	Follow   bool   `short:"f"`
 }
 
 // Help is shown by asyncflow audit list --help.
 func (c *auditListCmd) Help() string {
-	return `A subject in parentheses is what a token claimed that was not accepted. With --follow the list looks every 5 seconds and leaves
-out the reading of the audit itself; -o json writes one document a line then.
+	return `A subject in parentheses comes from a token that was not accepted. With --follow, the
+command asks for new entries every 5 seconds, leaves out the reading of the audit itself, and
+with -o json writes one document per line.
 
 Examples:
 
     asyncflow audit list --since 24h --outcome denied
-    asyncflow audit list --action task_type.put --limit 0 -o json | jq -r '.data[] | [.at, .subject, .object] | @tsv'
+    asyncflow audit list --action task_type.put --limit 0 -o json |
+      jq -r '.data[] | [.at, .subject, .object] | @tsv'
     asyncflow audit list --operator --follow`
 }
 
@@ -48,7 +50,8 @@ func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
 	case c.Limit < 0:
 		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
 	case c.Follow && (c.Cursor != "" || !c.Until.IsZero()):
-		return usageError(asyncflow.InvalidField("--follow", "goes on without end: it can't be with --cursor or --until"))
+		return usageError(asyncflow.InvalidField("--follow",
+			"goes on without end: it can't be with --cursor or --until"))
 	case c.Follow:
 		return c.follow(ctx, g, followEvery)
 	}
@@ -71,12 +74,15 @@ func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
 }
 
 func (c *auditListCmd) params() client.AuditParams {
-	return client.AuditParams{Operator: c.Operator, Since: c.Since.Time, Until: c.Until.Time, Action: c.Action, Subject: c.Subject,
+	return client.AuditParams{Operator: c.Operator, Since: c.Since.Time, Until: c.Until.Time,
+		Action: c.Action, Subject: c.Subject,
 		Outcome: client.AuditOutcome(c.Outcome), Cursor: c.Cursor}
 }
 
-// collect returns entries, limit at most (0: all), and the cursor of what follows them.
-func (c *auditListCmd) collect(ctx context.Context, api *client.Client, p client.AuditParams, limit int) (all []client.AuditEntry, cursor string, err error) {
+// collect returns at most limit entries (0: all), and the cursor of the next ones.
+func (c *auditListCmd) collect(
+	ctx context.Context, api *client.Client, p client.AuditParams, limit int,
+) (all []client.AuditEntry, cursor string, err error) {
 	for {
 		p.Limit = pageSize
 		if limit > 0 {
@@ -96,12 +102,12 @@ func (c *auditListCmd) collect(ctx context.Context, api *client.Client, p client
 
 const (
 	followEvery = 5 * time.Second
-	// followBack is how far back each look goes: an entry has the time at which it was
-	// written, and is seen once that is committed; calls that were denied come later.
+	// followBack is how far each poll reaches back. An entry has the time of its insert, but
+	// becomes visible only with the commit; entries of denied calls come even later.
 	followBack = 90 * time.Second
 )
 
-// follow lists the last entries and then what comes, oldest first.
+// follow lists the last entries, oldest first, and then new ones as they come.
 func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Duration) error {
 	entries, _, err := c.collect(ctx, g.client(), c.params(), c.Limit)
 	seen := map[string]bool{}
@@ -142,7 +148,7 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 	}
 }
 
-// printFollowed prints entries below what was printed before.
+// printFollowed prints entries below those that were printed before.
 func (g *globals) printFollowed(entries []client.AuditEntry) error {
 	if g.output == "json" {
 		e := json.NewEncoder(g.stdout)
@@ -182,5 +188,6 @@ func auditRow(e client.AuditEntry) []string {
 	if e.Status != 0 {
 		status = number(int64(e.Status))
 	}
-	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address, number(e.Calls), e.RequestID}
+	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address,
+		number(e.Calls), e.RequestID}
 }

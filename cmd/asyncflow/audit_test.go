@@ -22,7 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// operatorRows returns the audit of what belongs to no tenant, oldest first.
+// operatorRows returns the operator's audit, oldest first.
 func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: database, Node: "reader"})
@@ -34,7 +34,8 @@ func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	return all
 }
 
-// What commands do straight in the database has entries too, by the user of this machine.
+// Changes that commands make directly in the database have entries as well, with the user of
+// this machine.
 func TestCommandsAreAudited(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, nil)
@@ -49,7 +50,7 @@ func TestCommandsAreAudited(t *testing.T) {
 		{[]string{"tenants", "create", "acme"}, 0},
 		{[]string{"tenants", "create", "No Name"}, 1},
 		{[]string{"governance", "run", "fold"}, 0},
-		{[]string{"governance", "run", "fold", "--dry-run"}, 0}, // only looks
+		{[]string{"governance", "run", "fold", "--dry-run"}, 0}, // reads only
 		{[]string{"tenants", "list"}, 0},
 	} {
 		r := runCLI(t, env, c.args...)
@@ -65,17 +66,19 @@ func TestCommandsAreAudited(t *testing.T) {
 		assert.Contains(t, e.UserAgent, "asyncflow/")
 		assert.WithinDuration(t, time.Now(), e.At, time.Minute)
 	}
-	require.Equal(t, []string{"schema.migrate  done ", "tenant.create acme done ", "tenant.create acme done ",
+	require.Equal(t, []string{"schema.migrate  done ", "tenant.create acme done ",
+		"tenant.create acme done ",
 		"tenant.create No Name refused invalid_argument", "governance.run fold done "}, got)
 	assert.Equal(t, []any{true, false}, []any{all[1].Detail["created"], all[2].Detail["created"]})
 }
 
-// forget by hand leaves the audit alone, unless it is told how long that is kept.
+// forget by hand leaves the audit alone, unless its retention is given.
 func TestAuditRetentionByHand(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	execSQL(t, url, `INSERT INTO tenant_acme.audit (id, at, origin, action, outcome)
-		SELECT gen_random_uuid(), now() - n * interval '100 d', 'api', 'a.b', 'done' FROM generate_series(1, 5) n`)
+		SELECT gen_random_uuid(), now() - n * interval '100 d', 'api', 'a.b', 'done' FROM
+		generate_series(1, 5) n`)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_URL": closedURL(t)}
 	left := func() (n int) {
 		conn, err := pgx.Connect(t.Context(), url)
@@ -98,11 +101,12 @@ func TestAuditRetentionByHand(t *testing.T) {
 
 func TestBadAuditFlags(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none", "ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
+		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for flag, want := range map[string]string{
 		"--audit-retention=23h":              "--audit-retention is 23h0m0s; it must be 24h to 87600h",
 		"--audit-retention=100000h":          "--audit-retention is 100000h0m0s",
-		"--trusted-proxies=10.0.0.0/8,nope":  `--trusted-proxies has "nope"; it must be networks such as 10.0.0.0/8`,
+		"--trusted-proxies=10.0.0.0/8,nope":  `--trusted-proxies has "nope"; it must be networks such as`,
 		"--trusted-proxies=10.0.0.0/33":      `--trusted-proxies has "10.0.0.0/33"`,
 		"--trusted-proxies=::ffff:1.2.3.0/8": `--trusted-proxies has "::ffff:1.2.3.0/8"`,
 	} {
@@ -115,7 +119,7 @@ func TestBadAuditFlags(t *testing.T) {
 	assert.Equal(t, "[10.0.0.0/8 ::1/128 192.0.2.1/32]", fmt.Sprint(proxies))
 }
 
-// A node behind a proxy: who did it, from where, by the command line's list.
+// For a node behind a proxy, the command's list shows who made a call, and from where.
 func TestAuditOfANode(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -135,8 +139,10 @@ func TestAuditOfANode(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
 	require.Len(t, lines, 3)
-	assert.Regexp(t, `^AT +SUBJECT +ACTION +OBJECT +OUTCOME +STATUS +ADDRESS +CALLS +REQUEST$`, lines[0])
-	assert.Regexp(t, `^\S+Z +\S+@acme +task_type\.pause +pipe +done +200 +203\.0\.113\.9 +1 +[0-9a-f]{32}$`, lines[1])
+	assert.Regexp(t, `^AT +SUBJECT +ACTION +OBJECT +OUTCOME +STATUS +ADDRESS +CALLS +REQUEST$`,
+		lines[0])
+	assert.Regexp(t,
+		`^\S+Z +\S+@acme +task_type\.pause +pipe +done +200 +203\.0\.113\.9 +1 +[0-9a-f]{32}$`, lines[1])
 	assert.Regexp(t, `task_type\.put +pipe +done +201 +127\.0\.0\.1`, lines[2])
 	r = runCLI(t, env, "audit", "list", "--action", "task_type.pause", "-o", "json")
 	var list client.AuditList
@@ -173,12 +179,13 @@ func testIssuer(t *testing.T) *auth.Issuer {
 	return i
 }
 
-// Following lists each entry once, oldest first, and leaves out its own reading.
+// --follow lists each entry once, oldest first, and leaves out its own calls.
 func TestAuditFollow(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	entry := func(id, action string, after time.Duration) client.AuditEntry {
-		return client.AuditEntry{ID: id, At: at.Add(after), Origin: "api", Action: action, Outcome: client.AuditDone, Calls: 1}
+		return client.AuditEntry{ID: id, At: at.Add(after), Origin: "api", Action: action,
+			Outcome: client.AuditDone, Calls: 1}
 	}
 	var mu sync.Mutex
 	var asked []string
@@ -186,8 +193,10 @@ func TestAuditFollow(t *testing.T) {
 	defer cancel()
 	pages := [][]client.AuditEntry{
 		{entry("2", "task_type.put", 2*time.Second), entry("1", "task.cancel", time.Second)},
-		{entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second), entry("2", "task_type.put", 2*time.Second)},
-		{entry("5", "endpoint.delete", 1500*time.Millisecond), entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second)},
+		{entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second),
+			entry("2", "task_type.put", 2*time.Second)},
+		{entry("5", "endpoint.delete", 1500*time.Millisecond), entry("4", "audit.list", 4*time.Second),
+			entry("3", "endpoint.create", 3*time.Second)},
 	}
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -211,7 +220,8 @@ func TestAuditFollow(t *testing.T) {
 		ids = append(ids, e.ID)
 	}
 	assert.Equal(t, []string{"1", "2", "3", "5"}, ids)
-	assert.Equal(t, []string{"", at.Add(2*time.Second - followBack).Format(time.RFC3339Nano)}, asked[:2])
+	assert.Equal(t, []string{"", at.Add(2*time.Second - followBack).Format(time.RFC3339Nano)},
+		asked[:2])
 	r := runCLI(t, env, "audit", "list", "--follow", "--until", "1h")
 	assert.Equal(t, exitUsage, r.code)
 }

@@ -16,18 +16,19 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// ran is what a command left behind.
+// ran is the result of a command.
 type ran struct {
 	code           int
 	stdout, stderr string
 }
 
-// runCLI runs a command in this process with nothing but env in its environment.
-// ASYNCFLOW_URL should be in it, so that no dev server of this machine is used.
+// runCLI runs a command in this process with nothing but env in its environment. env should
+// have ASYNCFLOW_URL, or the command may use a dev server of this machine.
 func runCLI(t *testing.T, env map[string]string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := realMain(t.Context(), args, &stdout, &stderr, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	code := realMain(t.Context(), args, &stdout, &stderr,
+		func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	return ran{code, stdout.String(), stderr.String()}
 }
 
@@ -46,10 +47,11 @@ func answer(w http.ResponseWriter, status int, doc any) {
 
 func answerProblem(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Retry-After", "3600")
-	answer(w, status, client.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: "it is so"})
+	answer(w, status, client.Problem{Type: "about:blank", Title: http.StatusText(status),
+		Status: status, Code: code, Detail: "it is so"})
 }
 
-// closedURL returns a URL where nobody listens.
+// closedURL returns a URL at which nothing listens.
 func closedURL(t *testing.T) string {
 	return "http://" + freeAddress(t)
 }
@@ -59,7 +61,8 @@ func TestHelp(t *testing.T) {
 	r := runCLI(t, nil, "--help")
 	require.Zero(t, r.code)
 	require.Empty(t, r.stderr)
-	for _, text := range []string{"Exit codes:", "7  with --wait", "$ASYNCFLOW_URL", "tasks <command>", "serve", "dev", "migrate", "tenants"} {
+	for _, text := range []string{"Exit codes:", "7  with --wait", "$ASYNCFLOW_URL", "tasks <command>",
+		"serve", "dev", "migrate", "tenants"} {
 		require.Contains(t, r.stdout, text)
 	}
 	r = runCLI(t, nil, "tasks", "submit", "--help")
@@ -74,29 +77,42 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":        {nil, "asyncflow: expected one of"},
-		"unknown command":   {[]string{"taks"}, "unexpected argument taks"},
-		"unknown flag":      {[]string{"version", "--nope"}, "unknown flag --nope"},
-		"missing argument":  {[]string{"tasks", "get"}, `expected "<id>" (see asyncflow tasks get --help)`},
-		"missing settings":  {[]string{"serve"}, "asyncflow: set DATABASE_URL and ASYNCFLOW_SECRET in the environment (see asyncflow serve --help)"},
-		"of many commands":  {[]string{"keys", "reseal"}, "set DATABASE_URL and ASYNCFLOW_SECRET in the environment"},
-		"one setting":       {[]string{"serve", "--database-url=x"}, "set ASYNCFLOW_SECRET in the environment"},
-		"missing flag":      {[]string{"tasks", "list"}, "missing flags: --type=NAME"},
-		"bad output":        {[]string{"version", "-o", "xml"}, `--output must be one of "table","json" but got "xml"`},
-		"bad URL":           {[]string{"version", "--url", "localhost"}, "url must be an absolute URL"},
-		"bad status":        {[]string{"tasks", "list", "--type", "t", "--status", "done"}, "--status must be one of"},
-		"bad time":          {[]string{"tasks", "list", "--type", "t", "--since", "yesterday"}, "must be a time such as"},
-		"two times":         {[]string{"tasks", "submit", "t", "--delay", "1s", "--run-at", "2026-11-21T10:00:00Z"}, "can't be used together"},
-		"no type":           {[]string{"tasks", "submit"}, "name a task type, or a file"},
-		"bad context":       {[]string{"tasks", "submit", "t", "{bad"}, "the context is not valid JSON"},
-		"empty key":         {[]string{"tasks", "submit", "t", "--key", ""}, "--key must not be empty"},
-		"empty flow key":    {[]string{"tasks", "submit", "t", "--flow-key="}, "--flow-key must not be empty"},
-		"no such file":      {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
-		"context and file":  {[]string{"tasks", "submit", "t", "{}", "-f", "x"}, "exclude each other"},
-		"wait and file":     {[]string{"tasks", "submit", "t", "-f", "x", "--wait"}, "exclude each other"},
-		"options and tasks": {[]string{"tasks", "submit", "-f", "x", "--delay", "1s"}, "write the options into them"},
-		"no endpoint URL":   {[]string{"endpoints", "create", "--type", "t", "--stage", "s"}, `expected "<endpoint-url>"`},
-		"no document":       {[]string{"types", "apply", "-f", "/does/not/exist"}, "no such file"},
+		"no command":      {nil, "asyncflow: expected one of"},
+		"unknown command": {[]string{"taks"}, "unexpected argument taks"},
+		"unknown flag":    {[]string{"version", "--nope"}, "unknown flag --nope"},
+		"missing argument": {[]string{"tasks", "get"},
+			`expected "<id>" (see asyncflow tasks get --help)`},
+		"missing settings": {[]string{"serve"},
+			"asyncflow: set DATABASE_URL and ASYNCFLOW_SECRET in the environment (see asyncflow serve " +
+				"--help)"},
+		"of many commands": {[]string{"keys", "reseal"},
+			"set DATABASE_URL and ASYNCFLOW_SECRET in the environment"},
+		"one setting": {[]string{"serve", "--database-url=x"},
+			"set ASYNCFLOW_SECRET in the environment"},
+		"missing flag": {[]string{"tasks", "list"}, "missing flags: --type=NAME"},
+		"bad output": {[]string{"version", "-o", "xml"},
+			`--output must be one of "table","json" but got "xml"`},
+		"bad URL": {[]string{"version", "--url", "localhost"}, "url must be an absolute URL"},
+		"bad status": {[]string{"tasks", "list", "--type", "t", "--status", "done"},
+			"--status must be one of"},
+		"bad time": {[]string{"tasks", "list", "--type", "t", "--since", "yesterday"},
+			"must be a time such as"},
+		"two times": {[]string{"tasks", "submit", "t", "--delay", "1s", "--run-at",
+			"2026-11-21T10:00:00Z"}, "can't be used together"},
+		"no type":     {[]string{"tasks", "submit"}, "name a task type, or a file"},
+		"bad context": {[]string{"tasks", "submit", "t", "{bad"}, "the context is not valid JSON"},
+		"empty key":   {[]string{"tasks", "submit", "t", "--key", ""}, "--key must not be empty"},
+		"empty flow key": {[]string{"tasks", "submit", "t", "--flow-key="},
+			"--flow-key must not be empty"},
+		"no such file":     {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
+		"context and file": {[]string{"tasks", "submit", "t", "{}", "-f", "x"}, "exclude each other"},
+		"wait and file": {[]string{"tasks", "submit", "t", "-f", "x", "--wait"},
+			"exclude each other"},
+		"options and tasks": {[]string{"tasks", "submit", "-f", "x", "--delay", "1s"},
+			"write the options into them"},
+		"no endpoint URL": {[]string{"endpoints", "create", "--type", "t", "--stage", "s"},
+			`expected "<endpoint-url>"`},
+		"no document": {[]string{"types", "apply", "-f", "/does/not/exist"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,8 +139,10 @@ func TestExitCodesOfAnswers(t *testing.T) {
 		500: {"internal", exitFailed},
 		503: {"unavailable", exitUnavailable},
 	} {
-		env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, status, tc.code) })
-		for _, args := range [][]string{{"tasks", "get", "t.1.1"}, {"types", "list"}, {"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
+		env := serveAPI(t,
+			func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, status, tc.code) })
+		for _, args := range [][]string{{"tasks", "get", "t.1.1"}, {"types", "list"},
+			{"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
 			r := runCLI(t, env, args...)
 			require.Equal(t, tc.want, r.code, args)
 			require.Contains(t, r.stderr, fmt.Sprintf("asyncflow: %d %s: it is so", status, tc.code))
@@ -138,7 +156,8 @@ func TestNotReachable(t *testing.T) {
 	url := closedURL(t)
 	r := runCLI(t, map[string]string{"ASYNCFLOW_URL": url}, "tasks", "submit", "t")
 	require.Equal(t, exitUnavailable, r.code)
-	require.Contains(t, r.stderr, "asyncflow: no answer from "+url+": connect: connection refused (start one with")
+	require.Contains(t, r.stderr, "asyncflow: no answer from "+url+
+		": connect: connection refused (start one with")
 	require.Contains(t, r.stderr, "or set --url or ASYNCFLOW_URL)\n")
 }
 
@@ -153,7 +172,7 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	require.Equal(t, "Bearer a-token", token)
 	require.Zero(t, runCLI(t, env, "types", "list", "--token", "other").code)
 	require.Equal(t, "Bearer other", token)
-	env["ASYNCFLOW_TOKEN"] = "" // set to nothing is not set
+	env["ASYNCFLOW_TOKEN"] = "" // empty is unset
 	require.Zero(t, runCLI(t, env, "types", "list").code)
 	require.Empty(t, token)
 	env["ASYNCFLOW_POOL"] = ""
@@ -191,7 +210,8 @@ func TestVersion(t *testing.T) {
 
 func TestWaitTellsTheEnd(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[client.Status]int{client.StatusSucceeded: 0, client.StatusFailed: exitTaskFailed, client.StatusRunning: exitNotFinal} {
+	for status, want := range map[client.Status]int{client.StatusSucceeded: 0,
+		client.StatusFailed: exitTaskFailed, client.StatusRunning: exitNotFinal} {
 		env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
@@ -208,7 +228,7 @@ func TestWaitTellsTheEnd(t *testing.T) {
 	}
 }
 
-// A task that was submitted is named, whatever happens while waiting for it.
+// The id of a submitted task is shown, whatever happens while waiting for it.
 func TestSubmittedTaskIsNamedWhenWaitingFails(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
@@ -234,22 +254,27 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 	})
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t").code)
 	require.JSONEq(t, `{"type":"t","context":{}}`, body)
-	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", `[1]`, "--priority", "60", "--delay", "5m", "--max-attempts", "3").code)
-	require.JSONEq(t, `{"type":"t","context":[1],"priority":60,"delay":"5m0s","retry":{"max_attempts":3}}`, body)
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", `[1]`, "--priority", "60", "--delay", "5m",
+		"--max-attempts", "3").code)
+	require.JSONEq(t,
+		`{"type":"t","context":[1],"priority":60,"delay":"5m0s","retry":{"max_attempts":3}}`, body)
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)
 	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
 }
 
-// Who submits a key again is told that nothing new was submitted.
+// Submitting a key again reports that nothing new was submitted.
 func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
 	t.Parallel()
 	existing := true
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, 200, client.SubmittedTask{ID: "t.1.7", Type: "t", Status: client.StatusSucceeded, Existing: existing})
+		answer(w, 200, client.SubmittedTask{ID: "t.1.7", Type: "t", Status: client.StatusSucceeded,
+			Existing: existing})
 	})
 	for _, wait := range [][]string{nil, {"--output", "json"}} {
 		r := runCLI(t, env, append([]string{"tasks", "submit", "t", "--key", "k"}, wait...)...)
-		require.Equal(t, ran{0, r.stdout, "asyncflow: the key stands for task t.1.7 already: nothing new was submitted\n"}, r)
+		require.Equal(t,
+			ran{0, r.stdout,
+				"asyncflow: the key stands for task t.1.7 already: nothing new was submitted\n"}, r)
 		require.Contains(t, r.stdout, "t.1.7")
 		require.NotContains(t, r.stdout, "0001-01-01")
 		require.Equal(t, wait != nil, strings.Contains(r.stdout, `"existing": true`), r.stdout)

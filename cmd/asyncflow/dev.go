@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -22,32 +21,36 @@ import (
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// devCmd runs everything on one machine, with a Postgres of its own.
+// devCmd runs everything on one machine, with its own Postgres.
 type devCmd struct {
 	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
-	Data       string `type:"path" help:"Where data is kept. Default: /var/lib/asyncflow for root, else ~/.local/share/asyncflow."`
-	PgBin      string `type:"path" help:"Where initdb and postgres are. Default: the usual places, else they are fetched."`
-	Offline    bool   `env:"ASYNCFLOW_OFFLINE" help:"Fetch nothing where Postgres is not installed."`
+	Data       string `type:"path"`
+	PgBin      string `type:"path"`
+	Offline    bool   `env:"ASYNCFLOW_OFFLINE"`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
-	NoSamples  bool   `help:"Start no sample worker and submit no sample tasks."`
+	NoSamples  bool   `help:"Don't start the sample worker or submit sample tasks."`
 
-	Concurrency int        `default:"1024" help:"The most tasks that are under way at once."`
+	Concurrency int        `default:"1024" help:"The most tasks in flight at once."`
 	Jobs        jobFlags   `embed:""`
-	LogLevel    slog.Level `default:"info" help:"debug, info (a line for each attempt), warn (those that failed) or error."`
+	LogLevel    slog.Level `default:"info"`
 }
 
 // Help is shown by asyncflow dev --help.
 func (c *devCmd) Help() string {
-	return `Everything that a first look needs: an embedded Postgres, a tenant "dev" with a token, a sample worker
-that makes thumbnails, and sample tasks. The data is kept and used again. Not for production: deliveries may
-go to private networks and to plain http endpoints, and endpoints are not challenged.
+	return `Starts everything that a first look needs: an embedded Postgres, a tenant "dev" with a
+token, a sample worker that makes thumbnails, and sample tasks. The next run uses the same data.
 
-Example:
-  asyncflow dev
-  asyncflow dev --addr 127.0.0.1:9000 --data ./data --no-samples`
+This is not for production: deliveries may go to private networks and plain http endpoints, and
+endpoints are not challenged.
+
+Examples:
+
+    asyncflow dev
+    asyncflow dev --addr 127.0.0.1:9000 --data ./data --no-samples`
 }
 
 const devTenant = "dev"
@@ -55,7 +58,8 @@ const devTenant = "dev"
 // Run runs until it is told to stop.
 func (c *devCmd) Run(ctx context.Context, g *globals) error {
 	if c.Concurrency < 1 {
-		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1", c.Concurrency))
+		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1",
+			c.Concurrency))
 	}
 	schedules, err := c.Jobs.schedules()
 	if err != nil {
@@ -69,7 +73,7 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		}
 		c.Data = dir
 	}
-	listener, err := listen(c.Addr) // before anything is started: the most likely thing to be wrong
+	listener, err := listen(c.Addr) // first, since it is the most likely thing to fail
 	if err != nil {
 		return c.orOtherDev(err)
 	}
@@ -81,7 +85,8 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		return c.orOtherDev(err)
 	}
 	defer stopPostgres(pg, log)
-	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener, url: "http://" + listener.Addr().String()}
+	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener,
+		url: "http://" + listener.Addr().String()}
 	if err := d.prepare(ctx, pg); err != nil {
 		return err
 	}
@@ -97,7 +102,7 @@ func stopPostgres(pg *devpg.Server, log *slog.Logger) {
 	}
 }
 
-// devLog returns a log that is made for reading in a terminal.
+// devLog returns a log for reading in a terminal.
 func devLog(g *globals, level slog.Level) *slog.Logger {
 	f, ok := g.stderr.(*os.File)
 	return slog.New(tint.NewTextHandler(g.stderr, &tint.Options{
@@ -133,7 +138,8 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 		return err
 	}
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
-	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil: // someone tries out what deleting does
+	// someone has deleted it to see what happens
+	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil:
 		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error", err)
 	case err != nil:
 		return err
@@ -150,13 +156,14 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 
 const devTokenLife = 30 * 24 * time.Hour
 
-// makeTokens makes the token of the dev tenant, the operator's, and what verifies them.
+// makeTokens creates the dev tenant's token, the operator's token, and their verifier.
 func (d *dev) makeTokens() error {
 	issuer, err := auth.NewIssuer(d.auth())
 	if err != nil {
 		return err
 	}
-	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate, auth.ScopeManage}
+	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
+		auth.ScopeManage}
 	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
 		return err
 	}
@@ -173,15 +180,18 @@ func (d *dev) auth() auth.Config {
 	return cfg
 }
 
-// run runs node, sample worker and samples until ctx ends or Postgres does.
+// run runs the node, the sample worker and the samples until ctx or Postgres ends.
 func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
+	tuneMemory()
 	g, ctx := errgroup.WithContext(ctx)
 	ready := make(chan struct{})
-	g.Go(func() error { return runNode(ctx, d.node(), func() { close(ready) }) })
+	g.Go(func() error { return node.Run(ctx, d.node(), func() { close(ready) }) })
 	g.Go(func() error {
 		select {
 		case <-pg.Done():
-			return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Message: "Postgres has ended; its log is " + filepath.Join(d.cmd.Data, "postgres.log"), Err: pg.Err()}
+			return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+				Message: "Postgres has ended; its log is " + filepath.Join(d.cmd.Data, "postgres.log"),
+				Err:     pg.Err()}
 		case <-ctx.Done():
 			return nil
 		}
@@ -192,8 +202,10 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 		case <-ctx.Done():
 			return nil
 		}
-		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database", redact(d.database))
-		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, which are not challenged")
+		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database",
+			redact(d.database))
+		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, which " +
+			"are not challenged")
 		if d.cmd.NoSamples {
 			d.printTour("", "")
 			return nil
@@ -207,50 +219,21 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	return err
 }
 
-// devEgress lets deliveries go to whatever is on the developer's machine.
+// devEgress lets deliveries go anywhere, such as to the developer's machine.
 var devEgress = asyncflow.Anywhere
 
-func (d *dev) node() nodeConfig {
-	return nodeConfig{
-		roles: allRoles, listener: d.listener, secret: []byte(d.secrets.Node), tokens: d.tokens, grace: 5 * time.Second, log: d.log,
-		store: store.Config{URL: d.database, Node: nodeName(), Roles: strings.Join(allRoles, ","), Build: version, Notify: true,
+func (d *dev) node() node.Config {
+	roles := node.AllRoles()
+	return node.Config{
+		Roles: roles, Listener: d.listener, Secret: []byte(d.secrets.Node), Tokens: d.tokens,
+		Grace: 5 * time.Second, Metrics: node.MetricsOnAPI, Log: d.log,
+		Store: store.Config{URL: d.database, Node: node.NewName(), Build: version,
+			Roles: strings.Join(roles, ","), Notify: true,
 			MaxContext: asyncflow.DefaultMaxContext, Log: d.log},
-		callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
-		dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
-		governance: governance.Config{Schedules: d.schedules, AuditRetention: asyncflow.DefaultAuditRetention}, metrics: metricsOnAPI,
-		api: httpapi.Config{Version: version, Egress: devEgress}, // and endpoints prove nothing
+		Callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
+		Dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
+		Governance: governance.Config{Schedules: d.schedules,
+			AuditRetention: asyncflow.DefaultAuditRetention},
+		API: httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
 	}
-}
-
-// redact returns a database URL without its password.
-func redact(url string) string {
-	before, rest, ok := strings.Cut(url, "://")
-	_, after, ok2 := strings.Cut(rest, "@")
-	if !ok || !ok2 {
-		return url
-	}
-	return before + "://…@" + after
-}
-
-// printTour tells how to go on, in lines that can be pasted.
-func (d *dev) printTour(sampleID, image string) {
-	w := d.g.stdout
-	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url, devTenant)
-	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s ASYNCFLOW_TOKEN=%s\n\n", d.url, d.token)
-	if sampleID == "" {
-		fmt.Fprintf(w, "  curl -s $ASYNCFLOW_URL/v1/task-types -H \"Authorization: Bearer $ASYNCFLOW_TOKEN\"\n\n")
-		return
-	}
-	fmt.Fprintf(w, `  # what became of a sample, and each of its attempts
-  curl -s $ASYNCFLOW_URL/v1/tasks/%[1]s -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
-  curl -s $ASYNCFLOW_URL/v1/tasks/%[1]s/attempts -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
-
-  # submit a task of your own
-  curl -s $ASYNCFLOW_URL/v1/tasks -H "Authorization: Bearer $ASYNCFLOW_TOKEN" \
-    -H 'Content-Type: application/json' -d '{"type":"thumbnails","context":{"image":"%[2]s"}}'
-
-  # the newest tasks
-  curl -s "$ASYNCFLOW_URL/v1/tasks?type=thumbnails&limit=5" -H "Authorization: Bearer $ASYNCFLOW_TOKEN"
-
-`, sampleID, image)
 }

@@ -52,13 +52,14 @@ func postgresPID(t *testing.T, dir string) string {
 
 func isAlive(pid string) bool { return exec.Command("kill", "-0", pid).Run() == nil }
 
-// The first command of the README: samples pass through both stages, Ctrl-C ends
-// everything, the data is used again, and a kill -9 leaves no process behind.
+// asyncflow dev, the first command of the README: samples pass through both stages, Ctrl-C ends
+// everything, the next run uses the same data, and a kill -9 leaves no process behind.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	p := startDev(t, dir)
-	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=") }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=") },
+		patience, 20*time.Millisecond)
 	assert.Contains(t, p.said(), "samples tasks=8 succeeded=8 thumbnails=16")
 	thumbnails, err := filepath.Glob(filepath.Join(dir, "thumbnails", "*.png"))
 	require.NoError(t, err)
@@ -70,7 +71,8 @@ func TestDev(t *testing.T) {
 	list, err := c.List(t.Context(), client.ListParams{Type: "thumbnails"})
 	require.NoError(t, err)
 	assert.Len(t, list.Data, 8)
-	assert.Equal(t, []int{200, 403}, []int{p.status(f.AdminToken, "/v1/governance"), p.status(f.Token, "/v1/governance")})
+	assert.Equal(t, []int{200, 403}, []int{p.status(f.AdminToken, "/v1/governance"),
+		p.status(f.Token, "/v1/governance")})
 	assert.Equal(t, 403, p.status(f.AdminToken, "/v1/task-types"))
 	postgres := postgresPID(t, dir)
 	require.True(t, isAlive(postgres))
@@ -80,7 +82,9 @@ func TestDev(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "dev.json"))
 
 	p = startDev(t, dir)
-	require.Eventually(t, func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") }, patience, 20*time.Millisecond)
+	require.Eventually(t,
+		func() bool { return strings.Contains(p.said(), "samples tasks=8 succeeded=8") }, patience,
+		20*time.Millisecond)
 	c, err = client.New(p.url, f.Token)
 	require.NoError(t, err)
 	list, err = c.List(t.Context(), client.ListParams{Type: "thumbnails"})
@@ -94,7 +98,8 @@ func TestDev(t *testing.T) {
 	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
 }
 
-// A second dev server on the same data says who is there and what to do, and harms nobody.
+// A second dev server on the same data names the first one and says what to do, without harm to
+// the first.
 func TestSecondDev(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -104,7 +109,8 @@ func TestSecondDev(t *testing.T) {
 	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0", "same port": taken} {
 		second := start(t, nil, "dev", "--addr="+addr, "--worker-addr=127.0.0.1:0", "--data="+dir)
 		assert.Equal(t, exitFailed, second.wait(), name)
-		for _, says := range []string{"another asyncflow dev", dir, first.url, "pid " + pid, "kill -INT " + pid,
+		for _, says := range []string{"another asyncflow dev", dir, first.url, "pid " + pid,
+			"kill -INT " + pid,
 			"--data and --addr"} {
 			assert.Contains(t, second.said(), says, name)
 		}
@@ -121,7 +127,7 @@ func connectTo(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// What a developer creates beside asyncflow's tables doesn't land among them.
+// Tables that a developer creates are not in asyncflow's schemas.
 func TestTablesOfADeveloper(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -137,7 +143,7 @@ func TestTablesOfADeveloper(t *testing.T) {
 	require.Equal(t, "public", schema)
 }
 
-// As docker-compose.yml has it: a password of any characters, beside the URL.
+// A password with any characters can be given beside the URL, as in docker-compose.yml.
 func TestPasswordBesideTheURL(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})
@@ -174,7 +180,8 @@ func TestDevTour(t *testing.T) {
 	ended := make(chan int)
 	printed := &signalWriter{w: &stdout, at: "limit=5", seen: make(chan struct{})}
 	go func() {
-		ended <- realMain(ctx, []string{"dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data=" + dir}, printed, t.Output(), os.LookupEnv)
+		ended <- realMain(ctx, []string{"dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0",
+			"--data=" + dir}, printed, t.Output(), os.LookupEnv)
 	}()
 	<-printed.seen
 	script := regexp.MustCompile(`(?s)export.*`).FindString(stdout.String())
@@ -205,7 +212,7 @@ func (s *signalWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// What is wrong at the start is one clear line that says what to do.
+// A failure at the start is one clear line that says what to do.
 func TestStartupErrors(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -221,37 +228,68 @@ func TestStartupErrors(t *testing.T) {
 		code int
 		says []string
 	}{
-		"no database":     {nodeEnv("postgres://u:p@127.0.0.1:1/x"), []string{"serve"}, exitUnavailable, []string{"127.0.0.1:1", "DATABASE_URL"}},
-		"wrong password":  {nodeEnv(wrongPassword), []string{"serve"}, exitUnavailable, []string{"password", "DATABASE_URL"}},
-		"unknown name":    {nodeEnv(noDatabase), []string{"serve"}, exitUnavailable, []string{"no such database"}},
-		"no schema":       {nodeEnv(empty), []string{"serve"}, exitUnavailable, []string{"asyncflow migrate up"}},
-		"not a URL":       {nodeEnv("my database"), []string{"serve"}, exitUnavailable, []string{"DATABASE_URL", "postgres://"}},
+		"no database": {nodeEnv("postgres://u:p@127.0.0.1:1/x"), []string{"serve"}, exitUnavailable,
+			[]string{"127.0.0.1:1", "DATABASE_URL"}},
+		"wrong password": {nodeEnv(wrongPassword), []string{"serve"}, exitUnavailable,
+			[]string{"password", "DATABASE_URL"}},
+		"unknown name": {nodeEnv(noDatabase), []string{"serve"}, exitUnavailable,
+			[]string{"no such database"}},
+		"no schema": {nodeEnv(empty), []string{"serve"}, exitUnavailable,
+			[]string{"asyncflow migrate up"}},
+		"not a URL": {nodeEnv("my database"), []string{"serve"}, exitUnavailable,
+			[]string{"DATABASE_URL", "postgres://"}},
 		"no DATABASE_URL": {nodeEnv("")[1:], []string{"serve"}, exitUsage, []string{"DATABASE_URL"}},
-		"port taken":      {nodeEnv(url), []string{"serve", "--listen=" + taken.Addr().String()}, exitUnavailable, []string{taken.Addr().String(), "port"}},
-		"bad address":     {nodeEnv(url), []string{"serve", "--listen=here"}, exitUsage, []string{"here", ":8080"}},
-		"bad flag":        {nodeEnv(url), []string{"serve", "--concurency=3"}, exitUsage, []string{"--concurency", "--concurrency"}},
-		"bad number":      {nodeEnv(url), []string{"serve", "--concurrency=-5"}, exitUsage, []string{"--concurrency", "-5"}},
-		"bad pool":        {nodeEnv(url), []string{"serve", "--pool=0"}, exitUsage, []string{"--pool", "2 to"}},
-		"bad grace":       {nodeEnv(url), []string{"serve", "--grace=-1s"}, exitUsage, []string{"--grace", "1h"}},
-		"bad allow list":  {nodeEnv(url), []string{"serve", "--egress-allow=*,10.0.0.0/99"}, exitUsage, []string{"--egress-allow", `"10.0.0.0/99"`}},
-		"too wide a list": {nodeEnv(url), []string{"serve", "--egress-allow=0.0.0.0/0"}, exitUsage, []string{"--egress-allow", `"0.0.0.0/0"`, "/8"}},
-		"bad deny list":   {append(nodeEnv(url), "ASYNCFLOW_EGRESS_DENY=a.example.com,b..c:22"), []string{"serve"}, exitUsage, []string{"--egress-deny", `"b..c:22"`}},
-		"bad connections": {nodeEnv(url), []string{"serve", "--max-connections=0"}, exitUsage, []string{"--max-connections", "1 to"}},
-		"bad per address": {nodeEnv(url), []string{"serve", "--max-connections-per-ip=-1"}, exitUsage, []string{"--max-connections-per-ip", "0 to"}},
-		"bad streams":     {nodeEnv(url), []string{"serve", "--max-streams=0"}, exitUsage, []string{"--max-streams", "1 to"}},
-		"bad share":       {nodeEnv(url), []string{"serve", "--max-streams=5", "--max-streams-per-tenant=6"}, exitUsage, []string{"--max-streams-per-tenant", "0 to 5"}},
-		"no body memory":  {nodeEnv(url), []string{"serve", "--max-body-memory=1000"}, exitUsage, []string{"--max-body-memory", "67108864 to"}},
-		"bad body share":  {nodeEnv(url), []string{"serve", "--max-body-memory-per-tenant=1"}, exitUsage, []string{"--max-body-memory-per-tenant", "16777216 to 134217728"}},
-		"bad port":        {nodeEnv(url), []string{"serve", "--listen=:99999"}, exitUsage, []string{":99999"}},
-		"bad role":        {nodeEnv(url), []string{"serve", "--roles=api,janitor"}, exitUsage, []string{"janitor", "governance"}},
-		"short secret":    {append(nodeEnv(url), "ASYNCFLOW_SECRET=short"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_SECRET", "32"}},
-		"no JWT key":      {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET="), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_SECRET"}},
-		"short JWT key":   {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET=short"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_SECRET", "32"}},
-		"no issuers file": {append(nodeEnv(url), "ASYNCFLOW_JWT_ISSUERS_FILE=/does/not/exist"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_ISSUERS_FILE", "no such file"}},
-		"no key file":     {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET=", "ASYNCFLOW_JWT_PUBLIC_KEYS_FILE=/does/not/exist"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE", "no such file"}},
-		"two kinds alike": {append(nodeEnv(url), "ASYNCFLOW_JWT_ADMIN_TYPE=at+jwt"), []string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_ADMIN_TYPE"}},
-		"no Postgres":     {nil, []string{"dev", "--pg-bin=" + t.TempDir(), "--addr=127.0.0.1:0", "--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"initdb"}},
-		"dev, port taken": {nil, []string{"dev", "--addr=" + taken.Addr().String(), "--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"port"}},
+		"port taken": {nodeEnv(url), []string{"serve", "--listen=" + taken.Addr().String()},
+			exitUnavailable, []string{taken.Addr().String(), "port"}},
+		"bad address": {nodeEnv(url), []string{"serve", "--listen=here"}, exitUsage,
+			[]string{"here", ":8080"}},
+		"bad flag": {nodeEnv(url), []string{"serve", "--concurency=3"}, exitUsage,
+			[]string{"--concurency", "--concurrency"}},
+		"bad number": {nodeEnv(url), []string{"serve", "--concurrency=-5"}, exitUsage,
+			[]string{"--concurrency", "-5"}},
+		"bad pool": {nodeEnv(url), []string{"serve", "--pool=0"}, exitUsage,
+			[]string{"--pool", "2 to"}},
+		"bad grace": {nodeEnv(url), []string{"serve", "--grace=-1s"}, exitUsage,
+			[]string{"--grace", "1h"}},
+		"bad allow list": {nodeEnv(url), []string{"serve", "--egress-allow=*,10.0.0.0/99"}, exitUsage,
+			[]string{"--egress-allow", `"10.0.0.0/99"`}},
+		"too wide a list": {nodeEnv(url), []string{"serve", "--egress-allow=0.0.0.0/0"}, exitUsage,
+			[]string{"--egress-allow", `"0.0.0.0/0"`, "/8"}},
+		"bad deny list": {append(nodeEnv(url), "ASYNCFLOW_EGRESS_DENY=a.example.com,b..c:22"),
+			[]string{"serve"}, exitUsage, []string{"--egress-deny", `"b..c:22"`}},
+		"bad connections": {nodeEnv(url), []string{"serve", "--max-connections=0"}, exitUsage,
+			[]string{"--max-connections", "1 to"}},
+		"bad per address": {nodeEnv(url), []string{"serve", "--max-connections-per-ip=-1"}, exitUsage,
+			[]string{"--max-connections-per-ip", "0 to"}},
+		"bad streams": {nodeEnv(url), []string{"serve", "--max-streams=0"}, exitUsage,
+			[]string{"--max-streams", "1 to"}},
+		"bad share": {nodeEnv(url), []string{"serve", "--max-streams=5",
+			"--max-streams-per-tenant=6"}, exitUsage, []string{"--max-streams-per-tenant", "0 to 5"}},
+		"no body memory": {nodeEnv(url), []string{"serve", "--max-body-memory=1000"}, exitUsage,
+			[]string{"--max-body-memory", "67108864 to"}},
+		"bad body share": {nodeEnv(url), []string{"serve", "--max-body-memory-per-tenant=1"}, exitUsage,
+			[]string{"--max-body-memory-per-tenant", "16777216 to 134217728"}},
+		"bad port": {nodeEnv(url), []string{"serve", "--listen=:99999"}, exitUsage,
+			[]string{":99999"}},
+		"bad role": {nodeEnv(url), []string{"serve", "--roles=api,janitor"}, exitUsage,
+			[]string{"janitor", "governance"}},
+		"short secret": {append(nodeEnv(url), "ASYNCFLOW_SECRET=short"), []string{"serve"}, exitUsage,
+			[]string{"ASYNCFLOW_SECRET", "32"}},
+		"no JWT key": {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET="), []string{"serve"}, exitUsage,
+			[]string{"ASYNCFLOW_JWT_SECRET"}},
+		"short JWT key": {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET=short"), []string{"serve"},
+			exitUsage, []string{"ASYNCFLOW_JWT_SECRET", "32"}},
+		"no issuers file": {append(nodeEnv(url), "ASYNCFLOW_JWT_ISSUERS_FILE=/does/not/exist"),
+			[]string{"serve"}, exitUsage, []string{"ASYNCFLOW_JWT_ISSUERS_FILE", "no such file"}},
+		"no key file": {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET=",
+			"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE=/does/not/exist"), []string{"serve"}, exitUsage,
+			[]string{"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE", "no such file"}},
+		"two kinds alike": {append(nodeEnv(url), "ASYNCFLOW_JWT_ADMIN_TYPE=at+jwt"), []string{"serve"},
+			exitUsage, []string{"ASYNCFLOW_JWT_ADMIN_TYPE"}},
+		"no Postgres": {nil, []string{"dev", "--pg-bin=" + t.TempDir(), "--addr=127.0.0.1:0",
+			"--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"initdb"}},
+		"dev, port taken": {nil, []string{"dev", "--addr=" + taken.Addr().String(),
+			"--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"port"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,14 +14,17 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// governanceCmd looks at the jobs and runs them, straight in the database.
+// governanceCmd shows and runs the background jobs, directly in the database.
 type governanceCmd struct {
 	Status governanceStatusCmd `cmd:"" help:"Show the nodes, and each job with its last run."`
-	Run    governanceRunCmd    `cmd:"" help:"Run a job once, now, or see what it would do."`
+	Run    governanceRunCmd    `cmd:"" help:"Run a job once, now, or show what it would do."`
 }
 
 // withGovernor opens the database for a command.
-func withGovernor(ctx context.Context, db databaseFlag, cfg governance.Config, do func(*store.Store, *governance.Governor) error) error {
+func withGovernor(
+	ctx context.Context, db databaseFlag, cfg governance.Config,
+	do func(*store.Store, *governance.Governor) error,
+) error {
 	return withStore(ctx, db, asyncflow.Quotas{}, func(s *store.Store) error {
 		committer := dispatcher.NewCommitter(s, nil)
 		defer committer.Close()
@@ -37,8 +40,9 @@ type governanceStatusCmd struct{ databaseFlag }
 
 // Help is shown by asyncflow governance status --help.
 func (c *governanceStatusCmd) Help() string {
-	return `A run that had nothing to do is written down about once a minute, of all nodes together; one that moved rows or failed,
-within 5 s. FAILURES counts those since one ended well. NEXT is empty when the job is off, or no node is there to run it.
+	return `Runs that moved rows or failed are recorded within 5 s. Of idle runs, about one a minute is
+recorded, for all nodes together. FAILURES counts the failed runs since the last successful one.
+NEXT is empty if the job is off or no node runs it.
 
 Example:
 
@@ -47,23 +51,25 @@ Example:
 
 // Run shows the nodes and the jobs.
 func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
-	return withGovernor(ctx, c.databaseFlag, governance.Config{}, func(s *store.Store, _ *governance.Governor) error {
-		status, err := governance.ReadStatus(ctx, s)
-		if err != nil {
-			return err
-		}
-		doc := httpapi.GovernanceOut(status)
-		if g.output == "json" {
-			return g.printJSON(doc)
-		}
-		return g.printGovernance(doc)
-	})
+	return withGovernor(ctx, c.databaseFlag, governance.Config{},
+		func(s *store.Store, _ *governance.Governor) error {
+			status, err := governance.ReadStatus(ctx, s)
+			if err != nil {
+				return err
+			}
+			doc := httpapi.GovernanceOut(status)
+			if g.output == "json" {
+				return g.printJSON(doc)
+			}
+			return g.printGovernance(doc)
+		})
 }
 
 func (g *globals) printGovernance(doc api.Governance) error {
 	nodes := make([][]string, len(doc.Nodes))
 	for i, n := range doc.Nodes {
-		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt), timeText(n.SeenAt), string(n.State)}
+		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt),
+			timeText(n.SeenAt), string(n.State)}
 	}
 	if err := g.printTable("NODE ROLES VERSION STARTED SEEN STATE", nodes); err != nil {
 		return err
@@ -79,7 +85,8 @@ func (g *globals) printGovernance(doc api.Governance) error {
 		if j.Error != "" {
 			outcome += ": " + j.Error
 		}
-		jobs[i] = []string{j.Name, j.Schedule, timeText(j.StartedAt), j.Node, took, rows, number(int64(j.Failures)), timeText(j.NextAt), outcome}
+		jobs[i] = []string{j.Name, j.Schedule, timeText(j.StartedAt), j.Node, took, rows,
+			number(int64(j.Failures)), timeText(j.NextAt), outcome}
 	}
 	return g.printTable("JOB SCHEDULE LAST NODE TOOK ROWS FAILURES NEXT OUTCOME", jobs)
 }
@@ -90,22 +97,22 @@ func milliseconds(ms float32) time.Duration {
 
 type governanceRunCmd struct {
 	databaseFlag
-	Job    string `arg:"" help:"Its name: see asyncflow governance status."`
+	Job    string `arg:"" help:"Name of the job: see asyncflow governance status."`
 	DryRun bool   `help:"Only count the rows that it would move, by type."`
 
-	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION" help:"For the job forget: how long entries of the audit are kept. Without it they are left alone."`
+	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION"`
 }
 
 // Help is shown by asyncflow governance run --help.
 func (c *governanceRunCmd) Help() string {
-	return `It is safe at any time: what another node is doing this moment is left to that node.
+	return `This is safe at any time: the job skips what another node is working on.
 
 Example:
 
     asyncflow governance run rescue --dry-run`
 }
 
-// Run runs the job, or looks at what it would do.
+// Run runs the job, or shows what it would do.
 func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 	if c.AuditRetention != 0 {
 		if err := checkRetention(c.AuditRetention); err != nil {
@@ -113,30 +120,35 @@ func (c *governanceRunCmd) Run(ctx context.Context, g *globals) error {
 		}
 	}
 	cfg := governance.Config{AuditRetention: c.AuditRetention}
-	return withGovernor(ctx, c.databaseFlag, cfg, func(_ *store.Store, gov *governance.Governor) error {
-		job, err := gov.Job(c.Job)
-		if err != nil {
-			return usageError(err)
-		}
-		if c.DryRun {
-			return g.look(ctx, job)
-		}
-		b := byHand{url: c.DatabaseURL, action: "governance.run", objectType: "job", object: job.Name, detail: map[string]any{}}
-		var run store.JobRun
-		err = b.do(ctx, func() error {
-			run, err = gov.RunByHand(ctx, job)
-			b.detail["rows"] = run.Rows
+	return withGovernor(ctx, c.databaseFlag, cfg,
+		func(_ *store.Store, gov *governance.Governor) error {
+			job, err := gov.Job(c.Job)
+			if err != nil {
+				return usageError(err)
+			}
+			if c.DryRun {
+				return g.dryRun(ctx, job)
+			}
+			b := auditedCommand{url: c.DatabaseURL, action: "governance.run", objectType: "job",
+				object: job.Name,
+				detail: map[string]any{}}
+			var run store.JobRun
+			err = b.do(ctx, func() error {
+				run, err = gov.RunByHand(ctx, job)
+				b.detail["rows"] = run.Rows
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("%s moved %d rows and failed: %w", job.Name, run.Rows, err)
+			}
+			if g.output == "json" {
+				return g.printJSON(map[string]any{"job": job.Name, "rows": run.Rows,
+					"duration_ms": run.Duration.Seconds() * 1000})
+			}
+			_, err = fmt.Fprintf(g.stdout, "%s moved %d rows in %s\n", job.Name, run.Rows,
+				run.Duration.Round(time.Millisecond))
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("%s moved %d rows and failed: %w", job.Name, run.Rows, err)
-		}
-		if g.output == "json" {
-			return g.printJSON(map[string]any{"job": job.Name, "rows": run.Rows, "duration_ms": run.Duration.Seconds() * 1000})
-		}
-		_, err = fmt.Fprintf(g.stdout, "%s moved %d rows in %s\n", job.Name, run.Rows, run.Duration.Round(time.Millisecond))
-		return err
-	})
 }
 
 // dueOut is a line of a dry run.
@@ -146,8 +158,8 @@ type dueOut struct {
 	Rows   int    `json:"rows"`
 }
 
-// look shows how many rows a job would move.
-func (g *globals) look(ctx context.Context, job governance.Job) error {
+// dryRun shows how many rows a job would move.
+func (g *globals) dryRun(ctx context.Context, job governance.Job) error {
 	due, err := job.Look(ctx)
 	if err != nil {
 		return err

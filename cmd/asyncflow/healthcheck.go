@@ -13,7 +13,8 @@ type healthcheckCmd struct{}
 
 // Help is shown by asyncflow healthcheck --help.
 func (c *healthcheckCmd) Help() string {
-	return `Exits with 0 if GET /readyz is answered with 200, else with 1, as Docker wants it. Needs no token.
+	return `The exit code is 0 if GET /readyz is answered with 200, else 1, as Docker expects. This
+command needs no token.
 
 Example, in a Dockerfile:
 
@@ -22,9 +23,10 @@ Example, in a Dockerfile:
 
 const healthTimeout = 5 * time.Second
 
-// Run asks once, without retries: whoever checks health asks again anyway.
+// Run asks once, without retries: health checks are repeated anyway.
 func (c *healthcheckCmd) Run(ctx context.Context, g *globals) error {
-	api, err := client.New(g.client().URL(), "", client.WithTimeout(healthTimeout), client.WithRetries(0))
+	api, err := client.New(g.client().URL(), "", client.WithTimeout(healthTimeout),
+		client.WithRetries(0))
 	if err != nil {
 		return usageError(err)
 	}

@@ -1,5 +1,5 @@
-// Command asyncflow runs a node and talks to one: it is the server, the tool of
-// the operator, and the client for the shell. See asyncflow --help.
+// Command asyncflow is the server, the operator's tool, and a client for the shell. See
+// asyncflow --help.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-ctx.Done()
-		stop() // so that a second Ctrl-C ends the program at once
+		stop() // a second Ctrl-C ends the program at once
 	}()
 	code := realMain(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv)
 	stop()
@@ -27,8 +27,8 @@ func main() {
 // lookup reads one environment variable, as os.LookupEnv does.
 type lookup func(name string) (string, bool)
 
-// realMain runs the command that args ask for and returns the exit code. It
-// reads nothing of the process but standard input: tests run it in parallel.
+// realMain runs the command in args and returns the exit code. It uses nothing of the process
+// but standard input, so tests can run it in parallel.
 func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env lookup) int {
 	var c cli
 	helped := false
@@ -43,6 +43,7 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 	if err != nil {
 		return report(stderr, err)
 	}
+	addHelp(parser.Model.Node)
 	readEnv(parser, env)
 	parsed, err := parser.Parse(args)
 	if helped {
@@ -58,5 +59,5 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 	return report(stderr, parsed.Run(g))
 }
 
-// now is the clock of everything here.
+// now is the clock of the commands.
 func now() time.Time { return time.Now() }

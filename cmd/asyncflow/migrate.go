@@ -11,7 +11,7 @@ import (
 
 // migrateCmd brings a database's schema up to date.
 type migrateCmd struct {
-	Up     migrateUpCmd     `cmd:"" help:"Bring the schema of asyncflow and of every tenant up to date."`
+	Up     migrateUpCmd     `cmd:"" help:"Bring all schemas up to date."`
 	Status migrateStatusCmd `cmd:"" help:"Show how far each schema is; fails when one is behind."`
 }
 
@@ -33,11 +33,12 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-// migrate brings every schema up to date. It has an entry in the audit if there was
-// something to do.
+// migrate brings every schema up to date. If there was something to do, the audit gets an
+// entry.
 func migrate(ctx context.Context, url string, roles store.Option) ([]store.MigrationStatus, error) {
 	all, err := store.Migrate(ctx, url, roles)
-	b := byHand{url: url, action: "schema.migrate", objectType: "schema", detail: map[string]any{}}
+	b := auditedCommand{url: url, action: "schema.migrate", objectType: "schema",
+		detail: map[string]any{}}
 	schemas := 0
 	for _, s := range all {
 		if s.Version < s.Latest {
@@ -71,5 +72,6 @@ func (c *migrateStatusCmd) Run(ctx context.Context, g *globals) error {
 	if err := w.Flush(); err != nil || behind == 0 {
 		return err
 	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "%d schemas are behind: run asyncflow migrate up", behind)
+	return asyncflow.Errorf(asyncflow.CodeConflict, "%d schemas are behind: run asyncflow migrate up",
+		behind)
 }

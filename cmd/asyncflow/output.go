@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// listing is how lists are written as JSON.
+// listing is the JSON document of a list.
 type listing[T any] struct {
 	Data       []T    `json:"data"`
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -34,7 +34,7 @@ func (g *globals) printJSON(doc any) error {
 	return e.Encode(doc)
 }
 
-// printTable writes rows below a header, aligned. Cells are made safe to show.
+// printTable writes aligned rows below a header. It makes cells safe to show.
 func (g *globals) printTable(header string, rows [][]string) error {
 	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
@@ -47,14 +47,14 @@ func (g *globals) printTable(header string, rows [][]string) error {
 	return w.Flush()
 }
 
-// isTerminal tells whether a writer is a terminal.
+// isTerminal reports whether a writer is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printFields writes name and value pairs below each other, leaving out those
-// without a value.
+// printFields writes pairs of name and value, one per line. It leaves out pairs without a
+// value.
 func (g *globals) printFields(pairs ...string) error {
 	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -65,11 +65,10 @@ func (g *globals) printFields(pairs ...string) error {
 	return w.Flush()
 }
 
-// cellWidth is the most characters of a cell.
+// cellWidth is the limit of a cell in characters.
 const cellWidth = 100
 
-// cell returns a text as it stands in a table: printable, "-" if empty, and not
-// too wide.
+// cell returns a text for a table: printable, "-" if empty, and cut at cellWidth.
 func cell(text string) string {
 	if text == "" {
 		return "-"
@@ -81,8 +80,8 @@ func cell(text string) string {
 	return string(runes)
 }
 
-// printable returns a text in one line without control characters: what workers
-// say must not steer the terminal.
+// printable returns a text in one line without control characters: texts of workers must not
+// control the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

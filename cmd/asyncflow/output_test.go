@@ -18,7 +18,8 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	g := &globals{stdout: &out}
-	require.NoError(t, g.printTable("ID ERROR", [][]string{{"a", ""}, {"long-id", "evil\x1b[2J\ttext\nline"}, {"c", strings.Repeat("é", 200)}}))
+	require.NoError(t, g.printTable("ID ERROR",
+		[][]string{{"a", ""}, {"long-id", "evil\x1b[2J\ttext\nline"}, {"c", strings.Repeat("é", 200)}}))
 	require.Equal(t, "ID       ERROR\n"+
 		"a        -\n"+
 		"long-id  evil�[2J text line\n"+
@@ -36,13 +37,15 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, "{\n  \"data\": []\n}\n", out.String())
 	out.Reset()
 	require.NoError(t, g.printJSON(asList([]string{"<&>"}, "next")))
-	require.Equal(t, "{\n  \"data\": [\n    \"<&>\"\n  ],\n  \"next_cursor\": \"next\"\n}\n", out.String())
+	require.Equal(t, "{\n  \"data\": [\n    \"<&>\"\n  ],\n  \"next_cursor\": \"next\"\n}\n",
+		out.String())
 }
 
 func TestTimeText(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, timeText(time.Time{}))
-	require.Equal(t, "2026-11-21T09:00:00.120Z", timeText(time.Date(2026, 11, 21, 10, 0, 0, 120_000_000, time.FixedZone("", 3600))))
+	require.Equal(t, "2026-11-21T09:00:00.120Z",
+		timeText(time.Date(2026, 11, 21, 10, 0, 0, 120_000_000, time.FixedZone("", 3600))))
 }
 
 func TestMoment(t *testing.T) {
@@ -65,7 +68,9 @@ func TestDevDefaults(t *testing.T) {
 	f, ok := runningDev(file)
 	require.True(t, ok)
 	require.Equal(t, []string{"http://127.0.0.1:1", "t"}, []string{f.URL, f.Token})
-	for _, text := range []string{"", "{", `{"url": "http://127.0.0.1:1", "pid": 0}`, `{"url": "http://127.0.0.1:1", "pid": 2147483646}`, `{"pid": ` + strconv.Itoa(os.Getpid()) + `}`} {
+	for _, text := range []string{"", "{", `{"url": "http://127.0.0.1:1", "pid": 0}`,
+		`{"url": "http://127.0.0.1:1", "pid": 2147483646}`,
+		`{"pid": ` + strconv.Itoa(os.Getpid()) + `}`} {
 		write(text)
 		_, ok = runningDev(file)
 		require.False(t, ok, text)
@@ -74,7 +79,8 @@ func TestDevDefaults(t *testing.T) {
 
 func TestTokenCreate(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"ASYNCFLOW_URL": defaultURL, "ASYNCFLOW_JWT_SECRET": testJWTSecret, "ASYNCFLOW_JWT_ISSUER": "me"}
+	env := map[string]string{"ASYNCFLOW_URL": defaultURL, "ASYNCFLOW_JWT_SECRET": testJWTSecret,
+		"ASYNCFLOW_JWT_ISSUER": "me"}
 	r := runCLI(t, env, "token", "create", "--tenant", "acme", "--ttl", "2h", "--subject", "ci")
 	require.Zero(t, r.code, r.stderr)
 	cfg := auth.DefaultConfig()
@@ -85,23 +91,28 @@ func TestTokenCreate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "acme", p.Tenant)
 	require.Equal(t, "ci", p.Subject)
-	require.Equal(t, auth.NewScopes(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage), p.Scopes)
+	require.Equal(t, auth.NewScopes(auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
+		auth.ScopeManage), p.Scopes)
 	require.WithinDuration(t, time.Now().Add(2*time.Hour), p.ExpiresAt, time.Minute)
 
 	r = runCLI(t, env, "token", "create", "--admin", "--subject", "alice")
 	require.Zero(t, r.code, r.stderr)
 	p, err = v.Verify(t.Context(), strings.TrimSuffix(r.stdout, "\n"), time.Now())
 	require.NoError(t, err)
-	require.Equal(t, []any{auth.KindOperator, "", "alice", "admin"}, []any{p.Kind, p.Tenant, p.Subject, p.Scopes.String()})
+	require.Equal(t, []any{auth.KindOperator, "", "alice", "admin"},
+		[]any{p.Kind, p.Tenant, p.Subject, p.Scopes.String()})
 
-	for _, args := range [][]string{{"--tenant", "ACME"}, {"--tenant", "acme", "--scope", "fly"}, {"--tenant", "acme", "--ttl", "0s"},
-		{}, {"--admin", "--tenant", "acme"}, {"--admin", "--scope", "read"}, {"--tenant", "acme", "--scope", "admin"}, {"--admin", "--ttl", "-1s"}} {
+	for _, args := range [][]string{{"--tenant", "ACME"}, {"--tenant", "acme", "--scope", "fly"},
+		{"--tenant", "acme", "--ttl", "0s"},
+		{}, {"--admin", "--tenant", "acme"}, {"--admin", "--scope", "read"},
+		{"--tenant", "acme", "--scope", "admin"}, {"--admin", "--ttl", "-1s"}} {
 		r := runCLI(t, env, append([]string{"token", "create"}, args...)...)
 		require.Equal(t, exitUsage, r.code, args)
 		require.Empty(t, r.stdout)
 	}
 	env["ASYNCFLOW_JWT_PRIVATE_KEY_FILE"] = "/does/not/exist"
-	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr,
+		"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	env["ASYNCFLOW_JWT_SECRET"] = ""
 	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "no such file")
 }

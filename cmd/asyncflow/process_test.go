@@ -32,18 +32,18 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// beAsyncflow, in the environment, makes the test binary be asyncflow itself: the
-// tests below start real processes and kill them.
+// With beAsyncflow in its environment, the test binary acts as asyncflow itself: tests start
+// real processes and kill them.
 const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
 
-// testsAtOnce is how many tests run side by side, on a machine of fewer cores too.
+// testsAtOnce is the number of parallel tests, also on a machine with fewer cores.
 const testsAtOnce = 4
 
 func TestMain(m *testing.M) {
 	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
-		if runtime.GOMAXPROCS(0) < testsAtOnce { // what they do is to wait, mostly
-			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel sets it again
+		if runtime.GOMAXPROCS(0) < testsAtOnce { // they mostly wait
+			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel overrides it
 		}
 		os.Exit(m.Run())
 	}
@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(realMain(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
 }
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds each wait for an event. It is long, since a slow machine is no fault, and
+// costs nothing if the event comes.
 const patience = 2 * time.Minute
 
 const (
@@ -83,7 +83,8 @@ func start(t *testing.T, env []string, args ...string) *process {
 func startBy(t *testing.T, env []string, command ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
-	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
+	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"),
+		"HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
@@ -139,11 +140,13 @@ func (p *process) halt(s syscall.Signal) {
 		return
 	}
 	require.Eventually(p.t, func() bool {
-		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
-		if err != nil { // another ps: there is but the one state
+		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p",
+			strconv.Itoa(p.cmd.Process.Pid)).Output()
+		if err != nil { // another ps: it shows only one state
 			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
 		}
-		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)), func(state string) bool { return state[0] != 'T' })
+		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)),
+			func(state string) bool { return state[0] != 'T' })
 	}, patience, time.Millisecond, "it stops")
 }
 
@@ -166,8 +169,10 @@ func (p *process) wait() int {
 
 // nodeEnv is the environment of a node on a database.
 func nodeEnv(database string) []string {
-	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret, "ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
-		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1", "ASYNCFLOW_VERIFY_ENDPOINTS=false"}
+	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret,
+		"ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
+		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1",
+		"ASYNCFLOW_VERIFY_ENDPOINTS=false"}
 }
 
 // startNode starts asyncflow serve on a database.
@@ -198,7 +203,9 @@ func tokenOf(t *testing.T, tenant string) string {
 	cfg.HMACSecret = []byte(testJWTSecret)
 	issuer, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour, time.Now())
+	token, err := issuer.Issue(tenant, "test",
+		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour,
+		time.Now())
 	require.NoError(t, err)
 	return token
 }
@@ -217,7 +224,7 @@ func database(t *testing.T) string {
 	return pgtest.Database(t, prepareDatabase)
 }
 
-// delivery is what a worker is told.
+// delivery is the body of a delivery.
 type delivery struct {
 	ID       string          `json:"task_id"`
 	Stage    string          `json:"stage"`
@@ -227,7 +234,7 @@ type delivery struct {
 	Callback struct{ URL, Token string }
 }
 
-// worker is a worker's HTTP server that keeps a ledger of what it was sent.
+// worker is a worker's HTTP server that records its deliveries.
 type worker struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -235,7 +242,9 @@ type worker struct {
 }
 
 // startWorker serves a handler; each delivery's signature is verified first.
-func startWorker(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, d delivery)) *worker {
+func startWorker(
+	t *testing.T, handle func(w http.ResponseWriter, r *http.Request, d delivery),
+) *worker {
 	t.Helper()
 	webhook, err := standardwebhooks.NewWebhook(testWebhook)
 	require.NoError(t, err)
@@ -278,14 +287,15 @@ func (w *worker) pipe(t *testing.T, c *client.Client, spec client.TaskTypeSpec) 
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
 	for _, stage := range spec.Stages {
-		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name, URL: w.URL, Secret: testWebhook})
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage.Name,
+			URL: w.URL, Secret: testWebhook})
 		require.NoError(t, err)
 	}
 }
 
 var nodeField = regexp.MustCompile(`asyncflow is ready.* node=(\S+)`)
 
-// node returns the name of the node that the process is.
+// node returns the name of the process as a node.
 func (p *process) node(t *testing.T) string {
 	t.Helper()
 	m := nodeField.FindStringSubmatch(p.said())

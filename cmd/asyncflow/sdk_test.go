@@ -22,7 +22,7 @@ import (
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
-// sdkWorker is a worker made with the SDK, on its own server.
+// sdkWorker is a worker with the SDK, on its own server.
 type sdkWorker struct {
 	*sdk.Worker
 	url string
@@ -47,8 +47,8 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 	return &sdkWorker{w, server.URL}
 }
 
-// pipe makes the task type of the tests, with stages, and registers the worker for those
-// that it handles.
+// pipe creates the task type of the tests with stages, and registers the worker for those that
+// it handles.
 func (w *sdkWorker) pipe(t *testing.T, c *client.Client, stages ...client.Stage) {
 	t.Helper()
 	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: stages})
@@ -57,7 +57,8 @@ func (w *sdkWorker) pipe(t *testing.T, c *client.Client, stages ...client.Stage)
 }
 
 func stage(name string, change ...func(*client.Stage)) client.Stage {
-	s := client.Stage{Name: name, Retry: asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.1)}}
+	s := client.Stage{Name: name, Retry: asyncflow.RetryPolicy{MaxAttempts: 3,
+		Interval: asyncflow.Seconds(-0.1)}}
 	for _, f := range change {
 		f(&s)
 	}
@@ -67,7 +68,8 @@ func stage(name string, change ...func(*client.Stage)) client.Stage {
 // submit submits a task of the pipe.
 func submit(t *testing.T, c *client.Client, doc string) string {
 	t.Helper()
-	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(doc), Key: "one of " + t.Name() + doc})
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(doc),
+		Key: "one of " + t.Name() + doc})
 	require.NoError(t, err)
 	return task.ID
 }
@@ -91,8 +93,9 @@ type counted struct {
 	N int `json:"n"`
 }
 
-// A worker that registers itself needs no key: asyncflow makes one of each endpoint, and
-// challenges them. Registered again, by another process too, they are the same endpoints.
+// A worker that registers itself needs no key: asyncflow creates one for each endpoint, and
+// challenges the endpoints. Registering again, even by another process, gives the same
+// endpoints.
 func TestSDKRegister(t *testing.T) {
 	t.Parallel()
 	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve")
@@ -105,7 +108,8 @@ func TestSDKRegister(t *testing.T) {
 	sdk.Handle(w.Worker, "pipe", "first", double)
 	sdk.Handle(w.Worker, "pipe", "second", double, sdk.AnswerWithin(-1))
 	registration.URL = w.url
-	require.ErrorContains(t, w.Register(t.Context(), registration), "worker.Register pipe/first: 404 not_found")
+	require.ErrorContains(t, w.Register(t.Context(), registration),
+		"worker.Register pipe/first: 404 not_found")
 	w.pipe(t, c, stage("first"), stage("second"))
 	task, outcomes := ended(t, c, submit(t, c, `{"n": 3}`))
 	require.JSONEq(t, `{"n": 12}`, string(task.Result))
@@ -123,19 +127,21 @@ func TestSDKRegister(t *testing.T) {
 	require.Len(t, after, 2)
 	for i := range before {
 		require.Equal(t, before[i].ID, after[i].ID)
-		require.Equal(t, []any{"verified", ""}, []any{string(after[i].Verification), after[i].VerificationError})
+		require.Equal(t, []any{"verified", ""}, []any{string(after[i].Verification),
+			after[i].VerificationError})
 	}
 
 	stranger := startSDKWorker(t, sdk.Config{Keys: []string{testWebhook}})
 	sdk.Handle(stranger.Worker, "pipe", "first", double)
-	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first", URL: stranger.url, Secret: "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="})
+	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first",
+		URL: stranger.url, Secret: "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="})
 	require.NoError(t, err)
 	err = stranger.Register(t.Context(), sdk.Registration{Client: c, URL: stranger.url})
 	require.ErrorContains(t, err, "didn't echo its challenge")
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
 }
 
-// Serve registers once asyncflow is there, and ends with its context.
+// Serve registers once asyncflow is up, and ends with its context.
 func TestSDKServe(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -143,13 +149,18 @@ func TestSDKServe(t *testing.T) {
 	env := append(nodeEnv(database(t)), "ASYNCFLOW_LISTEN="+freeAddress(t))
 	p := start(t, env, "serve")
 	c := p.client()
-	_, err = c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []client.Stage{stage("first")}})
+	_, err = c.PutTaskType(t.Context(), "pipe",
+		client.TaskTypeSpec{Stages: []client.Stage{stage("first")}})
 	require.NoError(t, err)
 	p.halt(syscall.SIGKILL)
 	w, err := sdk.New(sdk.Config{Keys: []string{testWebhook}, Log: slog.New(slog.DiscardHandler),
-		Registration: &sdk.Registration{Client: c, URL: "http://" + l.Addr().String(), Prepare: func(e *client.NewEndpoint) { e.MaxInFlight = 7 }}})
+		Registration: &sdk.Registration{Client: c, URL: "http://" + l.Addr().String(),
+			Prepare: func(e *client.NewEndpoint) { e.MaxInFlight = 7 }}})
 	require.NoError(t, err)
-	sdk.Handle(w, "pipe", "first", func(_ context.Context, task sdk.Task[sdk.None]) (string, error) { return task.ID, nil })
+	sdk.Handle(w, "pipe", "first", func(_ context.Context, task sdk.Task[sdk.None]) (string,
+		error) {
+		return task.ID, nil
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- w.Serve(ctx, l) }()
@@ -171,8 +182,8 @@ var freePort atomic.Int32
 
 func init() { freePort.Store(10_000 + rand.Int32N(20_000)) }
 
-// freeAddress returns an address on this machine that nobody listens on, and nobody will:
-// its port is below those that the system gives away.
+// freeAddress returns an address on this machine on which nothing listens. Its port is below
+// those that the system assigns, so it stays free.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -186,10 +197,11 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// asyncflow is killed while a handler runs, before and after its delivery was accepted, and
-// is started again: the work isn't done twice.
+// asyncflow is killed while a handler runs, before or after its delivery was accepted, and is
+// restarted: the work isn't done twice.
 func TestSDKSurvivesARestart(t *testing.T) {
-	for name, within := range map[string]time.Duration{"before the answer": 20 * time.Second, "after 202": -1} {
+	for name, within := range map[string]time.Duration{"before the answer": 20 * time.Second,
+		"after 202": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, address := database(t), freeAddress(t)
@@ -198,17 +210,20 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			w := startSDKWorker(t, sdk.Config{AnswerWithin: within})
 			var calls atomic.Int32
 			started, release := make(chan struct{}, 10), make(chan struct{})
-			sdk.Handle(w.Worker, "pipe", "first", func(ctx context.Context, task sdk.Task[counted]) (counted, error) {
+			sdk.Handle(w.Worker, "pipe", "first", func(ctx context.Context, task sdk.Task[counted]) (counted,
+				error) {
 				calls.Add(1)
 				started <- struct{}{}
 				<-release
 				return counted{task.Context.N + 1}, ctx.Err()
 			})
-			w.pipe(t, p.client(), stage("first"))
+			// The lease must outlast the restart, however long it takes.
+			long := func(s *client.Stage) { s.Timeout = asyncflow.Duration(10 * time.Minute) }
+			w.pipe(t, p.client(), stage("first", long))
 			id := submit(t, p.client(), `{"n": 1}`)
 			<-started
 			p.halt(syscall.SIGKILL)
-			close(release) // the first reports find nobody
+			close(release) // the first reports find no server
 			again := start(t, env, "serve")
 			task, outcomes := ended(t, again.client(), id)
 			require.JSONEq(t, `{"n": 2}`, string(task.Result))
@@ -218,7 +233,7 @@ func TestSDKSurvivesARestart(t *testing.T) {
 	}
 }
 
-// What handlers return is what becomes of their tasks.
+// The results of handlers decide the outcomes of their tasks.
 func TestSDKOutcomes(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -245,10 +260,12 @@ func TestSDKOutcomes(t *testing.T) {
 	sdk.Handle(w.Worker, "pipe", "reported", work, sdk.AnswerWithin(-1))
 	w.pipe(t, c, stage("answered"), stage("reported"))
 	for doc, want := range map[string][2]string{
-		`"<ü>"`:   {"succeeded", "answered done, reported done"},
-		`"fail"`:  {"failed", "answered rejected"},
-		`1`:       {"failed", "answered rejected"},
-		`"retry"`: {"succeeded", "answered failed, answered failed, answered done, reported failed, reported failed, reported done"},
+		`"<ü>"`:  {"succeeded", "answered done, reported done"},
+		`"fail"`: {"failed", "answered rejected"},
+		`1`:      {"failed", "answered rejected"},
+		`"retry"`: {"succeeded",
+			"answered failed, answered failed, answered done, reported failed, reported failed, " +
+				"reported done"},
 		`"panic"`: {"succeeded", "answered failed, answered done, reported failed, reported done"},
 		`"large"`: {"failed", "answered failed, answered failed, answered failed"},
 	} {
@@ -264,10 +281,11 @@ func TestSDKOutcomes(t *testing.T) {
 		require.NoError(t, reporter.Complete(t.Context(), <-callbacks, output))
 	}
 	task, outcomes := ended(t, c, id)
-	require.Equal(t, []string{`"done by another"`, "answered done, reported done"}, []string{string(task.Result), outcomes})
+	require.Equal(t, []string{`"done by another"`, "answered done, reported done"},
+		[]string{string(task.Result), outcomes})
 }
 
-// An output that is too large for a report fails the task for good: nothing would come of it.
+// An output that is too large for a report fails the task for good: a retry would be useless.
 func TestSDKReportRefused(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
@@ -287,7 +305,8 @@ func TestSDKCancelled(t *testing.T) {
 	p := startNode(t, database(t))
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1, Heartbeat: 20 * time.Millisecond})
 	started, causes := make(chan struct{}), make(chan error, 1)
-	sdk.Handle(w.Worker, "pipe", "first", func(ctx context.Context, _ sdk.Task[counted]) (counted, error) {
+	sdk.Handle(w.Worker, "pipe", "first", func(ctx context.Context, _ sdk.Task[counted]) (counted,
+		error) {
 		close(started)
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
@@ -303,16 +322,17 @@ func TestSDKCancelled(t *testing.T) {
 	require.Equal(t, "first cancelled", outcomes)
 }
 
-// Heartbeats keep an attempt that takes longer than its time; without them it is lost, the
-// handler told, and the task started again.
+// Heartbeats keep a long attempt alive. Without them it is lost, its handler is cancelled, and
+// the task starts again.
 func TestSDKHeartbeats(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
 	c := p.client()
-	const brief = 3 * time.Second
+	const brief = 6 * time.Second
 	hasBrief := func(s *client.Stage) { s.MaxProcessingTime = asyncflow.Duration(brief) }
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1})
-	sdk.Handle(w.Worker, "pipe", "kept", func(ctx context.Context, task sdk.Task[counted]) (counted, error) {
+	sdk.Handle(w.Worker, "pipe", "kept", func(ctx context.Context, task sdk.Task[counted]) (counted,
+		error) {
 		select {
 		case <-ctx.Done():
 			return counted{}, context.Cause(ctx)
@@ -322,13 +342,14 @@ func TestSDKHeartbeats(t *testing.T) {
 	})
 	silent := startSDKWorker(t, sdk.Config{AnswerWithin: -1, Heartbeat: time.Hour})
 	causes := make(chan error, 1)
-	sdk.Handle(silent.Worker, "pipe", "silent", func(ctx context.Context, task sdk.Task[counted]) (counted, error) {
-		if task.Attempt == 1 {
-			<-ctx.Done()
-			causes <- context.Cause(ctx)
-		}
-		return counted{task.Attempt}, ctx.Err()
-	})
+	sdk.Handle(silent.Worker, "pipe", "silent",
+		func(ctx context.Context, task sdk.Task[counted]) (counted, error) {
+			if task.Attempt == 1 {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+			}
+			return counted{task.Attempt}, ctx.Err()
+		})
 	w.pipe(t, c, stage("kept", hasBrief), stage("silent", hasBrief))
 	require.NoError(t, silent.Register(t.Context(), sdk.Registration{Client: c, URL: silent.url}))
 	task, outcomes := ended(t, c, submit(t, c, `{}`))

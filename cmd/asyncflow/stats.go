@@ -17,16 +17,18 @@ type statsCmd struct {
 
 // Help is shown by asyncflow stats --help.
 func (c *statsCmd) Help() string {
-	return `OLDEST-DUE is how long a task has been due that is not under way, at most. BACKLOG says how many are due, and what they
-wait for: capacity (a dispatcher with room), endpoint_unhealthy, endpoint ... as waits_for of a task. IN/s (submitted), OUT/s (final) and FAILURES/s (attempts
-that failed, were rejected or lost) are of the last minute. SUCCEEDED, FAILED and CANCELLED count all there ever were.
+	return `OLDEST-DUE is the longest time that a task has been due without being started. BACKLOG
+is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
+slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a task. IN/s
+(submitted), OUT/s (final) and FAILURES/s (attempts that failed, were rejected or lost) are those
+of the last minute. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
 
 Example:
 
     asyncflow stats --type thumbnails --watch`
 }
 
-// watchEvery is the pause between two looks of a watch.
+// watchEvery is the pause between two requests of a watch.
 const watchEvery = 2 * time.Second
 
 // Run shows the counts, once or until it is interrupted.
@@ -51,7 +53,8 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	for i, s := range stats {
 		rows[i] = statsRow(s, at)
 	}
-	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS BACKLOG", rows)
+	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
+		"OUT/s FAILURES/s ROLLS BACKLOG", rows)
 }
 
 func statsRow(s client.Stats, at time.Time) []string {
@@ -60,7 +63,7 @@ func statsRow(s client.Stats, at time.Time) []string {
 		name += " (paused)"
 	}
 	due := ""
-	if !s.OldestDue.IsZero() { // this machine's clock may be behind
+	if !s.OldestDue.IsZero() { // the clock of this machine may be behind
 		due = max(0, at.Sub(s.OldestDue)).Round(time.Second).String()
 	}
 	row := []string{name}
@@ -74,7 +77,8 @@ func statsRow(s client.Stats, at time.Time) []string {
 	return append(row, strconv.Itoa(s.Rolls), backlogText(s.Backlog))
 }
 
-// backlogText says what is due, by why: "600 endpoint_unhealthy, 3 capacity".
+// backlogText returns the due tasks by what they wait for: "600 endpoint_unhealthy, 3
+// capacity".
 func backlogText(backlog []client.Backlog) string {
 	parts := make([]string, len(backlog))
 	for i, b := range backlog {
@@ -86,16 +90,18 @@ func backlogText(backlog []client.Backlog) string {
 	return strings.Join(parts, ", ")
 }
 
-// clearScreen has a terminal begin again at its top.
+// clearScreen clears a terminal and moves to its top.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watch shows the counts again and again, each time in place of the last on a
-// terminal, else below it. It ends without an error when ctx does.
-func (c *statsCmd) watch(ctx context.Context, g *globals, terminal bool, every time.Duration) error {
+// watch shows the counts again and again, on a terminal in place of the previous ones,
+// elsewhere below them. It ends without an error when ctx ends.
+func (c *statsCmd) watch(
+	ctx context.Context, g *globals, terminal bool, every time.Duration,
+) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		var page bytes.Buffer // shown in one go: nothing flickers
+		var page bytes.Buffer // written at once, so that nothing flickers
 		if terminal {
 			page.WriteString(clearScreen)
 		}

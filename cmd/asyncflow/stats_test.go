@@ -17,9 +17,11 @@ import (
 func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1},
-		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6, OldestDue: time.Now().Add(-90 * time.Minute),
-			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8}, Rolls: 7,
-			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600}, {WaitsFor: "capacity", Tasks: 2}}},
+		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6,
+			OldestDue: time.Now().Add(-90 * time.Minute),
+			Rates:     client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8}, Rolls: 7,
+			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600},
+				{WaitsFor: "capacity", Tasks: 2}}},
 	}}
 }
 
@@ -35,9 +37,14 @@ func TestStatsTable(t *testing.T) {
 	require.Equal(t, "/v1/stats", asked)
 	lines := strings.Split(r.stdout, "\n")
 	require.Len(t, lines, 4)
-	require.Equal(t, strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s FAILURES/s ROLLS BACKLOG"), strings.Fields(lines[0]))
-	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 1 -"), strings.Fields(lines[1]))
-	require.Regexp(t, `^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7 +600 endpoint_unhealthy \(send\), 2 capacity$`, lines[2])
+	require.Equal(t,
+		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s "+
+			"FAILURES/s ROLLS BACKLOG"), strings.Fields(lines[0]))
+	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 1 -"),
+		strings.Fields(lines[1]))
+	require.Regexp(t,
+		`^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +7 +600 endpoint_unhealthy \(send\), `+
+			`2 capacity$`, lines[2])
 }
 
 func TestStatsJSON(t *testing.T) {
@@ -50,11 +57,13 @@ func TestStatsJSON(t *testing.T) {
 	r := runCLI(t, env, "stats", "--type", "idle", "-o", "json")
 	require.Zero(t, r.code, r.stderr)
 	require.Equal(t, "/v1/stats?type=idle", asked)
-	require.JSONEq(t, `{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,"failed":0,"cancelled":0,
+	require.JSONEq(t,
+		`{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,
+		"failed":0,"cancelled":0,
 		"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}]}`, r.stdout)
 }
 
-// A clock that is behind the server's makes nothing due in the future.
+// With a clock behind the server's, nothing is due in the future.
 func TestStatsOfTheFuture(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -78,7 +87,8 @@ func TestStatsWatch(t *testing.T) {
 			require.NoError(t, err)
 			var out bytes.Buffer
 			c := &statsCmd{Watch: true}
-			require.NoError(t, c.watch(ctx, &globals{stdout: &out, output: "table", api: api}, terminal, time.Millisecond))
+			require.NoError(t, c.watch(ctx, &globals{stdout: &out, output: "table", api: api}, terminal,
+				time.Millisecond))
 			require.Equal(t, 3, strings.Count(out.String(), "TYPE"))
 			want := 0
 			if terminal {
@@ -89,10 +99,11 @@ func TestStatsWatch(t *testing.T) {
 	}
 }
 
-// A watch doesn't go on when it is refused.
+// A watch ends when it is refused.
 func TestStatsWatchRefused(t *testing.T) {
 	t.Parallel()
-	env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, 404, "not_found") })
+	env := serveAPI(t,
+		func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, 404, "not_found") })
 	r := runCLI(t, env, "stats", "--type", "nope", "--watch")
 	require.Equal(t, exitNotFound, r.code)
 	require.Contains(t, r.stderr, "it is so")

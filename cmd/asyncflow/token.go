@@ -9,30 +9,35 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// tokenCmd makes tokens.
+// tokenCmd groups the commands for tokens.
 type tokenCmd struct {
-	Create tokenCreateCmd `cmd:"" help:"Make a token and print it."`
+	Create tokenCreateCmd `cmd:"" help:"Create a token and print it."`
 }
 
 type tokenCreateCmd struct {
-	Tenant  string        `placeholder:"NAME" help:"Tenant that the token is for."`
-	Admin   bool          `help:"Make an operator's token (admin token) instead: for what lies above the tenants."`
-	Scope   []string      `placeholder:"SCOPE" help:"What a tenant's token allows: submit, read, work, operate, manage. Default: submit,read,operate,manage."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good; 10 years at most. It can't be taken back: keep it short."`
+	Tenant  string `placeholder:"NAME" help:"Tenant that the token is for."`
+	Admin   bool
+	Scope   []string      `placeholder:"SCOPE"`
+	TTL     time.Duration `default:"1h"`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 }
 
-// defaultScopes are those of a tenant's token unless told.
+// defaultScopes are the scopes of a tenant's token if none are given.
 var defaultScopes = []string{"submit", "read", "operate", "manage"}
 
 // Help is shown by asyncflow token create --help.
 func (c *tokenCreateCmd) Help() string {
-	return `The token is signed with the secret in ASYNCFLOW_JWT_SECRET, with the first one in the file that
-ASYNCFLOW_JWT_SECRET_FILE names, or with the private key (PEM) in the file that ASYNCFLOW_JWT_PRIVATE_KEY_FILE names;
-asyncflow keys generate makes one. ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and
-ASYNCFLOW_JWT_ADMIN_TYPE must be those of the server. Nothing but the token goes to standard output.
+	return `One of these environment variables gives the key that signs the token:
 
-A tenant's token opens nothing that is an operator's, whatever its scopes, and an operator's nothing that is a tenant's.
+    ASYNCFLOW_JWT_SECRET             a secret
+    ASYNCFLOW_JWT_SECRET_FILE        a file of secrets, of which the first one signs
+    ASYNCFLOW_JWT_PRIVATE_KEY_FILE   a file with a private key (PEM); see asyncflow keys generate
+
+ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and ASYNCFLOW_JWT_ADMIN_TYPE
+must be the same as on the server. Standard output gets nothing but the token.
+
+A tenant's token can't make an operator's calls, whatever its scopes, and an operator's token
+can't make a tenant's calls.
 
 Examples:
 
@@ -40,7 +45,7 @@ Examples:
     asyncflow token create --admin --subject alice --ttl 15m`
 }
 
-// Run makes a token.
+// Run creates a token.
 func (c *tokenCreateCmd) Run(g *globals) error {
 	if err := c.check(); err != nil {
 		return usageError(err)
@@ -61,13 +66,15 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	return err
 }
 
-// check refuses what would make neither a tenant's token nor an operator's.
+// check refuses flags that describe neither a tenant's token nor an operator's.
 func (c *tokenCreateCmd) check() error {
 	switch {
 	case c.Admin && c.Tenant != "":
-		return asyncflow.InvalidField("--admin", "must not be given beside --tenant: an operator's token speaks for no tenant")
+		return asyncflow.InvalidField("--admin",
+			"must not be given beside --tenant: an operator's token speaks for no tenant")
 	case c.Admin && len(c.Scope) > 0:
-		return asyncflow.InvalidField("--scope", "must not be given beside --admin: an operator's token has the scope admin alone")
+		return asyncflow.InvalidField("--scope",
+			"must not be given beside --admin: an operator's token has the scope admin alone")
 	case !c.Admin && c.Tenant == "":
 		return asyncflow.InvalidField("--tenant", "must be given, or --admin")
 	}
@@ -89,7 +96,7 @@ func (c *tokenCreateCmd) issue(issuer *auth.Issuer) (string, error) {
 	return issuer.Issue(c.Tenant, c.Subject, scopes, c.TTL, now())
 }
 
-// signingConfig returns how to sign tokens, from environment variables.
+// signingConfig returns the key and the claims of tokens, from environment variables.
 func signingConfig(getenv func(string) string) (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	for name, field := range map[string]*string{
@@ -102,9 +109,12 @@ func signingConfig(getenv func(string) string) (auth.Config, error) {
 			*field = value
 		}
 	}
-	secret, secrets, file := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE"), getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+	secret, secrets := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE")
+	file := getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	if !oneOf(secret, secrets, file) {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE: tokens are signed with it")
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,
+			"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
+				"ASYNCFLOW_JWT_PRIVATE_KEY_FILE: tokens are signed with it")
 	}
 	if file == "" {
 		cfg.HMACSecret, cfg.HMACSecretFile = []byte(secret), secrets

@@ -10,31 +10,35 @@ import (
 	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
-// verifyCmd tries out a worker that is being written. It needs no server.
+// verifyCmd tests a worker during its development. It needs no server.
 type verifyCmd struct {
-	Worker       string        `arg:"" name:"worker-url" help:"URL of the worker (--url is the server's, which isn't asked)."`
+	Worker       string        `arg:"" name:"worker-url"`
 	Type         string        `required:"" help:"Task type of the deliveries."`
 	Stage        string        `required:"" help:"Their stage."`
-	Context      string        `placeholder:"JSON" help:"A context that the worker can work on: JSON, @FILE, or - for standard input. Default: {}."`
-	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET" help:"Secret that the worker verifies with: whsec_ (or the private key, whsk_) and base64. Better set by the environment."`
+	Context      string        `placeholder:"JSON"`
+	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`
-	Batch        int           `placeholder:"N" help:"Deliver as to an endpoint with a batch of up to N tasks. Default: one task in each request."`
+	Batch        int           `placeholder:"N"`
 	Timeout      time.Duration `default:"10s" help:"How long an answer may take: the stage's timeout."`
-	ReportWithin time.Duration `default:"30s" help:"How long the report may take after an answer with 202, and how long a worker is watched that was told to stop."`
-	Listen       string        `default:"127.0.0.1:0" help:"Where reports are taken. With port 0 any free one."`
-	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where the worker reaches that, if not by the address itself, such as http://host.docker.internal:9999."`
-	AllowHTTP    bool          `help:"Let the worker's URL be plain http."`
-	AllowPrivate bool          `name:"allow-private-networks" help:"Let it be on loopback or a private network."`
+	ReportWithin time.Duration `default:"30s"`
+	Listen       string        `default:"127.0.0.1:0"`
+	CallbackURL  string        `placeholder:"URL"`
+	AllowHTTP    bool          `help:"Allow a worker's URL with plain http."`
+	AllowPrivate bool          `name:"allow-private-networks"`
 }
 
 // Help is shown by asyncflow verify --help.
 func (c *verifyCmd) Help() string {
-	return `Plays a difficult dispatcher: challenges, bad and old signatures, missing headers, the same delivery twice, an attempt
-after its successor, a large context, a slow connection, and, for a worker that answers 202, a server that takes its
-reports and refuses some. Shows what came of each check and how to mend what failed; the exit code is 1 then. What a
-worker doesn't do, such as heartbeats when it answers at once, is not applicable (n/a).
+	return `Plays a difficult dispatcher. The checks include challenges, bad and old signatures,
+missing headers, the same delivery twice, an attempt that comes after its successor, a large
+context and a slow connection. For a worker that answers with 202, a server takes its reports,
+and refuses some.
 
-The worker does its work some 20 times: let it do that where that does no harm.
+The output shows the result of each check, and how to fix what failed; the exit code is then 1. A
+check that doesn't concern the worker, such as heartbeats if it answers at once, is not
+applicable (n/a).
+
+The worker does its work about 20 times: run it where that does no harm.
 
 Example:
 
@@ -43,7 +47,7 @@ Example:
       --allow-http --allow-private-networks`
 }
 
-// Run tries out the worker.
+// Run tests the worker.
 func (c *verifyCmd) Run(ctx context.Context, g *globals) error {
 	cfg, err := c.config()
 	if err != nil {
@@ -62,7 +66,8 @@ func (c *verifyCmd) Run(ctx context.Context, g *globals) error {
 	case g.output == "json":
 		err = g.printJSON(report)
 	default:
-		_, err = fmt.Fprintf(g.stdout, "\n%d passed, %d failed, %d not applicable\n", report.Passed, report.Failed, len(report.Checks)-report.Passed-report.Failed)
+		_, err = fmt.Fprintf(g.stdout, "\n%d passed, %d failed, %d not applicable\n", report.Passed,
+			report.Failed, len(report.Checks)-report.Passed-report.Failed)
 	}
 	if err == nil && report.Failed > 0 {
 		return silent(exitFailed)
@@ -79,14 +84,17 @@ func (c *verifyCmd) config() (workercheck.Config, error) {
 	if err != nil {
 		return workercheck.Config{}, err
 	}
-	for name, d := range map[string]time.Duration{"--timeout": c.Timeout, "--report-within": c.ReportWithin} {
+	for name, d := range map[string]time.Duration{"--timeout": c.Timeout,
+		"--report-within": c.ReportWithin} {
 		if d <= 0 {
 			return workercheck.Config{}, asyncflow.InvalidField(name, "is %v; it must be above 0", d)
 		}
 	}
-	return workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret, Context: document, Batch: c.Batch,
-		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen, CallbackURL: c.CallbackURL, Version: version,
-		Egress: asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
+	return workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret,
+		Context: document, Batch: c.Batch,
+		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen, CallbackURL: c.CallbackURL,
+		Version: version,
+		Egress:  asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
 }
 
 func (c *verifyCmd) secret() (string, error) {
@@ -95,14 +103,16 @@ func (c *verifyCmd) secret() (string, error) {
 		text, err := readInput(c.SecretFile)
 		return strings.TrimSpace(string(text)), err
 	case c.Secret == "":
-		return "", asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET", "must be the worker's secret, or give --secret-file")
+		return "", asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET",
+			"must be the worker's secret, or give --secret-file")
 	}
 	return c.Secret, nil
 }
 
-// printCheck shows a check as soon as it is made.
+// printCheck shows a check as soon as it is done.
 func (g *globals) printCheck(c workercheck.Check) {
-	sign := map[workercheck.Result]string{workercheck.Passed: "ok", workercheck.Failed: "FAIL", workercheck.NotApplicable: "n/a"}[c.Result]
+	sign := map[workercheck.Result]string{workercheck.Passed: "ok", workercheck.Failed: "FAIL",
+		workercheck.NotApplicable: "n/a"}[c.Result]
 	fmt.Fprintf(g.stdout, "%-5s %-24s %s\n", sign, c.Name, printable(c.Detail))
 	if c.Fix != "" {
 		fmt.Fprintf(g.stdout, "%-5s %-24s to mend it: %s\n", "", "", c.Fix)

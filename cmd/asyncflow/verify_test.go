@@ -18,11 +18,15 @@ import (
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	w := startSDKWorker(t, sdk.Config{})
-	sdk.Handle(w.Worker, "pipe", "first", func(_ context.Context, task sdk.Task[counted]) (counted, error) { return task.Context, nil })
+	sdk.Handle(w.Worker, "pipe", "first", func(_ context.Context, task sdk.Task[counted]) (counted,
+		error) {
+		return task.Context, nil
+	})
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte(testWebhook+"\n"), 0o600))
 	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
-	r := runCLI(t, env, "verify", w.url, "--type=pipe", "--stage=first", "--context", `{"n": 1}`, "--secret-file", secret, "--allow-http", "--allow-private-networks", "--batch=2")
+	r := runCLI(t, env, "verify", w.url, "--type=pipe", "--stage=first", "--context", `{"n": 1}`,
+		"--secret-file", secret, "--allow-http", "--allow-private-networks", "--batch=2")
 	require.Zero(t, r.code, r.stdout+r.stderr)
 	require.Regexp(t, `(?m)^ok    challenge  +echoed\n`, r.stdout)
 	require.Regexp(t, `(?m)^ok    batch  +2 tasks: answered 200 in `, r.stdout)
@@ -31,17 +35,27 @@ func TestVerify(t *testing.T) {
 
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	allowed := []string{"--allow-http", "--allow-private-networks"}
-	gullible := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{"output": 1}) })["ASYNCFLOW_URL"]
-	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first"}, allowed...)...)
+	gullible := serveAPI(t,
+		func(w http.ResponseWriter,
+			_ *http.Request) {
+			answer(w, 200, map[string]any{"output": 1})
+		})["ASYNCFLOW_URL"]
+	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first"},
+		allowed...)...)
 	require.Equal(t, exitFailed, r.code)
 	require.Empty(t, r.stderr)
-	require.Regexp(t, `(?m)^FAIL  bad signature  +a delivery that was signed with another secret was answered with 200\n +to mend it: compare `, r.stdout)
-	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first", "-o", "json"}, allowed...)...)
+	require.Regexp(t,
+		`(?m)^FAIL  bad signature  +a delivery that was signed with another secret was answered `+
+			`with 200\n +to mend it: compare `, r.stdout)
+	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first", "-o",
+		"json"}, allowed...)...)
 	require.Equal(t, exitFailed, r.code)
 	var report workercheck.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
-	require.Equal(t, []string{gullible, "pipe", "first"}, []string{report.URL, report.Type, report.Stage})
-	require.Equal(t, []any{workercheck.Failed, "challenge"}, []any{report.Checks[2].Result, report.Checks[2].Name})
+	require.Equal(t, []string{gullible, "pipe", "first"},
+		[]string{report.URL, report.Type, report.Stage})
+	require.Equal(t, []any{workercheck.Failed, "challenge"},
+		[]any{report.Checks[2].Result, report.Checks[2].Name})
 	require.Equal(t, 6, report.Failed)
 }
 
@@ -49,13 +63,19 @@ func TestVerifyUsage(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
 	for want, args := range map[string]string{
-		"ASYNCFLOW_ENDPOINT_SECRET must be":           "verify https://w.example.com --type=t --stage=s",
-		"url must be https: plain http is off":        "verify http://w.example.com --type=t --stage=s --secret=" + testWebhook,
-		"secret must start with whsec_":               "verify https://w.example.com --type=t --stage=s --secret=x",
-		"the context is not valid JSON":               "verify https://w.example.com --type=t --stage=s --secret=x --context={",
-		"--timeout is 0s; it must be above 0":         "verify https://w.example.com --type=t --stage=s --secret=x --timeout=0s",
-		"batch.max_tasks is -1; it must be 1 to 1000": "verify https://w.example.com --type=t --stage=s --batch=-1 --secret=" + testWebhook,
-		"no such file":           "verify https://w.example.com --type=t --stage=s --secret-file=/does/not/exist",
+		"ASYNCFLOW_ENDPOINT_SECRET must be": "verify https://w.example.com --type=t --stage=s",
+		"url must be https: plain http is off": "verify http://w.example.com --type=t " +
+			"--stage=s --secret=" + testWebhook,
+		"secret must start with whsec_": "verify https://w.example.com --type=t " +
+			"--stage=s --secret=x",
+		"the context is not valid JSON": "verify https://w.example.com --type=t " +
+			"--stage=s --secret=x --context={",
+		"--timeout is 0s; it must be above 0": "verify https://w.example.com --type=t " +
+			"--stage=s --secret=x --timeout=0s",
+		"batch.max_tasks is -1; it must be 1 to 1000": "verify https://w.example.com --type=t " +
+			"--stage=s --batch=-1 --secret=" + testWebhook,
+		"no such file": "verify https://w.example.com --type=t --stage=s " +
+			"--secret-file=/does/not/exist",
 		"missing flags: --stage": "verify https://w.example.com --type=t",
 	} {
 		r := runCLI(t, env, strings.Fields(args)...)

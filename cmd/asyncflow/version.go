@@ -9,7 +9,7 @@ import (
 // version is set by the release build: -ldflags "-X main.version=1.2.3".
 var version = "dev"
 
-// buildInfo tells which build this is.
+// buildInfo describes this build.
 type buildInfo struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -17,7 +17,7 @@ type buildInfo struct {
 	Go      string `json:"go"`
 }
 
-// readBuildInfo returns version with what the Go tool noted when it built this.
+// readBuildInfo returns version with what the Go tool recorded at build time.
 func readBuildInfo() buildInfo {
 	b := buildInfo{Version: version, Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()

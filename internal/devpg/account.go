@@ -14,17 +14,16 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// account is the system user that the server runs as. The zero account is
-// whoever we are.
+// account is the system user that the server runs as. The zero account is the current user.
 type account struct {
 	name     string
 	uid, gid uint32
 	switches bool // we are root and must become this user
 }
 
-// serverAccount returns the account to run the cluster in pgdata. For root that
-// is the cluster's owner, so that a package which later adds a user postgres
-// changes nothing for it; without a cluster it is postgres, else nobody.
+// serverAccount returns the account to run the cluster in pgdata. For root that is the
+// cluster's owner, so that a package that adds a user postgres later changes nothing; without a
+// cluster it is postgres, or else nobody.
 func serverAccount(pgdata string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{}, nil
@@ -40,7 +39,8 @@ func serverAccount(pgdata string) (account, error) {
 		}
 	}
 	return account{}, asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"Postgres refuses to run as root, and there is neither a user postgres nor a user nobody; run asyncflow as another user")
+		"Postgres refuses to run as root, and there is neither a user postgres nor a user nobody; run "+
+			"asyncflow as another user")
 }
 
 func newAccount(u *user.User) (account, error) {
@@ -63,7 +63,8 @@ func userName(uid uint32) string {
 	return id
 }
 
-// credential returns what makes a child process run as the account, nil for as us.
+// credential returns the credential for a child process to run as the account, nil for the
+// current user.
 func (a account) credential() *syscall.Credential {
 	if !a.switches {
 		return nil
@@ -79,8 +80,8 @@ func (a account) own(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// barrier returns the outermost of dir and its parents that the account can't
-// pass through by its permission bits, or "" when there is none.
+// barrier returns the outermost of dir and its parents whose permission bits don't let the
+// account pass, or "" if all do.
 func (a account) barrier(dir string) string {
 	if up := filepath.Dir(dir); up != dir {
 		if b := a.barrier(up); b != "" {

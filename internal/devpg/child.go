@@ -20,7 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// child is how the programs of Postgres are run for one data directory.
+// child runs the programs of Postgres for one data directory.
 type child struct {
 	ctx  context.Context // ends the short programs, not the server
 	dir  layout
@@ -28,9 +28,10 @@ type child struct {
 	lock *os.File // inherited by all of them
 }
 
-// command returns a program to be started on a locked thread. It gets sig when
-// we die.
-func (c child) command(ctx context.Context, sig syscall.Signal, program string, args ...string) *exec.Cmd {
+// command returns a program to start on a locked thread. It gets sig when this process dies.
+func (c child) command(
+	ctx context.Context, sig syscall.Signal, program string, args ...string,
+) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = string(c.dir)
 	cmd.Env = childEnv()
@@ -41,9 +42,9 @@ func (c child) command(ctx context.Context, sig syscall.Signal, program string, 
 	return cmd
 }
 
-// childEnv returns the environment of the programs: what they need to start and
-// nothing else, since PG* variables would change the server and the rest holds
-// secrets of ours. The locale keeps messages in English; we read some.
+// childEnv returns the environment of the programs: only what they need to start. PG* variables
+// would change the server, and others hold our secrets. The locale keeps messages in English,
+// since this package reads some.
 func childEnv() []string {
 	env := []string{"LC_ALL=C"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR"} {
@@ -54,8 +55,8 @@ func childEnv() []string {
 	return env
 }
 
-// run runs a short program and returns what it says. A failure carries the last
-// lines of that. The end of c.ctx kills it with all that it started, and so does stepTimeout.
+// run runs a short program and returns its output. An error carries the last lines of it. When
+// c.ctx ends, or after stepTimeout, the program and its children are killed.
 func (c child) run(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, stepTimeout)
 	defer cancel()
@@ -84,7 +85,8 @@ func (c child) run(program string, args ...string) (string, error) {
 func (c child) noAccess(program string, err error) error {
 	if dir := c.acct.barrier(string(c.dir)); dir != "" {
 		return asyncflow.Errorf(asyncflow.CodeInvalid,
-			"the data directory %s can't be used: Postgres runs as user %s, who may not enter %s; choose another, such as /var/lib/asyncflow",
+			"the data directory %s can't be used: Postgres runs as user %s, who may not enter %s; choose "+
+				"another, such as /var/lib/asyncflow",
 			c.dir, c.acct.name, dir)
 	}
 	return fmt.Errorf("run %s as user %s: %w", program, c.acct.name, err)

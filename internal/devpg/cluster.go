@@ -18,9 +18,8 @@ import (
 // superuser is the role that owns the cluster.
 const superuser = "asyncflow"
 
-// clusterVersion returns the major version of the cluster in the data
-// directory, 0 when there is none yet. Anything else in its place is a
-// CodeConflict error.
+// clusterVersion returns the major version of the cluster in the data directory, 0 if there is
+// none yet. Anything else in its place is a CodeConflict error.
 func (l layout) clusterVersion() (int, error) {
 	text, err := os.ReadFile(filepath.Join(l.pgdata(), "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +30,8 @@ func (l layout) clusterVersion() (int, error) {
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return 0, asyncflow.Errorf(asyncflow.CodeConflict, "%s holds a cluster of the unknown Postgres version %q", l.pgdata(), text)
+		return 0, asyncflow.Errorf(asyncflow.CodeConflict,
+			"%s holds a cluster of the unknown Postgres version %q", l.pgdata(), text)
 	}
 	return major, nil
 }
@@ -42,14 +42,15 @@ func (l layout) checkEmpty() error {
 		return fmt.Errorf("cluster: %w", err)
 	}
 	if len(entries) > 0 {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "%s holds something that is no Postgres cluster; choose another data directory", l.pgdata())
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"%s holds something that is no Postgres cluster; choose another data directory", l.pgdata())
 	}
 	return nil
 }
 
-// ensureCluster makes the cluster unless there is one, and returns the password
-// of its superuser. have is the major version of the existing one, 0 for none;
-// one of another version than the programs' is refused and left alone.
+// ensureCluster creates the cluster unless it exists, and returns the password of its
+// superuser. have is the major version of the existing cluster, 0 for none. A cluster whose
+// version differs from that of the programs is refused and left unchanged.
 func (c child) ensureCluster(pg install, have int, durable bool) (string, error) {
 	switch have {
 	case 0:
@@ -58,14 +59,15 @@ func (c child) ensureCluster(pg install, have int, durable bool) (string, error)
 		return c.dir.readPassword()
 	default:
 		return "", asyncflow.Errorf(asyncflow.CodeConflict,
-			"%s holds a cluster of Postgres %d, which Postgres %d (%s) can't run: install Postgres %d, name it with --pg-bin, or choose another data directory; nothing was changed",
+			"%s holds a cluster of Postgres %d, which Postgres %d (%s) can't run: install Postgres %d, "+
+				"name it with --pg-bin, or choose another data directory; nothing was changed",
 			c.dir.pgdata(), have, pg.major, pg.dir, have)
 	}
 }
 
-// initCluster runs initdb in a sibling of pgdata and renames that when it is
-// complete, so that a crash in the middle leaves no half cluster. The leftovers
-// of such a crash are removed first; we hold the lock, so nobody works in them.
+// initCluster runs initdb in a sibling of pgdata and renames that when it is complete, so that
+// a crash leaves no incomplete cluster. It first removes the leftovers of such a crash; since
+// we hold the lock, no process uses them.
 func (c child) initCluster(pg install, durable bool) (string, error) {
 	const staging = "pgdata.new-"
 	leftovers, _ := filepath.Glob(filepath.Join(globEscape(string(c.dir)), staging+"*"))
@@ -105,8 +107,8 @@ func (c child) initdb(pg install, dir string, durable bool) error {
 	return err
 }
 
-// writePassword stores a new random password, 128 bits of it, where initdb can
-// read it and only we and the server's user can.
+// writePassword stores a new random password of 128 bits where only we and the server's user
+// can read it.
 func (c child) writePassword() (string, error) {
 	password := rand.Text()
 	f, err := os.OpenFile(c.dir.password(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -122,7 +124,8 @@ func (l layout) readPassword() (string, error) {
 	text, err := os.ReadFile(l.password())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", asyncflow.Errorf(asyncflow.CodeConflict,
-			"%s, the password of the cluster beside it, is missing; restore it or choose another data directory", l.password())
+			"%s, the password of the cluster beside it, is missing; restore it or choose another data "+
+				"directory", l.password())
 	}
 	if err != nil {
 		return "", fmt.Errorf("password of the cluster: %w", err)
@@ -130,7 +133,7 @@ func (l layout) readPassword() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// syncDir makes a rename inside of the directory survive a power loss.
+// syncDir makes a rename in the directory survive a power loss.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -139,7 +142,7 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// globEscape returns a path that a glob takes literally.
+// globEscape returns a pattern that matches exactly the path.
 func globEscape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Config says how to run a server. Only DataDir is required.
+// Config configures a server. Only DataDir is required.
 type Config struct {
-	DataDir  string            // created if missing; see the package comment for what is in it
-	BinDir   string            // where initdb and postgres are; empty: look in the usual places, else fetch
-	Major    int               // of a new cluster, 15 to 18; 0: that of the programs found first
-	Offline  bool              // programs that aren't on this machine are not fetched
-	CacheDir string            // where fetched programs are kept; empty: pgfetch.CacheDir()
-	Progress io.Writer         // is told about a fetch; nil: nobody
+	DataDir string // created if missing; see the package comment for what is in it
+	// directory of initdb and postgres; empty: the usual places, or else fetched
+	BinDir   string
+	Major    int               // of a new cluster, 15 to 18; 0: that of the first programs found
+	Offline  bool              // don't fetch programs
+	CacheDir string            // of fetched programs; empty: pgfetch.CacheDir()
+	Progress io.Writer         // shows the progress of a fetch; nil: nothing does
 	Port     int               // TCP port on 127.0.0.1; 0: a free one
 	Durable  bool              // false: a power loss may lose or break the data; for tests only
-	Settings map[string]string // further postgresql.conf settings by name; they win over ours
+	Settings map[string]string // further postgresql.conf settings by name; they override ours
 	Log      io.Writer         // gets the server's log; nil: DataDir/postgres.log
 }
 
@@ -38,10 +39,9 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// DefaultDataDir returns where a user's data belongs: /var/lib/asyncflow for
-// root, whose home the server's user can't enter; for others
-// $XDG_DATA_HOME/asyncflow or ~/.local/share/asyncflow. It fails when there is
-// no home directory.
+// DefaultDataDir returns the directory for a user's data: /var/lib/asyncflow for root, whose
+// home the server's user can't enter; for others $XDG_DATA_HOME/asyncflow or
+// ~/.local/share/asyncflow. It fails if there is no home directory.
 func DefaultDataDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/lib/asyncflow", nil
@@ -51,7 +51,8 @@ func DefaultDataDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &asyncflow.Error{Code: asyncflow.CodeInvalid, Message: "no home directory to keep data in; name a data directory", Err: err}
+		return "", &asyncflow.Error{Code: asyncflow.CodeInvalid,
+			Message: "no home directory to keep data in; name a data directory", Err: err}
 	}
 	return filepath.Join(home, ".local", "share", "asyncflow"), nil
 }

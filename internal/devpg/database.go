@@ -14,7 +14,7 @@ import (
 // duplicateDatabase is the SQLSTATE of CREATE DATABASE on an existing one.
 const duplicateDatabase = "42P04"
 
-// EnsureDatabase creates an empty database of that name unless there is one.
+// EnsureDatabase creates an empty database unless one of that name exists.
 func (s *Server) EnsureDatabase(ctx context.Context, name string) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {

@@ -35,10 +35,9 @@ type install struct {
 
 func (i install) program(name string) string { return filepath.Join(i.dir, name) }
 
-// ensureInstall returns the installation for a cluster of the major version have, 0 for
-// a new one: an installed one if there is one of the right version, else one that is
-// fetched. With no right version to be had it returns the first that is installed, for
-// the caller to refuse.
+// ensureInstall returns the installation for a cluster of the major version have, 0 for a new
+// one: an installed one of the right version, or else a fetched one. If neither is available,
+// it returns the first installed one, for the caller to refuse.
 func (c child) ensureInstall(cfg Config, have int) (install, error) {
 	want := have
 	if want == 0 {
@@ -59,8 +58,8 @@ func (c child) ensureInstall(cfg Config, have int) (install, error) {
 	return fetched, fetchErr
 }
 
-// fetchInstall returns an installation from pgfetch's cache, filled first unless
-// cfg.Offline. want is its major version, 0 for the default one.
+// fetchInstall returns an installation from pgfetch's cache. Unless cfg.Offline, it fills the
+// cache first. want is the major version, 0 for the default.
 func (c child) fetchInstall(cfg Config, want int) (install, error) {
 	fetch := pgfetch.Config{Major: want, Dir: cfg.CacheDir, Progress: cfg.Progress}
 	dir := pgfetch.Cached(fetch)
@@ -88,9 +87,9 @@ func (c child) fetchInstall(cfg Config, want int) (install, error) {
 	return install{dir, major}, nil
 }
 
-// findInstall returns the installation to use for a cluster of the major
-// version want, 0 for any: the first candidate of that version, else the first that
-// works. Its errors are those of no installation and of one that doesn't run.
+// findInstall returns the installation for a cluster of the major version want, 0 for any: the
+// first candidate of that version, or else the first that works. It fails if there is no
+// installation, or if one doesn't run.
 func (c child) findInstall(binDir string, want int) (install, error) {
 	dirs := candidates(binDir)
 	if len(dirs) == 0 && binDir != "" {
@@ -113,8 +112,8 @@ func (c child) findInstall(binDir string, want int) (install, error) {
 	return first, firstErr
 }
 
-// candidates returns the folders with both programs: binDir alone when it is
-// given, else those of PATH, then the newest versions of the usual places.
+// candidates returns the folders with both programs: only binDir if it is given, or else those
+// in PATH, and then the usual places, newest versions first.
 func candidates(binDir string) []string {
 	if binDir != "" {
 		return slices.DeleteFunc([]string{binDir}, lacksPrograms)
@@ -157,16 +156,18 @@ func newestFirst(dirs []string) []string {
 }
 
 const howToGetPostgres = "install them (Debian, Ubuntu: apt-get install postgresql; " +
-	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder with --pg-bin, " +
+	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder " +
+	"with --pg-bin, " +
 	"set DATABASE_URL and run asyncflow serve, or run docker compose up"
 
 func noProgramsIn(binDir string) error {
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"the Postgres server programs initdb and postgres were not found in %s: %s", binDir, howToGetPostgres)
+		"the Postgres server programs initdb and postgres were not found in %s: %s", binDir,
+		howToGetPostgres)
 }
 
-// noPrograms is the error about programs that are not installed; want is the major
-// version that they must have, 0 for any, and why says why they are not fetched.
+// noPrograms is the error about missing programs. want is the major version that they must
+// have, 0 for any, and why is the reason why they are not fetched.
 func noPrograms(want int, why string) error {
 	of := ""
 	if want != 0 {

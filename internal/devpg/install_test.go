@@ -31,7 +31,7 @@ func TestNewestFirstComparesNumbers(t *testing.T) {
 	}))
 }
 
-// fakeInstall makes a folder with programs that only know their version.
+// fakeInstall creates a folder with programs that only print their version.
 func fakeInstall(t *testing.T, major string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,8 @@ func TestDefaultDataDir(t *testing.T) {
 		return
 	}
 	t.Setenv("HOME", "/home/ada")
-	for xdg, want := range map[string]string{"": "/home/ada/.local/share/asyncflow", "/data": "/data/asyncflow", "not/absolute": "/home/ada/.local/share/asyncflow"} {
+	for xdg, want := range map[string]string{"": "/home/ada/.local/share/asyncflow",
+		"/data": "/data/asyncflow", "not/absolute": "/home/ada/.local/share/asyncflow"} {
 		t.Setenv("XDG_DATA_HOME", xdg)
 		dir, err := DefaultDataDir()
 		require.NoError(t, err)
@@ -76,5 +77,6 @@ func TestDefaultDataDir(t *testing.T) {
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "", lastLines(nil))
-	require.Equal(t, "2 | 3 | 4 | 5 | 6 | 7 | 8 | 9", lastLines([]byte("1\n2\n3\n4\n5\n6\n7\n8\n 9\n")))
+	require.Equal(t, "2 | 3 | 4 | 5 | 6 | 7 | 8 | 9",
+		lastLines([]byte("1\n2\n3\n4\n5\n6\n7\n8\n 9\n")))
 }

@@ -3,13 +3,14 @@
 package devpg
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 )
 
-// maxSocketPath is the longest path, in bytes, that we give a unix socket. The
-// limits are 107 on Linux and 103 on macOS.
+// maxSocketPath is the longest path of a unix socket, in bytes. The limits are 107 on Linux and
+// 103 on macOS.
 const maxSocketPath = 99
 
 // layout is a data directory, by its absolute path.
@@ -23,16 +24,16 @@ func (l layout) lock() string     { return l.path("lock") }
 func (l layout) log() string      { return l.path("postgres.log") }
 func (l layout) socket() string   { return l.path("socket") }
 
-// create makes the data directory and its missing parents. Other users may pass
-// through the directories that root makes, whatever the umask, since the server
-// runs as one of them; nobody may pass through anyone else's.
+// create creates the data directory and its missing parents. Other users may pass through
+// directories that root creates, whatever the umask, since the server runs as one of them;
+// nobody may pass through another user's.
 func (l layout) create() error {
 	mode := os.FileMode(0o700)
 	if os.Geteuid() == 0 {
 		mode = 0o711
 	}
 	for _, dir := range missing(string(l)) {
-		if err := os.Mkdir(dir, mode); err != nil && !os.IsExist(err) {
+		if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("data directory: %w", err)
 		}
 		if err := os.Chmod(dir, mode); err != nil {
@@ -50,14 +51,14 @@ func missing(dir string) []string {
 	return append(missing(filepath.Dir(dir)), dir)
 }
 
-// makeSocketDir makes the directory for the unix socket and returns it; it
-// returns "" when the socket's path would be too long for the system.
+// makeSocketDir creates the directory of the unix socket and returns it, or "" if the socket's
+// path would be too long.
 func (l layout) makeSocketDir(acct account) (string, error) {
 	dir := l.socket()
 	if len(dir)+len("/.s.PGSQL.65535") > maxSocketPath {
 		return "", nil
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("socket directory: %w", err)
 	}
 	return dir, acct.own(dir)

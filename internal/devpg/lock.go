@@ -16,15 +16,15 @@ import (
 const (
 	// lockPoll is how often a busy lock is tried again.
 	lockPoll = 10 * time.Millisecond
-	// lockPatience is how long a server that doesn't look like stopping is
-	// waited for: one whose parent was killed a moment ago doesn't yet.
+	// lockPatience is how long to wait for a server that doesn't appear to stop: right after its
+	// parent was killed, a server doesn't appear so yet.
 	lockPatience = 500 * time.Millisecond
 )
 
-// acquire takes the lock of a data directory. It waits, until ctx ends or stepTimeout, for a
-// server that is stopping or whose main process is gone already, and refuses
-// one that is at work with a CodeConflict error that names its pid. Closing the
-// file gives the lock back, unless a child inherited it.
+// acquire takes the lock of a data directory. For a server that is stopping, or whose main
+// process is gone, it waits until ctx ends or stepTimeout. For a running server it returns a
+// CodeConflict error with the pid. Closing the file releases the lock, unless a child inherited
+// it.
 func (l layout) acquire(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -47,7 +47,7 @@ func (l layout) acquire(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// tryLock returns the locked file, or nil when someone else has the lock.
+// tryLock returns the locked file, or nil if another process holds the lock.
 func (l layout) tryLock() (*os.File, error) {
 	f, err := os.OpenFile(l.lock(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -82,14 +82,16 @@ func (l layout) waitUnlocked(ctx context.Context) error {
 	}
 }
 
-// inUse is the error about another server on the data directory; pid is 0 when
-// that server has none yet.
+// inUse is the error about another server on the data directory; pid is 0 if that server has
+// none yet.
 func (l layout) inUse(pid int) error {
 	if pid == 0 {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"the data directory %s is in use: another process is starting a server there", l)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict,
-		"the data directory %s is in use by the Postgres server with pid %d: stop the asyncflow that started it, "+
-			"or choose another data directory; if that asyncflow is gone, kill -INT %d stops the server", l, pid, pid)
+		"the data directory %s is in use by the Postgres server with pid %d: stop the asyncflow that "+
+			"started it, "+
+			"or choose another data directory; if that asyncflow is gone, kill -INT %d stops the server", l,
+		pid, pid)
 }

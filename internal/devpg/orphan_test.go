@@ -34,7 +34,7 @@ func TestHelper(t *testing.T) {
 	select {}
 }
 
-// startHelper starts a process with a server in dir and returns when that is ready.
+// startHelper starts a process with a server in dir, and returns when the server is ready.
 func startHelper(t *testing.T, dir string) *osexec.Cmd {
 	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelper$")
@@ -59,7 +59,8 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 	require.NoError(t, helper.Process.Kill())
 	_ = helper.Wait()
 
-	require.Eventually(t, func() bool { return len(processesIn(t, dir)) == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(processesIn(t, dir)) == 0 }, 2*time.Minute,
+		20*time.Millisecond)
 }
 
 func TestStartRightAfterTheParentWasKilled(t *testing.T) {
@@ -76,8 +77,8 @@ func TestStartRightAfterTheParentWasKilled(t *testing.T) {
 	_ = helper.Wait()
 }
 
-// processesIn returns the programs that work in the directory or below; on
-// systems without /proc none.
+// processesIn returns the programs whose working directory is dir or below; none on systems
+// without /proc.
 func processesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
@@ -93,8 +94,8 @@ func processesIn(t *testing.T, dir string) []string {
 	return found
 }
 
-// sleeper returns the id of a process that lives as long as the test and runs as
-// the owner of the data directory's cluster, whom postgres has to reckon with.
+// sleeper returns the id of a process that lives as long as the test and runs as the owner of
+// the cluster, so that postgres must consider it.
 func sleeper(t *testing.T, dataDir string) string {
 	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), "sleep", "600")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asOwner returns what makes a child process run as the owner of a directory.
+// asOwner returns the attributes for a child process to run as the owner of a directory.
 func asOwner(t *testing.T, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	if os.Geteuid() != 0 {

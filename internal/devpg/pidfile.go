@@ -13,18 +13,19 @@ import (
 	"syscall"
 )
 
-// postmaster is what postmaster.pid in a cluster says about its server.
+// postmaster is the content of a cluster's postmaster.pid.
 type postmaster struct {
 	pid    int
 	status string // starting, ready, standby or stopping; empty very early
 }
 
-// takesConnections reports whether the server says that it does.
-func (pm postmaster) takesConnections() bool { return pm.status == "ready" || pm.status == "standby" }
+// takesConnections reports whether the server says that it takes connections.
+func (pm postmaster) takesConnections() bool {
+	return pm.status == "ready" || pm.status == "standby"
+}
 
-// readPostmaster reads postmaster.pid: the pid is in its first line, the status
-// in its eighth (src/include/utils/pidfile.h of Postgres). No file is an
-// fs.ErrNotExist error.
+// readPostmaster reads postmaster.pid: the first line is the pid, the eighth is the status
+// (src/include/utils/pidfile.h of Postgres). Without the file, the error is fs.ErrNotExist.
 func readPostmaster(pgdata string) (postmaster, error) {
 	name := filepath.Join(pgdata, "postmaster.pid")
 	text, err := os.ReadFile(name)
@@ -43,18 +44,17 @@ func readPostmaster(pgdata string) (postmaster, error) {
 	return pm, nil
 }
 
-// clearStale looks at the postmaster.pid that a server left, while we hold the
-// lock. A live server that was started without us is an error. A file whose pid
-// now belongs to some other program, as is common in containers, is removed:
-// postgres would take that program for its predecessor and refuse to start. Any
-// other stale file is left to postgres, which checks it more thoroughly.
+// clearStale checks a leftover postmaster.pid while we hold the lock. A live server that was
+// started by other means is an error. A file whose pid now belongs to another program, as is
+// common in containers, is removed: postgres would take that program for its predecessor and
+// refuse to start. Any other stale file is left to postgres, which checks it more thoroughly.
 func (l layout) clearStale() error {
 	pm, err := readPostmaster(l.pgdata())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil || !alive(pm.pid) {
-		return nil // postgres says what it thinks of an unreadable file
+		return nil // postgres reports an unreadable file itself
 	}
 	if servesCluster(pm.pid, l.pgdata()) {
 		return l.inUse(pm.pid)
@@ -62,7 +62,7 @@ func (l layout) clearStale() error {
 	return os.Remove(filepath.Join(l.pgdata(), "postmaster.pid"))
 }
 
-// alive reports whether there is a process of that id, ours or not.
+// alive reports whether a process with that id exists, ours or not.
 func alive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)

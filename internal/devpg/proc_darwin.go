@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// procAttr returns the attributes of a child that runs as acct, in a process
-// group of its own. There is no signal on a parent's death here.
+// procAttr returns the attributes of a child that runs as acct, in its own process group. This
+// system can't signal a child when its parent dies.
 func procAttr(acct account, _ syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: acct.credential(), Setpgid: true}
 }
 
-// servesCluster reports whether the process is a Postgres server. It can't see
-// of which cluster, so it is careful: any one counts.
+// servesCluster reports whether the process is a Postgres server. It can't see the server's
+// cluster, so to be safe, any server counts.
 func servesCluster(pid int, _ string) bool {
 	out, err := exec.Command("/bin/ps", "-o", "comm=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && filepath.Base(strings.TrimSpace(string(out))) == "postgres"

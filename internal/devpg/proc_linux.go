@@ -9,16 +9,15 @@ import (
 	"syscall"
 )
 
-// procAttr returns the attributes of a child that runs as acct, in a process
-// group of its own, and gets sig when the thread that started it ends: that
-// thread must be kept until the child is gone.
+// procAttr returns the attributes of a child that runs as acct, in its own process group, and
+// gets sig when the thread that started it ends. That thread must live until the child is gone.
 func procAttr(acct account, sig syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: acct.credential(), Setpgid: true, Pdeathsig: sig}
 }
 
-// servesCluster reports whether the process is a server of the cluster: servers
-// work in their cluster's directory. A process that we may not look at belongs
-// to another user and so can't be one.
+// servesCluster reports whether the process is a server of the cluster: a server's working
+// directory is its cluster. A process that we may not inspect belongs to another user, so it
+// can't be one.
 func servesCluster(pid int, pgdata string) bool {
 	cwd, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
 	if err != nil {

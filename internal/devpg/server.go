@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// goneTimeout is how long a killed server's processes may take to disappear.
+// goneTimeout bounds the wait until a killed server's processes are gone.
 const goneTimeout = 30 * time.Second
 
 // Server is a running Postgres. Its methods may be called concurrently.
@@ -34,9 +34,8 @@ type Server struct {
 	tail string        // the end of its log
 }
 
-// run starts the process, reports that, and waits for its end. It keeps its
-// thread all the time: the kernel takes the end of the thread that started the
-// process for the death of the parent.
+// run starts the process, reports that, and waits for its end. It keeps its thread throughout:
+// for the kernel, the end of the thread that started the process is the death of the parent.
 func (s *Server) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -51,8 +50,7 @@ func (s *Server) run(started chan<- error) {
 	s.tail = s.log.tail()
 }
 
-// URL returns the address of a database on the server, for its superuser,
-// password included.
+// URL returns the URL of a database on the server for its superuser, including the password.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -64,19 +62,19 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// Config returns what the server runs with, directories and port resolved: a
-// server started with it has the same addresses.
+// Config returns the server's Config with directories and port resolved: a server started with
+// it has the same addresses.
 func (s *Server) Config() Config { return s.cfg }
 
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Done returns a channel that is closed when the server's process has ended,
-// asked to or not; Err tells these apart.
+// Done returns a channel that is closed when the server's process has ended. Err says whether
+// that was requested.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err returns nil while the server runs and when Stop or Kill ended it, else
-// how it ended, with the last lines of its log.
+// Err returns nil while the server runs and after Stop or Kill, or else how the server ended,
+// with the last lines of its log.
 func (s *Server) Err() error {
 	if !s.ended() || s.asked.Load() {
 		return nil
@@ -88,11 +86,10 @@ func (s *Server) Err() error {
 	return fmt.Errorf("postgres in %s ended: %w; its log ends: %s", s.dir, how, s.tail)
 }
 
-// Stop shuts the server down and waits until it is gone: connections are cut,
-// committed data is written out. When ctx ends first, the server is told to
-// leave at once, which loses nothing that was committed but makes the next
-// start slower, and the error of ctx is returned. A server that is gone already
-// is no error.
+// Stop shuts the server down and waits until it is gone: it cuts connections and writes out
+// committed data. If ctx ends first, Stop ends the server at once, which loses nothing
+// committed but makes the next start slower, and returns the error of ctx. It is no error if
+// the server is already gone.
 func (s *Server) Stop(ctx context.Context) error {
 	if err := s.signal(syscall.SIGINT); err != nil {
 		return err
@@ -101,21 +98,21 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("stop postgres in %s: %w", s.dir, ctx.Err()), s.signal(syscall.SIGQUIT))
+		return errors.Join(fmt.Errorf("stop postgres in %s: %w", s.dir, ctx.Err()),
+			s.signal(syscall.SIGQUIT))
 	}
 }
 
-// Kill ends all processes of the server at once with SIGKILL, as a crash would,
-// and waits until the last is gone. What the server had handed to the operating
-// system is still there afterwards: this is the crash of a program, not the loss
-// of power.
+// Kill ends all processes of the server at once with SIGKILL, and waits until the last is gone.
+// Data that the server had passed to the operating system survives: this is like a crash of the
+// program, not like a power loss.
 func (s *Server) Kill() error {
 	if s.ended() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
 	defer cancel()
-	// A halted main process starts no further children while we list them.
+	// Once halted, the main process starts no further children while we list them.
 	if err := s.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -144,8 +141,8 @@ func (s *Server) abort() {
 	}
 }
 
-// signal sends a signal to the main process. From now on its end is expected. A
-// process that is gone already is no error.
+// signal sends a signal to the main process. From then on, its end is expected. It is no error
+// if the process is already gone.
 func (s *Server) signal(sig syscall.Signal) error {
 	if s.ended() {
 		return nil

@@ -34,7 +34,8 @@ func exec(t *testing.T, server *devpg.Server, statement string) {
 func show(t *testing.T, server *devpg.Server, setting string) string {
 	t.Helper()
 	var value string
-	require.NoError(t, connect(t, server).QueryRow(t.Context(), "SELECT current_setting($1)", setting).Scan(&value))
+	require.NoError(t, connect(t, server).QueryRow(t.Context(), "SELECT current_setting($1)",
+		setting).Scan(&value))
 	return value
 }
 
@@ -64,7 +65,8 @@ func TestKilledServerStartsAgain(t *testing.T) {
 	require.NoError(t, server.Kill())
 
 	require.Empty(t, processesIn(t, server.Config().DataDir))
-	require.FileExists(t, filepath.Join(server.Config().DataDir, "pgdata", "postmaster.pid"), "it was no orderly end")
+	require.FileExists(t, filepath.Join(server.Config().DataDir, "pgdata", "postmaster.pid"),
+		"it was no orderly end")
 	require.NoError(t, server.Kill(), "gone already")
 	exec(t, pgtest.Server(t, server.Config()), "TABLE kept")
 }
@@ -79,7 +81,7 @@ func TestKillEndsABusyBackend(t *testing.T) {
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	go func() {
-		// A backend in a loop of its own does not notice that the main process is gone.
+		// A backend in a loop doesn't notice that the main process is gone.
 		_, err := conn.Exec(t.Context(), "DO $$ BEGIN RAISE NOTICE 'busy'; LOOP END LOOP; END $$")
 		cut <- err
 	}()
@@ -130,7 +132,8 @@ func TestStopGivesUpWithItsContext(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	server := pgtest.Server(t, devpg.Config{Log: &log, Settings: map[string]string{"max_connections": "17"}})
+	server := pgtest.Server(t, devpg.Config{Log: &log,
+		Settings: map[string]string{"max_connections": "17"}})
 
 	require.Equal(t, "17", show(t, server, "max_connections"), "the caller's setting wins")
 	require.Equal(t, "off", show(t, server, "fsync"))
@@ -145,7 +148,8 @@ func TestDurableSettings(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{Durable: true})
 
-	for _, setting := range []string{"fsync", "synchronous_commit", "full_page_writes", "data_checksums"} {
+	for _, setting := range []string{"fsync", "synchronous_commit", "full_page_writes",
+		"data_checksums"} {
 		require.Equal(t, "on", show(t, server, setting), setting)
 	}
 	require.Equal(t, "200", show(t, server, "max_connections"))

@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	tailBytes = 4096 // how much of the end of a log is looked at
-	tailLines = 8    // how many lines of it an error shows
+	tailBytes = 4096 // bytes at the end of a log that are read
+	tailLines = 8    // of these, lines that an error shows
 )
 
-// serverLog is where a server writes its log, with a view on the log's end for
-// error messages. A file goes to the server directly, so that it can still
-// write when we are gone.
+// serverLog is the destination of a server's log; error messages show the end of it. The server
+// writes to a file directly, so that it can still do so when this process is gone.
 type serverLog struct {
 	out  io.Writer
 	file *os.File // when out is a file of ours
@@ -24,7 +23,7 @@ type serverLog struct {
 	ring *ring    // when out is the caller's
 }
 
-// openLog returns a log to w, or to the file of that name when w is nil.
+// openLog returns a log to w, or to the named file if w is nil.
 func openLog(w io.Writer, name string) (*serverLog, error) {
 	if w != nil {
 		r := &ring{}
@@ -63,7 +62,7 @@ func (l *serverLog) close() {
 	}
 }
 
-// lastLines returns the end of a text as one line, for an error message.
+// lastLines returns the last lines of a text as one line, for an error message.
 func lastLines(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	lines = lines[max(0, len(lines)-tailLines):]

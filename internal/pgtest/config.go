@@ -8,9 +8,9 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// withChoices returns a server's Config with what the environment says about the
-// programs: ASYNCFLOW_TEST_POSTGRES their major version, ASYNCFLOW_OFFLINE whether they
-// may be fetched.
+// withChoices returns a server's Config with the settings of the environment:
+// ASYNCFLOW_TEST_POSTGRES is the major version of the programs, ASYNCFLOW_OFFLINE forbids to
+// fetch them.
 func withChoices(cfg devpg.Config) (devpg.Config, error) {
 	if major := os.Getenv("ASYNCFLOW_TEST_POSTGRES"); major != "" && cfg.Major == 0 {
 		n, err := strconv.Atoi(major)

@@ -13,14 +13,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// adminTimeout is how long making, filling or dropping a database may take.
+// adminTimeout bounds the creation, filling or dropping of a database.
 const adminTimeout = time.Minute
 
-// Database returns the URL of a fresh database. It is a copy of a template that
-// prepare filled, once per process; a nil prepare gives empty databases. The
-// template belongs to the function as it stands in the source, so a closure must
-// do the same every time, and prepare must close its connections. The database
-// is dropped at the end of the test, whoever is still connected.
+// Database returns the URL of a fresh database. It is a copy of a template that prepare filled,
+// once per process; a nil prepare gives empty databases. The template belongs to the function
+// in the source, so a closure must do the same every time. prepare must close its connections.
+// The database is dropped at the end of the test, even if it still has connections.
 func Database(t testing.TB, prepare func(ctx context.Context, url string) error) string {
 	t.Helper()
 	url, drop, err := Open(prepare)
@@ -35,8 +34,10 @@ func Database(t testing.TB, prepare func(ctx context.Context, url string) error)
 	return url
 }
 
-// Open is Database for what is no test, such as an example; drop drops the database.
-func Open(prepare func(ctx context.Context, url string) error) (url string, drop func() error, err error) {
+// Open is Database for code that is no test, such as an example; drop drops the database.
+func Open(
+	prepare func(ctx context.Context, url string) error,
+) (url string, drop func() error, err error) {
 	c, err := sharedCluster()
 	if err != nil {
 		return "", nil, err
@@ -58,9 +59,9 @@ func Open(prepare func(ctx context.Context, url string) error) (url string, drop
 	}, nil
 }
 
-// cluster is the server that this process's databases are on.
+// cluster is the server of this process's databases.
 type cluster struct {
-	url    url.URL // of a database that is there already, for administration
+	url    url.URL // of an existing database, for administration
 	prefix string  // of the names of this process's databases
 	given  bool    // it outlives this process
 	seq    atomic.Int64
@@ -83,9 +84,11 @@ func (c *cluster) urlOf(database string) string {
 	return u.String()
 }
 
-// template returns the name of the database that prepare filled. It fills it at
-// the first call; a failure then is that of all calls.
-func (c *cluster) template(ctx context.Context, prepare func(context.Context, string) error) (string, error) {
+// template returns the name of the database that prepare filled. The first call fills it; if
+// that fails, all calls return its error.
+func (c *cluster) template(
+	ctx context.Context, prepare func(context.Context, string) error,
+) (string, error) {
 	c.mu.Lock()
 	key := reflect.ValueOf(prepare).Pointer()
 	tmpl, ok := c.templates[key]
@@ -98,15 +101,18 @@ func (c *cluster) template(ctx context.Context, prepare func(context.Context, st
 	return tmpl.name, tmpl.err
 }
 
-func (c *cluster) fill(ctx context.Context, name string, prepare func(context.Context, string) error) error {
-	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil || prepare == nil {
+func (c *cluster) fill(
+	ctx context.Context, name string, prepare func(context.Context, string) error,
+) error {
+	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil ||
+		prepare == nil {
 		return err
 	}
 	return prepare(ctx, c.urlOf(name))
 }
 
-// exec runs a statement with names of databases in it. Each has a connection of
-// its own, so that tests don't wait for each other.
+// exec runs a statement with names of databases. Each call uses its own connection, so that
+// tests don't wait for each other.
 func (c *cluster) exec(ctx context.Context, statement string, names ...any) error {
 	for i, name := range names {
 		names[i] = pgx.Identifier{name.(string)}.Sanitize()

@@ -22,7 +22,8 @@ func prepare(ctx context.Context, url string) error {
 	}
 	defer conn.Close(ctx)
 	role := fmt.Sprintf("asyncflow_%08x_acme", rand.Uint32()) // as a tenant has
-	_, err = conn.Exec(ctx, "CREATE ROLE "+role+"; CREATE TABLE note (text text PRIMARY KEY); GRANT SELECT ON note TO "+role)
+	_, err = conn.Exec(ctx, "CREATE ROLE "+role+
+		"; CREATE TABLE note (text text PRIMARY KEY); GRANT SELECT ON note TO "+role)
 	return err
 }
 
@@ -54,7 +55,8 @@ func TestDatabaseOfNilIsEmpty(t *testing.T) {
 	conn := connect(t, pgtest.Database(t, nil))
 
 	var tables int
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&tables))
+	require.NoError(t, conn.QueryRow(t.Context(),
+		"SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&tables))
 	require.Zero(t, tables)
 }
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Dir returns a directory that fits as a server's data directory, removed at
-// the end of the test. t.TempDir doesn't fit: the user that root's server runs
-// as can't enter it, and its path is too long for a unix socket.
+// Dir returns a directory for a server's data, which is removed at the end of the test.
+// t.TempDir isn't suitable: the user that root's server runs as can't enter it, and its path is
+// too long for a unix socket.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, leash, err := newDir()
@@ -26,8 +26,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// newDir makes a temporary directory, in memory if it can, that is removed when
-// the leash is closed or this process ends.
+// newDir creates a temporary directory, in memory if possible. It is removed when the leash is
+// closed or this process ends.
 func newDir() (string, *leash, error) {
 	dir, err := os.MkdirTemp(parentDir(), "asyncflow-pgtest-")
 	if err != nil {
@@ -40,11 +40,10 @@ func newDir() (string, *leash, error) {
 	return dir, l, err
 }
 
-// reaper waits for the end of its input, which is ours, then ends the server in
-// the directory if there is one and removes the directory. It looks at what the
-// process is first, since its id may be someone else's by now. The wait is
-// limited, to 10 s, since a server may stay in the process table when nobody
-// reaps it.
+// reaper waits for the end of its input, which this process holds. Then it ends a server in the
+// directory, and removes the directory. It first checks that the process is a Postgres server,
+// since the id may belong to another process by now. It waits at most 10 s, since a server that
+// nobody reaps stays in the process table.
 const reaper = `
 trap '' HUP INT QUIT TERM
 read -r _
@@ -57,7 +56,7 @@ fi
 rm -rf -- "$1"
 `
 
-// leash is our end of a reaper.
+// leash is this process's end of a reaper.
 type leash struct {
 	reaper *exec.Cmd
 	input  io.Closer
@@ -67,9 +66,8 @@ type leash struct {
 // collector.
 var leashes sync.Map
 
-// reap starts a process that removes the directory when the returned leash is
-// closed or this process ends, be it by SIGKILL: what is to happen after our end
-// can't be done by us.
+// reap starts a process that removes the directory when the returned leash is closed or this
+// process ends, even by SIGKILL: this process can't clean up after its own end.
 func reap(dir string) (*leash, error) {
 	cmd := exec.Command("/bin/sh", "-c", reaper, "sh", dir)
 	input, err := cmd.StdinPipe()

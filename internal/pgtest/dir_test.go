@@ -2,6 +2,7 @@ package pgtest_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -53,6 +54,6 @@ func TestKilledProcessLeavesNoDir(t *testing.T) {
 
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(dir)
-		return os.IsNotExist(err)
-	}, 30*time.Second, 20*time.Millisecond)
+		return errors.Is(err, os.ErrNotExist)
+	}, 2*time.Minute, 20*time.Millisecond)
 }

@@ -1,20 +1,19 @@
-// Package pgtest gives tests a real Postgres. It needs no TestMain and no
-// set-up; Postgres' programs are fetched unless they are installed:
+// Package pgtest gives tests a real Postgres. It needs no TestMain and no set-up, and fetches
+// Postgres' programs unless they are installed:
 //
 //	url := pgtest.Database(t, migrations.Up)
 //
-// A test process starts one server, at the first call, and makes each test's
-// database from a template. ASYNCFLOW_TEST_DATABASE_URL names a server to use
-// instead, by the address of any database on it and with a role that may create
-// databases.
+// A test process starts one server, at the first call, and creates each test's database from a
+// template. ASYNCFLOW_TEST_DATABASE_URL names a server to use instead: the URL of any database
+// on it, with a role that may create databases.
 //
-// ASYNCFLOW_TEST_POSTGRES names the major version to run, 15 to 18: programs of another
-// one that are installed are passed over. Without it, whatever is installed is run.
-// ASYNCFLOW_OFFLINE=true refuses to fetch programs.
+// ASYNCFLOW_TEST_POSTGRES sets the major version to run, 15 to 18; installed programs of other
+// versions are ignored. Without it, tests use any installed version. ASYNCFLOW_OFFLINE=true
+// forbids to fetch programs.
 //
-// Servers of ours keep their files in memory while Linux has 2 GiB for them in
-// /dev/shm, else among the temporary files.
+// The server keeps its files in memory if Linux has 2 GiB free in /dev/shm, or else among the
+// temporary files.
 //
-// A test that ends its server has one of its own by Server. Nothing of a server
-// of ours stays behind, however the test process ends.
+// A test that ends its server starts its own with Server. Nothing of a started server stays
+// behind, however the test process ends.
 package pgtest

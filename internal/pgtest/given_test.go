@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const countTestDatabases = "SELECT count(*) FROM pg_database WHERE starts_with(datname, 'asyncflow_test_')"
+const countTestDatabases = "SELECT count(*) FROM pg_database WHERE starts_with(datname, " +
+	"'asyncflow_test_')"
 
 func TestGivenServer(t *testing.T) {
 	t.Parallel()
@@ -23,16 +24,18 @@ func TestGivenServer(t *testing.T) {
 		var left int
 		require.NoError(t, conn.QueryRow(t.Context(), countTestDatabases).Scan(&left))
 		require.Equal(t, 1, left, "the template of this run alone: those of earlier ones are dropped")
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_roles WHERE starts_with(rolname, 'asyncflow_')").Scan(&left))
+		require.NoError(t, conn.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_roles WHERE starts_with(rolname, 'asyncflow_')").Scan(&left))
 		require.Equal(t, 1, left, "and so are their roles")
 	}
 }
 
-// runWithGivenServer runs TestDatabaseIsDroppedAfterTheTest in a process of its own that
-// uses the server.
+// runWithGivenServer runs TestDatabaseIsDroppedAfterTheTest in another process that uses the
+// server.
 func runWithGivenServer(t *testing.T, url string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDatabaseIsDroppedAfterTheTest$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0],
+		"-test.run=^TestDatabaseIsDroppedAfterTheTest$")
 	cmd.Env = append(os.Environ(), "ASYNCFLOW_TEST_DATABASE_URL="+url)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))

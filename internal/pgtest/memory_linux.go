@@ -6,16 +6,17 @@ import "syscall"
 const memoryDir = "/dev/shm"
 
 const (
-	tmpfs      = 0x01021994 // what Statfs calls the type of such a file system
-	memoryRoom = 2 << 30    // bytes, for the servers of all test processes at once
+	tmpfs      = 0x01021994 // the type of such a file system in Statfs
+	memoryRoom = 2 << 30    // bytes, for the servers of all concurrent test processes
 )
 
-// parentDir returns where the servers' directories belong: in memory when there is
-// plenty of it, else where temporary files are. On a disk, the hundreds of files of each
-// test's database cost more than most tests do.
+// parentDir returns the parent of the servers' directories: in memory if there is plenty, or
+// else the directory of temporary files. On a disk, the hundreds of files of each test's
+// database cost more than most tests do.
 func parentDir() string {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Type != tmpfs || fs.Bavail*uint64(fs.Bsize) < memoryRoom {
+	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Type != tmpfs ||
+		fs.Bavail*uint64(fs.Bsize) < memoryRoom {
 		return ""
 	}
 	return memoryDir

@@ -2,5 +2,5 @@
 
 package pgtest
 
-// parentDir returns where the servers' directories belong: where temporary files are.
+// parentDir returns the parent of the servers' directories: that of temporary files.
 func parentDir() string { return "" }

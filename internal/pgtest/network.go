@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Network is the way to a database, which may go silent: bytes get lost and nobody is told,
+// Network is a network path to a database that may go silent: bytes get lost without an error,
 // as behind a firewall that forgets connections, or when a host dies.
 type Network struct {
 	t        testing.TB
@@ -20,14 +20,14 @@ type Network struct {
 	paths  []*path
 }
 
-// path is one connection, of two ends.
+// path is one connection with its two ends.
 type path struct {
 	ends [2]net.Conn
 	mu   sync.Mutex
 	cut  bool
 }
 
-// Behind returns a network in front of the database at a URL, and its URL over it.
+// Behind returns a network in front of the database at a URL, and the URL through that network.
 func Behind(t testing.TB, rawURL string) (*Network, string) {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -45,7 +45,7 @@ func Behind(t testing.TB, rawURL string) (*Network, string) {
 	return n, u.String()
 }
 
-// Forget silences the connections that are open, for ever. New ones work.
+// Forget silences the open connections for ever. New ones work.
 func (n *Network) Forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,7 +56,7 @@ func (n *Network) Forget() {
 	}
 }
 
-// Silence is Forget, and new connections are silent too until Heal.
+// Silence is Forget, and new connections are silent as well until Heal.
 func (n *Network) Silence() {
 	n.mu.Lock()
 	n.silent = true
@@ -64,7 +64,7 @@ func (n *Network) Silence() {
 	n.Forget()
 }
 
-// Heal lets new connections through. Those that were silenced stay silent.
+// Heal lets new connections through. Silenced ones stay silent.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,7 +91,7 @@ func (n *Network) accept() {
 	}
 }
 
-// carry carries bytes one way until the path is cut; then it only takes them.
+// carry copies bytes one way until the path is cut; then it discards them.
 func (p *path) carry(from, to net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {

@@ -7,10 +7,9 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// Server starts a Postgres of the test's own, to be stopped or killed by it; it
-// is stopped at the end of the test if it still runs. Without a DataDir it has a
-// fresh one. To start a server again after its end, with the same data and
-// addresses: Server(t, server.Config()).
+// Server starts a separate Postgres for a test to stop or kill. It is stopped at the end of the
+// test if it still runs. Without a DataDir it gets a new one. Server(t, server.Config()) starts
+// a server again with the same data and addresses.
 func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 	t.Helper()
 	if cfg.DataDir == "" {

@@ -15,31 +15,33 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// StandbyName is what a standby calls itself to its primary, for synchronous_standby_names.
+// StandbyName is the name of a standby for its primary, for synchronous_standby_names.
 const StandbyName = "asyncflow_standby"
 
-// Standby starts a standby of a server as it is now. SELECT pg_promote() on it ends that.
+// Standby starts a standby of a running server. SELECT pg_promote() on it promotes it.
 func Standby(t testing.TB, primary *devpg.Server) *devpg.Server {
 	t.Helper()
 	dir := Backup(t, primary)
 	touch(t, dir, "standby.signal")
-	return Server(t, devpg.Config{DataDir: dir, BinDir: primary.Config().BinDir, Settings: map[string]string{
-		"primary_conninfo": primary.URL("") + "&application_name=" + StandbyName,
-	}})
+	return Server(t, devpg.Config{DataDir: dir, BinDir: primary.Config().BinDir,
+		Settings: map[string]string{
+			"primary_conninfo": primary.URL("") + "&application_name=" + StandbyName,
+		}})
 }
 
-// Restore starts a server on the backup of a lost one, at the address of that: Postgres recovers
-// what is in it, and goes on in another timeline.
+// Restore starts a server on the backup of a lost one, at the same address. Postgres recovers
+// the backup, and goes on in another timeline.
 func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
 	t.Helper()
 	touch(t, backup, "recovery.signal")
-	return Server(t, devpg.Config{DataDir: backup, BinDir: lost.Config().BinDir, Port: lost.Config().Port, Settings: map[string]string{
-		"restore_command": "false",
-	}})
+	return Server(t, devpg.Config{DataDir: backup, BinDir: lost.Config().BinDir,
+		Port: lost.Config().Port, Settings: map[string]string{
+			"restore_command": "false",
+		}})
 }
 
 // Backup takes a backup of a running server, and returns it as the data directory of another
-// one. It does so by what every server has: not all installations have pg_basebackup.
+// one. It copies the files itself: not all installations have pg_basebackup.
 func Backup(t testing.TB, primary *devpg.Server) (dir string) {
 	t.Helper()
 	dir = Dir(t)
@@ -51,8 +53,8 @@ func Backup(t testing.TB, primary *devpg.Server) (dir string) {
 	return dir
 }
 
-// backup copies the files of a server while it is at work. What changes meanwhile is in the log,
-// which is copied once more at the end.
+// backup copies the files of a running server. Changes during the copy are in the write-ahead
+// log, which is copied again at the end.
 func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 	conn, err := pgx.Connect(ctx, primary.URL("postgres"))
 	if err != nil {
@@ -67,7 +69,8 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 		return err
 	}
 	var label string
-	if err := conn.QueryRow(ctx, `SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label); err != nil {
+	if err := conn.QueryRow(ctx,
+		`SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label); err != nil {
 		return err
 	}
 	password, err := os.ReadFile(filepath.Join(primary.Config().DataDir, "password"))
@@ -78,8 +81,8 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 		own(to, from))
 }
 
-// copyTree copies a directory, but for files that disappear meanwhile, and those that say that a
-// server is at work there.
+// copyTree copies a directory, except for files that disappear meanwhile, and those that mark a
+// running server.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(filepath.Base(name), "postmaster.") {
@@ -99,7 +102,7 @@ func copyTree(from, to string) error {
 	})
 }
 
-// touch makes an empty file in a cluster, which tells Postgres how to begin.
+// touch creates an empty file in a cluster, which tells Postgres how to start.
 func touch(t testing.TB, dir, name string) {
 	t.Helper()
 	pgdata := filepath.Join(dir, "pgdata")
@@ -112,7 +115,8 @@ func touch(t testing.TB, dir, name string) {
 	}
 }
 
-// own gives what is in a directory, or a file, to the owner of another one, if we may.
+// own gives a file, or a directory with its contents, to the owner of another one, if
+// permitted.
 func own(path, like string) error {
 	info, err := os.Stat(like)
 	if err != nil || os.Geteuid() != 0 {

@@ -1,6 +1,6 @@
-// Package testnode runs a whole node inside a test process, for the examples of the
-// packages that talk to one: API, dispatcher and governance over a database of its own.
-// Tests of the node itself start real processes instead.
+// Package testnode runs a whole node inside a test process, for the examples of packages that
+// talk to one: API, dispatcher and governance on a separate database. Tests of the node itself
+// start real processes instead.
 package testnode
 
 import (
@@ -14,10 +14,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
-	"github.com/asyncflow/asyncflow/dispatcher"
-	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -30,9 +29,9 @@ type Node struct {
 	Token string // of the tenant, with the scopes submit, read and manage
 }
 
-// Shared returns the node of this process, started at the first call. It may deliver to
-// this machine, and challenges endpoints. It ends with the process, and so does its
-// database: an example has nobody to end them for it. It panics if it can't be started.
+// Shared returns the node of this process, started at the first call. It may deliver to this
+// machine, and challenges endpoints. It ends with the process, and so does its database, since
+// an example can't end them. It panics if it can't be started.
 var Shared = sync.OnceValue(func() *Node {
 	contracttest.Watch()
 	n := &Node{}
@@ -55,12 +54,6 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler)
-	s, err := store.Open(context.Background(), store.Config{URL: url, Node: "testnode", Notify: true, Log: log})
-	if err != nil {
-		return err
-	}
-	committer := dispatcher.NewCommitter(s, log)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -70,27 +63,27 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	keys, err := callbacks.NewKeys([]byte(strings.Repeat("k", callbacks.MinSecretBytes)))
-	if err != nil {
+	log := slog.New(slog.DiscardHandler)
+	cfg := node.Config{
+		Roles: node.AllRoles(), Listener: l, Tokens: verifier, Log: log,
+		Secret:    []byte(strings.Repeat("k", callbacks.MinSecretBytes)),
+		Store:     store.Config{URL: url, Node: "testnode", Notify: true, Log: log},
+		Callbacks: callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere},
+		API: httpapi.Config{Version: "test", Egress: asyncflow.Anywhere,
+			VerifyEndpoints: true},
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- node.Run(context.Background(), cfg, func() { close(ready) }) }()
+	select {
+	case err := <-ended:
 		return err
+	case <-ready:
+		go func() { panic(<-ended) }()
+		return nil
 	}
-	sender := callbacks.NewSender(callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere}, keys)
-	api, err := httpapi.New(httpapi.Config{Store: s, Committer: committer, Verifier: verifier, Keys: keys, Sender: sender, Version: "test", Egress: asyncflow.Anywhere, VerifyEndpoints: true, Log: log})
-	if err != nil {
-		return err
-	}
-	governor, err := governance.New(s, committer, governance.Config{Log: log})
-	if err != nil {
-		return err
-	}
-	for _, run := range []func(context.Context) error{s.Run, dispatcher.New(committer, sender, dispatcher.Config{Log: log}).Run, governor.Run} {
-		go func() { panic(run(context.Background())) }()
-	}
-	go func() { panic(api.Serve(l)) }()
-	return nil
 }
 
-// authenticate makes the tenant's token, and what verifies it.
+// authenticate creates the tenant's token, and its verifier.
 func (n *Node) authenticate() (*auth.Verifier, error) {
 	cfg := auth.DefaultConfig()
 	cfg.HMACSecret = []byte(strings.Repeat("s", 32))
@@ -98,7 +91,9 @@ func (n *Node) authenticate() (*auth.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Token, err = issuer.Issue(tenant, "test", []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour, time.Now())
+	n.Token, err = issuer.Issue(tenant, "test",
+		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour,
+		time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -7,22 +7,22 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // the same zones on every machine that has none of its own
+	_ "time/tzdata" // the same zones on machines that have none
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// clockTimes are the times that a cron expression names, by the clocks of a zone.
+// clockTimes are the times that a cron expression names, in the local time of a zone.
 type clockTimes struct {
-	spec   *cron.SpecSchedule // asked in UTC: its times are what clocks show
+	spec   *cron.SpecSchedule // evaluated in UTC, as local times
 	zone   *time.Location
-	hourly bool // every hour is named
+	hourly bool // the expression names every hour
 }
 
-// searches is how often five years are searched for a time that is named: 29 February
-// may be eight years away.
+// searches is the number of five-year periods to search for a matching time: 29 February may be
+// eight years away.
 const searches = 2
 
 func newClockTimes(expression, zoneName string) (clockTimes, error) {
@@ -70,7 +70,7 @@ func parse(expression string) (spec *cron.SpecSchedule, err error) {
 	return spec, nil
 }
 
-// cronFields are the fields of an expression, and what they may name.
+// cronFields are the fields of an expression, and their ranges.
 var cronFields = [...]struct{ name, values string }{
 	{"minute", "0 to 59"},
 	{"hour", "0 to 23"},
@@ -79,20 +79,23 @@ var cronFields = [...]struct{ name, values string }{
 	{"day of the week", "0 to 6 from Sunday on, or SUN to SAT"},
 }
 
-// explain says what is wrong with an expression that can't be read.
+// explain returns what is wrong with an invalid expression.
 func explain(expression string) error {
 	fields := strings.Fields(expression)
 	switch {
 	case strings.HasPrefix(expression, "@"):
-		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or have five fields", expression)
+		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or have "+
+			"five fields", expression)
 	case len(fields) != len(cronFields):
-		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, month, day of the week", len(fields))
+		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, month, "+
+			"day of the week", len(fields))
 	}
 	for i, f := range cronFields {
 		alone := slices.Repeat([]string{"*"}, len(cronFields))
 		alone[i] = fields[i]
 		if _, err := cron.ParseStandard(strings.Join(alone, " ")); err != nil {
-			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or */2", fields[i], f.name, f.values)
+			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or */2",
+				fields[i], f.name, f.values)
 		}
 	}
 	return fmt.Errorf("is not a cron expression")
@@ -108,8 +111,9 @@ func loadZone(name string) (*time.Location, error) {
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil
 	}
-	unknown := asyncflow.InvalidField("time_zone", "is %q, which is not a time zone such as Europe/Berlin or UTC", name)
-	if !zoneName.MatchString(name) || name == "Local" { // the node's own zone is nobody's business
+	unknown := asyncflow.InvalidField("time_zone",
+		"is %q, which is not a time zone such as Europe/Berlin or UTC", name)
+	if !zoneName.MatchString(name) || name == "Local" { // the zone of the node must not matter
 		return nil, unknown
 	}
 	zone, err := time.LoadLocation(name)
@@ -120,7 +124,7 @@ func loadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// next returns the first tick after a time; zero: there is none.
+// next returns the first tick after a time, or zero if there is none.
 func (c clockTimes) next(after time.Time) time.Time {
 	if c.hourly {
 		return c.nextShown(after)
@@ -129,17 +133,17 @@ func (c clockTimes) next(after time.Time) time.Time {
 		if shown = c.shown(shown); shown.IsZero() {
 			return time.Time{}
 		}
-		if tick := firstMoment(c.zone, shown); tick.After(after) { // else clocks were put back, and showed it before
+		// otherwise clocks were put back, and showed it before
+		if tick := firstMoment(c.zone, shown); tick.After(after) {
 			return tick
 		}
 	}
 }
 
-// nextShown returns the first moment after a time at which the clocks show a time that
-// is named.
+// nextShown returns the first moment after a time at which the clocks show a named time.
 func (c clockTimes) nextShown(after time.Time) time.Time {
 	var end time.Time
-	for at := after.Add(1); ; at = end { // until they are set, they run evenly
+	for at := after.Add(1); ; at = end { // between changes, clocks run evenly
 		var offset time.Duration
 		offset, end = segment(c.zone, at)
 		shown := c.shown(at.UTC().Add(offset - 1))
@@ -152,8 +156,8 @@ func (c clockTimes) nextShown(after time.Time) time.Time {
 	}
 }
 
-// shown returns the first time after another that is named, as clocks show it; zero:
-// there is none. Clock times are written as if they were UTC.
+// shown returns the first named local time after another, or zero if there is none. Local times
+// are written as if they were UTC.
 func (c clockTimes) shown(after time.Time) time.Time {
 	for range searches {
 		if next := c.spec.Next(after); !next.IsZero() {
@@ -164,14 +168,14 @@ func (c clockTimes) shown(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// asUTC returns what a clock shows, written as if it were UTC.
+// asUTC returns a local time, written as if it were UTC.
 func asUTC(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// segment returns how far the clocks of a zone are ahead of UTC at a time, and until
-// when; zero: for ever.
+// segment returns the offset of a zone from UTC at a time, and until when it applies; zero: for
+// ever.
 func segment(zone *time.Location, at time.Time) (offset time.Duration, end time.Time) {
 	at = at.In(zone)
 	_, seconds := at.Zone()
@@ -179,7 +183,7 @@ func segment(zone *time.Location, at time.Time) (offset time.Duration, end time.
 	return time.Duration(seconds) * time.Second, end
 }
 
-// farthest is more than any clocks are ahead of UTC, or behind.
+// farthest is larger than any zone's offset from UTC.
 const farthest = 48 * time.Hour
 
 // firstMoment returns the first moment at which the clocks of a zone show a time or a

@@ -6,13 +6,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Patience is how late the first tick that is due may be for all of them to count as on
-// time. After that nobody was there, and they were missed.
+// Patience is how late the first due tick may be for all due ticks to count as on time. If it
+// is later, no node was running, and the ticks were missed.
 const Patience = time.Minute
 
-// Due returns the ticks that tasks are to be submitted for now. next is the first tick
-// that wasn't dealt with. Where ticks were missed, the schedule's catch-up policy chooses
-// among them; missed tells so.
+// Due returns the ticks for which to submit tasks now. next is the first unprocessed tick. If
+// ticks were missed, the schedule's catch-up policy selects among them; missed reports that.
 func (t Timetable) Due(s asyncflow.Schedule, next, now time.Time) (ticks []time.Time, missed bool) {
 	switch {
 	case next.After(now):

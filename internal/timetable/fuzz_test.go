@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A timetable is refused with the field that it was, or its ticks come one after another,
-// within its bounds, and are found in bounded time from wherever it is asked.
+// A timetable is refused with the name of the field, or its ticks are in order, within its
+// bounds, and found in bounded time from any starting time.
 func FuzzTimetable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cron, zone string, every, starts, ends, at int64) {
 		second := func(n int64) time.Time { return time.Unix(n%(1<<36), 0).UTC() }
@@ -47,6 +47,6 @@ func FuzzTimetable(f *testing.F) {
 				require.False(t, tick.Before(next) || tick.After(next.Add(time.Hour)))
 			}
 		}
-		require.Less(t, time.Since(begin), 5*time.Second, "%q in %q takes long", cron, zone)
+		require.Less(t, time.Since(begin), 30*time.Second, "%q in %q takes long", cron, zone)
 	})
 }

@@ -6,23 +6,23 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Timetable tells the ticks of a schedule. They are whole seconds.
+// Timetable computes the ticks of a schedule. They are whole seconds.
 type Timetable struct {
 	rule       rule
 	start, end time.Time // from start until before end; zero: no bound
 }
 
-// rule tells the first tick after a time; zero: there is none.
+// rule returns the first tick after a time, or zero if there is none.
 type rule interface {
 	next(after time.Time) time.Time
 }
 
-// lastYear is the last one that RFC 3339 can write.
+// lastYear is the last year that RFC 3339 can represent.
 const lastYear = 9999
 
-// New returns the timetable of a schedule that is otherwise valid. created is when the
-// schedule was: intervals are counted from there, unless it has a start. An error names
-// cron, time_zone or ends_at.
+// New returns the timetable of a schedule whose other fields are valid. Intervals are counted
+// from created, the schedule's creation, unless it has a start. An error names cron, time_zone
+// or ends_at.
 func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
 	t := Timetable{start: s.StartsAt, end: s.EndsAt}
 	if s.Cron == "" {
@@ -35,12 +35,13 @@ func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
 	}
 	t.rule = times
 	if !t.start.IsZero() && t.Next(time.Time{}).IsZero() {
-		return Timetable{}, asyncflow.InvalidField("ends_at", "comes before the first tick after starts_at")
+		return Timetable{}, asyncflow.InvalidField("ends_at",
+			"comes before the first tick after starts_at")
 	}
 	return t, nil
 }
 
-// Next returns the first tick after a time; zero: there is none.
+// Next returns the first tick after a time, or zero if there is none.
 func (t Timetable) Next(after time.Time) time.Time {
 	if after.Before(t.start) {
 		after = t.start.Add(-1) // a tick at the start counts
@@ -61,8 +62,8 @@ func (t Timetable) Upcoming(after time.Time, n int) []time.Time {
 	return ticks
 }
 
-// Latest returns the last n ticks of those from one time to another, both included. It
-// looks back no farther than it must.
+// Latest returns the last n ticks from one time to another, both included. It searches back no
+// farther than necessary.
 func (t Timetable) Latest(from, to time.Time, n int) []time.Time {
 	for span := time.Minute; ; span *= 2 {
 		begin := to.Add(-span)
@@ -82,10 +83,10 @@ func (t Timetable) Latest(from, to time.Time, n int) []time.Time {
 	}
 }
 
-// farBack is a span that is not doubled any more.
+// farBack is the span at which the search stops doubling.
 const farBack = 100 * 365 * 24 * time.Hour
 
-// interval ticks at the anchor and every so often after it.
+// interval ticks at the anchor, and at a fixed interval after it.
 type interval struct {
 	anchor time.Time
 	every  time.Duration

@@ -16,26 +16,42 @@ func TestRefused(t *testing.T) {
 		schedule    asyncflow.Schedule
 		field, says string
 	}{
-		"four fields":           {asyncflow.Schedule{Cron: "* * * *"}, "cron", "has 4 fields; it must have five: minute, hour,"},
-		"six fields":            {asyncflow.Schedule{Cron: "0 * * * * *"}, "cron", "has 6 fields; it must have five: minute, hour,"},
-		"out of bounds":         {asyncflow.Schedule{Cron: "60 * * * *"}, "cron", `has "60" for the minute; it must be of 0 to 59, such as`},
-		"no word of it":         {asyncflow.Schedule{Cron: "at noon"}, "cron", "has 2 fields"},
-		"no name of a day":      {asyncflow.Schedule{Cron: "0 3 * * monday"}, "cron", `has "monday" for the day of the week; it must be of 0 to 6`},
-		"a step of nothing":     {asyncflow.Schedule{Cron: "*/15 */0 * * *"}, "cron", `has "*/0" for the hour`},
-		"a long field":          {asyncflow.Schedule{Cron: "0 " + strings.Repeat("9", 99) + " * * *"}, "cron", "has \"" + strings.Repeat("9", 20) + "\" for the hour"},
-		"a day that is none":    {asyncflow.Schedule{Cron: "0 0 30 2 *"}, "cron", "names a day that never comes"},
-		"nothing in a field":    {asyncflow.Schedule{Cron: ", * * * *"}, "cron", "names nothing"},
-		"nothing in the last":   {asyncflow.Schedule{Cron: "0 0 1 1 ,"}, "cron", "names nothing"},
-		"an interval":           {asyncflow.Schedule{Cron: "@every 1h"}, "cron", "every is a field"},
-		"a zone":                {asyncflow.Schedule{Cron: "TZ=Europe/Berlin 0 0 * * *"}, "cron", "time_zone does"},
-		"a zone of another way": {asyncflow.Schedule{Cron: "CRON_TZ=UTC @daily"}, "cron", "time_zone does"},
+		"four fields": {asyncflow.Schedule{Cron: "* * * *"}, "cron",
+			"has 4 fields; it must have five: minute, hour,"},
+		"six fields": {asyncflow.Schedule{Cron: "0 * * * * *"}, "cron",
+			"has 6 fields; it must have five: minute, hour,"},
+		"out of bounds": {asyncflow.Schedule{Cron: "60 * * * *"}, "cron",
+			`has "60" for the minute; it must be of 0 to 59, such as`},
+		"no word of it": {asyncflow.Schedule{Cron: "at noon"}, "cron", "has 2 fields"},
+		"no name of a day": {asyncflow.Schedule{Cron: "0 3 * * monday"}, "cron",
+			`has "monday" for the day of the week; it must be of 0 to 6`},
+		"a step of nothing": {asyncflow.Schedule{Cron: "*/15 */0 * * *"}, "cron",
+			`has "*/0" for the hour`},
+		"a long field": {asyncflow.Schedule{Cron: "0 " + strings.Repeat("9", 99) + " * * *"},
+			"cron", "has \"" + strings.Repeat("9", 20) + "\" for the hour"},
+		"a day that is none": {asyncflow.Schedule{Cron: "0 0 30 2 *"}, "cron",
+			"names a day that never comes"},
+		"nothing in a field":  {asyncflow.Schedule{Cron: ", * * * *"}, "cron", "names nothing"},
+		"nothing in the last": {asyncflow.Schedule{Cron: "0 0 1 1 ,"}, "cron", "names nothing"},
+		"an interval":         {asyncflow.Schedule{Cron: "@every 1h"}, "cron", "every is a field"},
+		"a zone": {asyncflow.Schedule{Cron: "TZ=Europe/Berlin 0 0 * * *"}, "cron",
+			"time_zone does"},
+		"a zone of another way": {asyncflow.Schedule{Cron: "CRON_TZ=UTC @daily"}, "cron",
+			"time_zone does"},
 		"what the parser fears": {asyncflow.Schedule{Cron: "TZ=0"}, "cron", "time_zone does"},
-		"no descriptor":         {asyncflow.Schedule{Cron: "@fortnightly"}, "cron", `is "@fortnightly"; it must be @hourly, @daily`},
-		"an unknown zone":       {asyncflow.Schedule{Cron: "@daily", TimeZone: "Europe/Atlantis"}, "time_zone", `is "Europe/Atlantis", which is not a time zone such as Europe/Berlin`},
-		"the node's own zone":   {asyncflow.Schedule{Cron: "@daily", TimeZone: "Local"}, "time_zone", "not a time zone"},
-		"a file":                {asyncflow.Schedule{Cron: "@daily", TimeZone: "../../etc/passwd"}, "time_zone", "not a time zone"},
-		"with leap seconds":     {asyncflow.Schedule{Cron: "@daily", TimeZone: "right/Europe/Berlin"}, "time_zone", "not a time zone"},
-		"over before it begins": {asyncflow.Schedule{Cron: "0 0 1 1 *", StartsAt: at(t, "2026-01-02T00:00:00Z"), EndsAt: at(t, "2027-01-01T00:00:00Z")}, "ends_at", "before the first tick"},
+		"no descriptor": {asyncflow.Schedule{Cron: "@fortnightly"}, "cron",
+			`is "@fortnightly"; it must be @hourly, @daily`},
+		"an unknown zone": {asyncflow.Schedule{Cron: "@daily", TimeZone: "Europe/Atlantis"},
+			"time_zone", `is "Europe/Atlantis", which is not a time zone such as Europe/Berlin`},
+		"the node's own zone": {asyncflow.Schedule{Cron: "@daily", TimeZone: "Local"}, "time_zone",
+			"not a time zone"},
+		"a file": {asyncflow.Schedule{Cron: "@daily", TimeZone: "../../etc/passwd"},
+			"time_zone", "not a time zone"},
+		"with leap seconds": {asyncflow.Schedule{Cron: "@daily", TimeZone: "right/Europe/Berlin"},
+			"time_zone", "not a time zone"},
+		"over before it begins": {asyncflow.Schedule{Cron: "0 0 1 1 *",
+			StartsAt: at(t, "2026-01-02T00:00:00Z"), EndsAt: at(t, "2027-01-01T00:00:00Z")}, "ends_at",
+			"before the first tick"},
 	} {
 		_, err := New(c.schedule.WithDefaults(), time.Now())
 		var known *asyncflow.Error
@@ -44,15 +60,18 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, c.field, known.Fields[0].Field, name)
 		require.Contains(t, known.Fields[0].Message, c.says, name)
 	}
-	for _, zone := range []string{"UTC", "Etc/GMT+12", "America/Argentina/Buenos_Aires", "GB-Eire", "EST5EDT", "W-SU"} {
+	for _, zone := range []string{"UTC", "Etc/GMT+12", "America/Argentina/Buenos_Aires", "GB-Eire",
+		"EST5EDT", "W-SU"} {
 		_, err := loadZone(zone)
 		require.NoError(t, err, zone)
 	}
 }
 
-// Whatever stands in an expression, nothing panics, and nothing takes long.
+// No expression causes a panic or takes long.
 func FuzzCron(f *testing.F) {
-	for _, text := range []string{"* * * * *", "@daily", "TZ=0", "CRON_TZ=", "*/9223372036854775807 * * * *", "0 0 29 2 *", "1-2-3 * * * *", "0-59/0 * * * *", "0 0 31 4,6 *"} {
+	for _, text := range []string{"* * * * *", "@daily", "TZ=0", "CRON_TZ=",
+		"*/9223372036854775807 * * * *", "0 0 29 2 *", "1-2-3 * * * *", "0-59/0 * * * *",
+		"0 0 31 4,6 *"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -78,11 +97,14 @@ func TestIntervals(t *testing.T) {
 		from     string
 		want     []string
 	}{
-		"from its creation":    {every, "2026-11-21T10:00:00.7Z", []string{"2026-11-21T11:30:00Z", "2026-11-21T13:00:00Z"}},
-		"later":                {every, "2026-11-21T13:00:00Z", []string{"2026-11-21T14:30:00Z"}},
-		"from its start":       {starts, "2026-11-21T10:00:00Z", []string{"2026-11-22T00:00:01Z", "2026-11-22T01:30:01Z"}},
-		"until before its end": {ends, "2026-11-21T08:00:00Z", []string{"2026-11-21T09:00:00Z", "2026-11-21T10:30:00Z"}},
-		"after its end":        {ends, "2026-11-21T11:00:00Z", nil},
+		"from its creation": {every, "2026-11-21T10:00:00.7Z",
+			[]string{"2026-11-21T11:30:00Z", "2026-11-21T13:00:00Z"}},
+		"later": {every, "2026-11-21T13:00:00Z", []string{"2026-11-21T14:30:00Z"}},
+		"from its start": {starts, "2026-11-21T10:00:00Z",
+			[]string{"2026-11-22T00:00:01Z", "2026-11-22T01:30:01Z"}},
+		"until before its end": {ends, "2026-11-21T08:00:00Z",
+			[]string{"2026-11-21T09:00:00Z", "2026-11-21T10:30:00Z"}},
+		"after its end": {ends, "2026-11-21T11:00:00Z", nil},
 	} {
 		table, err := New(c.schedule, created)
 		require.NoError(t, err)
@@ -95,14 +117,17 @@ func TestIntervals(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, name)
 	}
-	noon := asyncflow.Schedule{Cron: "0 12 * * *", TimeZone: "UTC", StartsAt: at(t, "2026-11-21T12:00:00Z"), EndsAt: at(t, "2026-11-23T12:00:00Z")}
+	noon := asyncflow.Schedule{Cron: "0 12 * * *", TimeZone: "UTC",
+		StartsAt: at(t, "2026-11-21T12:00:00Z"), EndsAt: at(t, "2026-11-23T12:00:00Z")}
 	table, err := New(noon, created)
 	require.NoError(t, err)
-	require.Equal(t, []time.Time{at(t, "2026-11-21T12:00:00Z"), at(t, "2026-11-22T12:00:00Z")}, table.Upcoming(created.AddDate(-1, 0, 0), 5))
+	require.Equal(t, []time.Time{at(t, "2026-11-21T12:00:00Z"), at(t, "2026-11-22T12:00:00Z")},
+		table.Upcoming(created.AddDate(-1, 0, 0), 5))
 	far := asyncflow.Schedule{Cron: "@yearly", TimeZone: "UTC"}
 	table, err = New(far, created)
 	require.NoError(t, err)
-	require.Len(t, table.Upcoming(at(t, "9996-06-01T00:00:00Z"), 10), 3, "there are no years after 9999")
+	require.Len(t, table.Upcoming(at(t, "9996-06-01T00:00:00Z"), 10), 3,
+		"there are no years after 9999")
 }
 
 func TestDue(t *testing.T) {
@@ -110,22 +135,29 @@ func TestDue(t *testing.T) {
 	schedule := func(c asyncflow.CatchUp, limit int) asyncflow.Schedule {
 		return asyncflow.Schedule{Cron: "* * * * *", TimeZone: "UTC", CatchUp: c, CatchUpLimit: limit}
 	}
-	seconds := asyncflow.Schedule{Every: asyncflow.Duration(time.Second), CatchUp: asyncflow.CatchUpNone}
+	seconds := asyncflow.Schedule{Every: asyncflow.Duration(time.Second),
+		CatchUp: asyncflow.CatchUpNone}
 	for name, c := range map[string]struct {
 		schedule  asyncflow.Schedule
 		next, now string
 		want      []string
 		missed    bool
 	}{
-		"not yet":                 {schedule("last", 1), "10:01:00", "10:00:59", nil, false},
-		"now":                     {schedule("none", 1), "10:01:00", "10:01:00", []string{"10:01:00"}, false},
-		"a little late":           {schedule("none", 1), "10:01:00", "10:02:00", []string{"10:01:00", "10:02:00"}, false},
-		"missed, none":            {schedule("none", 1), "10:01:00", "10:02:01", nil, true},
-		"missed, last":            {schedule("last", 9), "10:01:00", "10:07:01", []string{"10:07:00"}, true},
-		"missed, all":             {schedule("all", 9), "10:01:00", "10:03:30", []string{"10:01:00", "10:02:00", "10:03:00"}, true},
-		"missed, all up to three": {schedule("all", 3), "10:01:00", "10:09:30", []string{"10:07:00", "10:08:00", "10:09:00"}, true},
-		"seconds, a little late":  {seconds, "10:00:00", "10:00:02.5", []string{"10:00:00", "10:00:01", "10:00:02"}, false},
-		"seconds, missed":         {seconds, "10:00:00", "10:01:01", nil, true},
+		"not yet": {schedule("last", 1), "10:01:00", "10:00:59", nil, false},
+		"now": {schedule("none", 1), "10:01:00", "10:01:00", []string{"10:01:00"},
+			false},
+		"a little late": {schedule("none", 1), "10:01:00", "10:02:00",
+			[]string{"10:01:00", "10:02:00"}, false},
+		"missed, none": {schedule("none", 1), "10:01:00", "10:02:01", nil, true},
+		"missed, last": {schedule("last", 9), "10:01:00", "10:07:01", []string{"10:07:00"},
+			true},
+		"missed, all": {schedule("all", 9), "10:01:00", "10:03:30",
+			[]string{"10:01:00", "10:02:00", "10:03:00"}, true},
+		"missed, all up to three": {schedule("all", 3), "10:01:00", "10:09:30",
+			[]string{"10:07:00", "10:08:00", "10:09:00"}, true},
+		"seconds, a little late": {seconds, "10:00:00", "10:00:02.5",
+			[]string{"10:00:00", "10:00:01", "10:00:02"}, false},
+		"seconds, missed": {seconds, "10:00:00", "10:01:01", nil, true},
 	} {
 		clock := func(text string) time.Time { return at(t, "2026-11-21T"+text+"Z") }
 		table, err := New(c.schedule, at(t, "2026-11-21T09:00:00Z"))
@@ -140,7 +172,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// After years of silence the latest ticks are found without going through all.
+// After years without a node, the latest ticks are found without computing all.
 func TestLatestLooksBackNoFartherThanItMust(t *testing.T) {
 	t.Parallel()
 	table := byCron(t, "* * * * *", "Europe/Berlin")

@@ -87,7 +87,8 @@ for (const [answer, answerWithinMs] of [["before the answer", 20_000], ["after 2
     test(`asyncflow is killed ${answer}; the work ends ${end}`, options, async (t) => {
       const server = await Server.start(t);
       const name = `restart${++types}`;
-      await server.client.putTaskType(name, { stages: [{ name: "first", retry: { max_attempts: 3, interval: -0.1 } }] });
+      // The lease outlasts the restart, however long that takes.
+      await server.client.putTaskType(name, { stages: [{ name: "first", timeout: "10m", retry: { max_attempts: 3, interval: -0.1 } }] });
       const [wire, begun, go] = [new Wire(), deferred(), deferred()];
       let calls = 0;
       const reporter = new Reporter({ fetch: wire.fetch, retryMs: 10 });

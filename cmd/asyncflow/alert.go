@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// alertsCmd groups the commands for alerts.
+type alertsCmd struct {
+	Set    alertsSetCmd    `cmd:"" help:"Set up where alerts go, and when."`
+	Get    alertsGetCmd    `cmd:"" help:"Show where alerts go, and when."`
+	List   alertsListCmd   `cmd:"" help:"List firing alerts, and those resolved within 30 days."`
+	Delete alertsDeleteCmd `cmd:"" help:"Send no more alerts."`
+}
+
+type alertsSetCmd struct {
+	To                  string `arg:"" name:"alert-url"`
+	Secret              string `env:"ASYNCFLOW_ENDPOINT_SECRET"`
+	BacklogAge          time.Duration
+	FailureRate         float64
+	EndpointFailureRate float64
+	FailureAttempts     int
+}
+
+// Help is shown by asyncflow alerts set --help.
+func (c *alertsSetCmd) Help() string {
+	return `The rules replace the present ones. Each alert is sent as a task of the task type
+asyncflow-alerts: see asyncflow tasks list --type asyncflow-alerts.
+
+Example:
+
+    asyncflow alerts set https://ops.example.com/asyncflow --backlog-age 5m --failure-rate 0.5`
+}
+
+// Run sets up alerts.
+func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret,
+		Rules: client.AlertRules{
+			BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
+			EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts}})
+	if err != nil {
+		return err
+	}
+	return g.printAlerts(a)
+}
+
+type alertsGetCmd struct{}
+
+// Run shows where alerts go.
+func (c *alertsGetCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().Alerts(ctx)
+	if err != nil {
+		return err
+	}
+	return g.printAlerts(a)
+}
+
+func (g *globals) printAlerts(a client.Alerts) error {
+	if g.output == "json" {
+		return g.printJSON(a)
+	}
+	age, rate, endpointRate, attempts := "", "", "", ""
+	if a.Rules.BacklogAge != 0 {
+		age = a.Rules.BacklogAge.String()
+	}
+	if a.Rules.FailureRate != 0 {
+		rate = jsonText(a.Rules.FailureRate)
+	}
+	if a.Rules.EndpointFailureRate != 0 {
+		endpointRate = jsonText(a.Rules.EndpointFailureRate)
+	}
+	if a.Rules.FailureAttempts != 0 {
+		attempts = strconv.Itoa(a.Rules.FailureAttempts)
+	}
+	firing := 0
+	for _, e := range a.Episodes {
+		if e.ResolvedAt.IsZero() {
+			firing++
+		}
+	}
+	return g.printFields("url", a.URL, "secret", a.Secret, "backlog age", age, "failure rate", rate,
+		"endpoint failure rate", endpointRate, "failure attempts", attempts,
+		"updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
+}
+
+type alertsListCmd struct{}
+
+// Run lists the episodes.
+func (c *alertsListCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().Alerts(ctx)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(a.Episodes, ""))
+	}
+	rows := make([][]string, len(a.Episodes))
+	for i, e := range a.Episodes {
+		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since),
+			timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
+			string(e.WaitsFor), strings.Join(e.Tasks, ",")}
+	}
+	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR TASKS", rows)
+}
+
+type alertsDeleteCmd struct{}
+
+// Run ends alerts.
+func (c *alertsDeleteCmd) Run(ctx context.Context, g *globals) error {
+	if err := g.client().DeleteAlerts(ctx); err != nil {
+		return err
+	}
+	return g.printDeleted("alerts")
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
+)
+
+// noticed is the content of a notice.
+type noticed struct{ Alert, State, Tenant, Type, Node, Episode string }
+
+// notices returns the notices that a receiver got, by task.
+func (w *worker) notices(t *testing.T) map[string]noticed {
+	t.Helper()
+	all := map[string]noticed{}
+	for _, d := range w.deliveries() {
+		var n noticed
+		require.NoError(t, json.Unmarshal(d.Context, &n))
+		require.NoError(t, contracttest.CheckJSON("AlertNotice", d.Context))
+		all[d.ID] = n
+	}
+	return all
+}
+
+// receiver takes alerts. It refuses each one once, so each is sent twice.
+func receiver(t *testing.T) *worker {
+	return startWorker(t, func(w http.ResponseWriter, _ *http.Request, d delivery) {
+		if d.Attempt == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// A backlog and its end are each reported once by all nodes together, signed, even if a node is
+// killed.
+func TestAlertsAreSent(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	roles, often := "--roles=api,governance", "--job=alerts=@every 1s"
+	a, b := startNode(t, url, roles, often), startNode(t, url, roles, often)
+	ops := receiver(t)
+	env := map[string]string{"ASYNCFLOW_URL": b.url, "ASYNCFLOW_TOKEN": testToken(t),
+		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
+	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
+	assert.Equal(t, exitFailed, runCLI(t, env, "alerts", "set", ops.URL).code, "no rule")
+	r := runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
+	require.Zero(t, r.code, r.stderr)
+	assert.Regexp(t, `(?m)^secret +`+testWebhook+`$`, r.stdout)
+	assert.Regexp(t, `(?m)^backlog age +1s$`, r.stdout)
+	assert.NotContains(t, runCLI(t, env, "alerts", "get").stdout, testWebhook)
+
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	w.pipe(t, b.client(), oneStage())
+	ids := submitMany(t, b.client(), 3) // nobody leases them
+	episodes := func() (all []client.AlertEpisode) {
+		alerts, err := b.client().Alerts(t.Context())
+		require.NoError(t, err)
+		return alerts.Episodes
+	}
+	require.Eventually(t, func() bool { e := episodes(); return len(e) == 1 && len(e[0].Tasks) == 1 },
+		patience, 20*time.Millisecond)
+	a.kill()
+	startNode(t, url, often)
+	awaitAll(t, b.client(), append(ids, episodes()[0].Tasks...))
+	assert.Regexp(t,
+		`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`,
+		runCLI(t, env, "alerts", "list").stdout)
+	require.Eventually(t, func() bool {
+		execSQL(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
+		return len(episodes()[0].Tasks) == 2
+	}, patience, 100*time.Millisecond)
+	awaitAll(t, b.client(), episodes()[0].Tasks)
+
+	e, told := episodes()[0], ops.notices(t)
+	require.Len(t, told, 2)
+	want := noticed{Alert: "backlog_age", State: "firing", Tenant: testTenant, Type: "pipe",
+		Episode: e.ID}
+	assert.Equal(t, want, told[e.Tasks[0]])
+	want.State = "resolved"
+	assert.Equal(t, want, told[e.Tasks[1]])
+	assert.Len(t, ops.deliveries(), 4, "each twice: the first attempt failed")
+	r = runCLI(t, env, "alerts", "delete")
+	require.Zero(t, r.code, r.stderr)
+	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "list").code)
+}
+
+// The operator gets an alert about a node that is gone, and none about one that is shut down.
+func TestOperatorIsTold(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	ops := receiver(t)
+	flags := []string{"--job=alerts=@every 1s", "--alert-url=" + ops.URL,
+		"--alert-secret=" + testWebhook}
+	a, b := startNode(t, url, flags...), startNode(t, url, flags...)
+	stopped := startNode(t, url)
+	var victim string
+	require.Eventually(t, func() bool {
+		r := runCLI(t, map[string]string{"DATABASE_URL": url}, "governance", "status")
+		victim = b.node(t)
+		return strings.Contains(r.stdout, a.node(t)) && strings.Contains(r.stdout, victim) &&
+			strings.Contains(r.stdout, stopped.node(t))
+	}, patience, 100*time.Millisecond, "all have written their rows")
+	stopped.signal(syscall.SIGTERM)
+	require.Zero(t, stopped.wait())
+	b.kill()
+	execSQL(t, url, `UPDATE asyncflow.nodes SET seen_at = seen_at - interval '1 min' WHERE id = '`+
+		victim+`'`)
+	var told map[string]noticed
+	require.Eventually(t, func() bool { told = ops.notices(t); return len(told) > 0 }, patience,
+		20*time.Millisecond)
+	require.Len(t, told, 1)
+	for _, n := range told {
+		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim, Episode: n.Episode}, n)
+	}
+	c, err := client.New(a.url, tokenOf(t, asyncflow.OperatorTenant))
+	require.NoError(t, err)
+	tasks, err := c.List(t.Context(), client.ListParams{Type: asyncflow.AlertType})
+	require.NoError(t, err)
+	assert.Len(t, tasks.Data, 1, "seen like any task")
+}
+
+func TestBadAlertFlags(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
+		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	for want, set := range map[string][2]string{
+		"asyncflow: --alert-url must be an absolute https URL": {"ops", testWebhook},
+		"asyncflow: --alert-url must be https": {"http://ops.example.com",
+			testWebhook},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must start with whsec_ or whsk_": {"https://ops.example.com",
+			""},
+		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64": {"https://ops.example.com",
+			"whsec_%"},
+	} {
+		env["ASYNCFLOW_ALERT_URL"], env["ASYNCFLOW_ALERT_SECRET"] = set[0], set[1]
+		r := runCLI(t, env, "serve")
+		assert.Equal(t, exitUsage, r.code)
+		assert.Contains(t, r.stderr, want)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/internal/document"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// clientOf returns a function that runs a command against a node, checks its exit code, and
+// returns its standard output.
+func clientOf(t *testing.T, node *process) func(code int, args ...string) string {
+	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		r := runCLI(t, env, args...)
+		require.Equal(t, code, r.code, "%v: %s%s", args, r.stdout, r.stderr)
+		return r.stdout
+	}
+	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", testTenant)
+	return run
+}
+
+func TestCLIDiff(t *testing.T) {
+	t.Parallel()
+	run := clientOf(t, startNode(t, database(t)))
+	first := writeFile(t, `{types: [{name: pipe, stages: [{name: one}, {name: two, timeout: 10s}]}]}`)
+	require.Equal(t, "+ type pipe\n", run(0, "types", "diff", "-f", first))
+	run(0, "types", "apply", "-f", first)
+	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", first, "--exit-code"))
+
+	run(0, "tasks", "submit", "pipe", "--delay", "1h")
+	second := writeFile(t,
+		`{types: [{name: pipe, retry: {max_attempts: 3}, stages: [{name: two, timeout: 20s}, {name: `+
+			`three}]}],
+		endpoints: [{type: pipe, stage: two, url: "https://worker.example.com"}]}`)
+	require.Equal(t, `~ type pipe
+    retry: {} becomes {"max_attempts":3}
+    stages: one → two becomes two → three
+    stages[two].retry: {"max_attempts":20,"interval":3600} becomes `+
+		`{"max_attempts":3,"interval":3600}
+    stages[two].timeout: "10s" becomes "20s"
+    would be refused: stage "one" can't be removed: live tasks stand in it; stage_mapping can `+
+		`say where they go on
++ endpoint pipe two https://worker.example.com
+`, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
+	run(exitFailed, "types", "apply", "-f", second)
+
+	mapped := writeFile(t,
+		`{types: [{name: pipe, stages: [{name: two, timeout: 10s}], stage_mapping: {one: two}}]}`)
+	var found struct{ Data []document.Difference }
+	require.NoError(t, json.Unmarshal([]byte(run(0, "types", "diff", "-f", mapped, "-o", "json")),
+		&found))
+	require.Equal(t, []document.Difference{{Kind: "type", Name: "pipe",
+		Fields: []document.FieldDifference{
+
+			{Field: "stage_mapping.one", To: `"two"`},
+			{Field: "stages", From: "one → two", To: "two"},
+		}}}, found.Data)
+	run(0, "types", "apply", "-f", mapped)
+	require.Contains(t, run(0, "types", "get", "pipe"), `{"one":"two"}`)
+	require.Contains(t, run(0, "tasks", "list", "--type", "pipe"), "waiting  two")
+}
+
+func TestCLIPauseAndChange(t *testing.T) {
+	t.Parallel()
+	run := clientOf(t, startNode(t, database(t)))
+	run(0, "types", "apply", "-f", writeFile(t,
+		`{types: [{name: pipe, stages: [{name: one}, {name: two}]}]}`))
+	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"),
+		"the worker moves")
+	var task client.Task
+	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", "-o", "json")), &task))
+	require.Contains(t, run(0, "tasks", "get", task.ID), "paused")
+	require.NotContains(t, run(0, "types", "list"), "two  -")
+
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--priority", "60, 0"), "[60,0]")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "2h"), "waiting")
+	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "0s"), "pending")
+	run(exitUsage, "tasks", "change", task.ID)
+	run(exitUsage, "tasks", "change", task.ID, "--priority", "high")
+	run(exitUsage, "tasks", "change", task.ID, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")
+
+	require.Contains(t, run(0, "types", "resume", "pipe", "--ramp", "5m"), "ramping up until")
+	require.Contains(t, run(0, "types", "list"), "two  -")
+}

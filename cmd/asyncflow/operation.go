@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// operationsCmd groups the commands for operations.
+type operationsCmd struct {
+	List  operationsListCmd  `cmd:"" help:"List operations that run or ended within 30 days."`
+	Get   operationsGetCmd   `cmd:"" help:"Show an operation."`
+	Watch operationsWatchCmd `cmd:"" help:"Watch an operation until it ends."`
+	Stop  operationsStopCmd  `cmd:"" help:"Stop an operation. What it has done stays done."`
+}
+
+type operationsListCmd struct{}
+
+// Help is shown by asyncflow operations list --help.
+func (c *operationsListCmd) Help() string {
+	return `asyncflow tasks cancel --type and asyncflow tasks redrive --type start operations.
+
+Example:
+
+    asyncflow operations list -o json | jq -r '.data[] | select(.state == "running") | .id'`
+}
+
+// Run lists the operations.
+func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
+	list, err := g.client().Operations(ctx)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(list, ""))
+	}
+	rows := make([][]string, len(list))
+	for i, o := range list {
+		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total), number(o.Done),
+			number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
+	}
+	return g.printTable("ID KIND TYPE STATE TOTAL DONE SKIPPED CREATED FINISHED", rows)
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+type operationsGetCmd struct {
+	ID string `arg:"" name:"id" help:"The operation's id."`
+}
+
+// Run shows an operation.
+func (c *operationsGetCmd) Run(ctx context.Context, g *globals) error {
+	o, err := g.client().Operation(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return g.printOperation(o)
+}
+
+type operationsStopCmd struct {
+	ID string `arg:"" name:"id" help:"The operation's id."`
+}
+
+// Run stops an operation.
+func (c *operationsStopCmd) Run(ctx context.Context, g *globals) error {
+	o, err := g.client().StopOperation(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return g.printOperation(o)
+}
+
+type operationsWatchCmd struct {
+	ID string `arg:"" name:"id" help:"The operation's id."`
+}
+
+// Help is shown by asyncflow operations watch --help.
+func (c *operationsWatchCmd) Help() string {
+	return `The exit code is 0 if the operation is done, and 1 if it was stopped or can't continue.`
+}
+
+// Run watches an operation.
+func (c *operationsWatchCmd) Run(ctx context.Context, g *globals) error {
+	o, err := g.client().Operation(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return g.watch(ctx, o)
+}
+
+func (g *globals) printOperation(o client.Operation) error {
+	if g.output == "json" {
+		return g.printJSON(o)
+	}
+	pace := ""
+	if o.Pace > 0 {
+		pace = jsonText(o.Pace) + " tasks a second"
+	}
+	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type, "state", string(o.State),
+		"total", number(o.Total),
+		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace, "created",
+		timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
+}
+
+const (
+	firstLook = 50 * time.Millisecond
+	lastLook  = time.Second
+)
+
+// watch shows the progress of an operation until it ends, and then the operation. The exit code
+// tells how it ended. If the watching stops earlier, the operation goes on.
+func (g *globals) watch(ctx context.Context, o client.Operation) error {
+	bar := newProgress(g.stderr, o)
+	defer bar.clear()
+	for pause := firstLook; o.State == client.OperationRunning; pause = min(2*pause, lastLook) {
+		bar.show(o)
+		select {
+		case <-ctx.Done():
+			return goesOn(o, "interrupted")
+		case <-time.After(pause):
+		}
+		next, err := g.client().Operation(ctx, o.ID)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return goesOn(o, "interrupted")
+		case err != nil:
+			return fmt.Errorf("operation %s goes on, but: %w", o.ID, err)
+		}
+		o = next
+	}
+	bar.clear()
+	if err := g.printOperation(o); err != nil || o.State == client.OperationDone {
+		return err
+	}
+	return silent(exitFailed)
+}
+
+func goesOn(o client.Operation, why string) error {
+	return &codedError{exitFailed,
+		fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow "+
+			"operations stop %[2]s stops it", why, o.ID)}
+}
+
+// progress returns a progress bar on a terminal, and nil elsewhere.
+type progress struct{ bar *progressbar.ProgressBar }
+
+func newProgress(out io.Writer, o client.Operation) progress {
+	if !isTerminal(out) {
+		return progress{}
+	}
+	return progress{progressbar.NewOptions64(max(o.Total, 1), progressbar.OptionSetWriter(out),
+		progressbar.OptionShowCount(),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20))}
+}
+
+func (p progress) show(o client.Operation) {
+	if p.bar == nil {
+		return
+	}
+	p.bar.Describe(fmt.Sprintf("%s %s: done %d, skipped %d", o.Kind, o.Type, o.Done, o.Skipped))
+	// a failure to draw is no reason to stop
+	_ = p.bar.Set64(min(o.Done+o.Skipped, max(o.Total, 1)))
+}
+
+func (p progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

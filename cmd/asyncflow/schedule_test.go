@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// The commands for schedules run against a node that ticks them.
+func TestCLISchedules(t *testing.T) {
+	t.Parallel()
+	run := clientOf(t, startNode(t, database(t)))
+	const types = `types: [{name: pipe, stages: [{name: one}]}], `
+	first := writeFile(t,
+		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 1}, cron: 30 3 * * *, `+
+			`time_zone: Europe/Berlin}]}`)
+	require.Equal(t, "+ type pipe\n+ schedule nightly\n", run(0, "types", "diff", "-f", first))
+	require.Equal(t, "created    type pipe\ncreated    schedule nightly\n",
+		run(0, "types", "apply", "-f", first))
+	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", first, "--exit-code"))
+	require.Equal(t, "unchanged  schedule nightly\n", run(0, "schedules", "apply", "-f", first))
+	second := writeFile(t,
+		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 2}, every: 1h}, {name: `+
+			`often, type: pipe, context: 5, every: 1s}]}`)
+	require.Equal(t, `~ schedule nightly
+    context: {"a":1} becomes {"a":2}
+    cron: removed, was "30 3 * * *"
+    every: new, "1h0m0s"
+    time_zone: removed, was "Europe/Berlin"
++ schedule often
+`, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
+
+	next := strings.Fields(run(0, "schedules", "next", "nightly"))
+	require.Len(t, next, 5)
+	require.Regexp(t, `T03:30:00\+0[12]:00$`, next[0])
+	require.Contains(t, run(0, "schedules", "list"), "30 3 * * * Europe/Berlin")
+	require.Contains(t, run(0, "schedules", "pause", "nightly"), "paused")
+	require.Equal(t, "none: it is paused\n", run(0, "schedules", "next", "nightly"))
+	var submitted client.SubmittedTask
+	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "nightly", "-o", "json")),
+		&submitted))
+	require.Contains(t, run(0, "tasks", "get", submitted.ID), `{"a":1}`)
+	require.NotContains(t, run(0, "schedules", "resume", "nightly"), "paused")
+
+	require.Equal(t, "changed    schedule nightly\ncreated    schedule often\n",
+		run(0, "schedules", "apply", "-f", second))
+	var s client.Schedule
+	require.Eventually(t, func() bool {
+		s = client.Schedule{}
+		require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "get", "often", "-o", "json")), &s))
+		return s.LastTaskID != ""
+	}, patience, 50*time.Millisecond)
+	require.Contains(t, run(0, "tasks", "get", s.LastTaskID),
+		"schedule/often/"+s.LastRunAt.UTC().Format(time.RFC3339))
+	require.Equal(t, "often deleted\n", run(0, "schedules", "delete", "often"))
+	run(exitNotFound, "schedules", "get", "often")
+	run(exitUsage, "schedules", "apply", "-f", writeFile(t, `{schedules: [{name: x}]}`))
+}
+
+// Nodes with the same schedules are killed and restarted: each tick has exactly one task.
+func TestSchedulesOutliveNodes(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	nodes := []*process{startNode(t, url), startNode(t, url)}
+	_, err := nodes[0].client().PutTaskType(t.Context(), "pipe", oneStage())
+	require.NoError(t, err)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		_, err := nodes[0].client().PutSchedule(t.Context(), name,
+			client.ScheduleSpec{Type: "pipe", Context: client.JSON(`1`),
+				Every: client.Duration(time.Second), CatchUp: client.CatchUpAll})
+		require.NoError(t, err)
+	}
+	last := func(node *process, name string) time.Time {
+		s, err := node.client().Schedule(t.Context(), name)
+		require.NoError(t, err)
+		return s.LastRunAt
+	}
+	for i := range 6 {
+		before := last(nodes[0], "a")
+		require.Eventually(t, func() bool { return last(nodes[0], "a").After(before) }, patience,
+			time.Millisecond)
+		nodes[i%2].kill()
+		nodes[i%2] = startNode(t, url)
+	}
+	for _, name := range names {
+		_, err := nodes[0].client().PauseSchedule(t.Context(), name)
+		require.NoError(t, err)
+	}
+	list, err := nodes[0].client().List(t.Context(), client.ListParams{Type: "pipe", Limit: 500})
+	require.NoError(t, err)
+	var got, want []string
+	for _, task := range list.Data {
+		got = append(got, task.Key)
+	}
+	for _, name := range names {
+		s, err := nodes[0].client().Schedule(t.Context(), name)
+		require.NoError(t, err)
+		tick := s.CreatedAt.Truncate(time.Second).Add(time.Second)
+		for ; !tick.After(s.LastRunAt); tick = tick.Add(time.Second) {
+			want = append(want, "schedule/"+name+"/"+tick.UTC().Format(time.RFC3339))
+		}
+	}
+	require.GreaterOrEqual(t, len(want), 3*5)
+	require.ElementsMatch(t, want, got)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// tasksCmd groups the commands for tasks.
+type tasksCmd struct {
+	Submit   tasksSubmitCmd   `cmd:"" help:"Submit a task, or a file of them."`
+	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
+	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
+	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
+	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
+	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`
+	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task, or all that a filter matches."`
+	Redrive  tasksRedriveCmd  `cmd:"" help:"Run failed or cancelled tasks again."`
+}
+
+type tasksGetCmd struct {
+	ID   string        `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Wait time.Duration `placeholder:"TIME"`
+}
+
+// Help is shown by asyncflow tasks get --help.
+func (c *tasksGetCmd) Help() string {
+	return `With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was
+not final in time.
+
+Example:
+
+    asyncflow tasks get thumbnails.1.42 --wait 30s`
+}
+
+// Run shows a task.
+func (c *tasksGetCmd) Run(ctx context.Context, g *globals) error {
+	if c.Wait < 0 {
+		return usageError(asyncflow.InvalidField("--wait", "is %v; it must be above 0", c.Wait))
+	}
+	if c.Wait > 0 {
+		return g.waitAndPrint(ctx, c.ID, c.Wait)
+	}
+	task, err := g.client().Get(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return g.printTask(task)
+}
+
+// waitAndPrint shows a task once it is final, or after d. Its error carries the exit code for
+// the task's status.
+func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) error {
+	task, err := g.client().Wait(ctx, id, d)
+	if err != nil {
+		return err
+	}
+	if err := g.printTask(task); err != nil {
+		return err
+	}
+	switch task.Status {
+	case client.StatusSucceeded:
+		return nil
+	case client.StatusFailed, client.StatusCancelled:
+		return silent(exitTaskFailed)
+	}
+	return &codedError{exitNotFinal, fmt.Errorf("task %s is %s: not final within %v", task.ID,
+		task.Status, d)}
+}
+
+// printTask shows everything about a task.
+func (g *globals) printTask(t client.Task) error {
+	if g.output == "json" {
+		return g.printJSON(t)
+	}
+	attempt := ""
+	if t.Attempt > 0 {
+		attempt = strconv.Itoa(t.Attempt)
+		if t.MaxAttempts > 0 {
+			attempt += " of " + strconv.Itoa(t.MaxAttempts)
+		}
+	}
+	priority := ""
+	if len(t.Priority) > 0 {
+		priority = jsonText(t.Priority)
+	}
+	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage",
+		t.Stage, "attempt", attempt,
+		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime),
+		"deadline", timeText(t.Deadline), "progress", progressText(t),
+		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
+		"context", string(t.Context), "result", string(t.Result))
+}
+
+// jsonText returns a small value as JSON.
+func jsonText(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+type tasksAttemptsCmd struct {
+	ID string `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+}
+
+// Run lists the attempts of a task.
+func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
+	var attempts []client.Attempt
+	for a, err := range g.client().AllAttempts(ctx, c.ID, g.output == "json") {
+		if err != nil {
+			return err
+		}
+		attempts = append(attempts, a)
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(attempts, ""))
+	}
+	rows := make([][]string, len(attempts))
+	for i, a := range attempts {
+		status, took := "", ""
+		if a.StatusCode != 0 {
+			status = strconv.Itoa(a.StatusCode)
+		}
+		if a.DurationMs != 0 {
+			took = strconv.FormatFloat(float64(a.DurationMs), 'f', 1, 32) + "ms"
+		}
+		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt),
+			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Endpoint, a.Error}
+	}
+	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ENDPOINT ERROR", rows)
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// pageSize is the limit of tasks in one page.
+const pageSize = 500
+
+type tasksListCmd struct {
+	Type   string `required:"" placeholder:"NAME" help:"Task type."`
+	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
+	Stage  string `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
+	Error  string `placeholder:"TEXT"`
+	Since  moment `placeholder:"TIME"`
+	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
+	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
+	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
+}
+
+// Help is shown by asyncflow tasks list --help.
+func (c *tasksListCmd) Help() string {
+	return `Examples:
+
+    asyncflow tasks list --type thumbnails --status failed --since 24h
+    asyncflow tasks list --type thumbnails --status failed --stage resize --error timeout
+    asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
+}
+
+// Run lists tasks, over as many pages as needed.
+func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
+	if c.Limit < 0 {
+		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
+	}
+	tasks, cursor, err := c.collect(ctx, g.client())
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(tasks, cursor))
+	}
+	rows := make([][]string, len(tasks))
+	for i, t := range tasks {
+		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
+			timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
+	}
+	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil ||
+		cursor == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
+	return err
+}
+
+// collect returns the tasks, and the cursor of the next ones.
+func (c *tasksListCmd) collect(
+	ctx context.Context, api *client.Client,
+) ([]client.Task, string, error) {
+	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
+		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Cursor: c.Cursor}
+	var tasks []client.Task
+	for {
+		params.Limit = pageSize
+		if c.Limit > 0 {
+			params.Limit = min(pageSize, c.Limit-len(tasks))
+		}
+		page, err := api.List(ctx, params)
+		if err != nil {
+			return nil, "", err
+		}
+		tasks = append(tasks, page.Data...)
+		params.Cursor = page.NextCursor
+		if params.Cursor == "" || (c.Limit > 0 && len(tasks) >= c.Limit) {
+			return tasks, params.Cursor, nil
+		}
+	}
+}
+
+// moment is a time on the command line: RFC 3339, or a duration before now.
+type moment struct{ time.Time }
+
+// UnmarshalText reads either form.
+func (m *moment) UnmarshalText(text []byte) error {
+	if t, err := time.Parse(time.RFC3339, string(text)); err == nil {
+		m.Time = t
+		return nil
+	}
+	if d, err := time.ParseDuration(string(text)); err == nil && d >= 0 {
+		m.Time = now().Add(-d)
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeInvalid,
+		"must be a time such as 2026-11-21T10:00:00Z or a duration before now such as 1h, not %q", text)
+}

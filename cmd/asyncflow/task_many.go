@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// manyFlags select the tasks that a command changes together, and how it does so.
+type manyFlags struct {
+	Type  string `placeholder:"NAME"`
+	Stage string `placeholder:"NAME" help:"With --type: only tasks that are, or ended, in this stage."`
+	Error string `placeholder:"TEXT"`
+	Since moment `placeholder:"TIME"`
+	Until moment `placeholder:"TIME" help:"With --type: only those submitted before this time."`
+
+	DryRun bool     `help:"With --type: only count them."`
+	Pace   *float32 `placeholder:"N" help:"With --type: the most tasks per second. Default: no limit."`
+	Yes    bool     `short:"y" help:"With --type: don't ask."`
+	Detach bool     `help:"With --type: don't wait for the end."`
+}
+
+const manyHelp = `With --type instead of an id, the command starts an operation: it handles all
+tasks that the filter matches, in the background. On a terminal, it asks for confirmation. Ctrl-C
+ends only the watching; see asyncflow operations.`
+
+// check refuses flags that don't go together.
+func (f *manyFlags) check(id, status string) error {
+	filter := f.Type != "" || status != "" || f.Stage != "" || f.Error != "" || !f.Since.IsZero() ||
+		!f.Until.IsZero()
+	switch {
+	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"an id excludes --type and what goes with it: it is one task, or all that a filter finds")
+	case id == "" && f.Type == "":
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task by its id, or many by --type")
+	case f.Pace != nil && *f.Pace <= 0:
+		return asyncflow.InvalidField("--pace", "is %v; it must be above 0", *f.Pace)
+	}
+	return nil
+}
+
+// pace returns the pace, 0 without one.
+func (f *manyFlags) pace() float32 {
+	if f.Pace == nil {
+		return 0
+	}
+	return *f.Pace
+}
+
+// many is a change that a command makes to many tasks.
+type many struct {
+	verb  string
+	count func() (int64, error)
+	begin func() (client.Operation, error)
+}
+
+// run counts the tasks, or changes them. On a terminal it first asks for confirmation.
+func (f *manyFlags) run(ctx context.Context, g *globals, m many) error {
+	if f.DryRun {
+		n, err := m.count()
+		if err != nil {
+			return err
+		}
+		return g.printCount(n)
+	}
+	if !f.Yes && isTerminal(os.Stdin) && isTerminal(g.stderr) {
+		n, err := m.count()
+		if err != nil {
+			return err
+		}
+		if n > 0 && !confirm(ctx, os.Stdin, g.stderr, fmt.Sprintf("%s %s?", m.verb, plural(n))) {
+			return &codedError{exitFailed, fmt.Errorf("nothing was done")}
+		}
+	}
+	o, err := m.begin()
+	if err != nil {
+		return err
+	}
+	if f.Detach {
+		return g.printOperation(o)
+	}
+	return g.watch(ctx, o)
+}
+
+func (g *globals) printCount(n int64) error {
+	if g.output == "json" {
+		return g.printJSON(map[string]int64{"count": n})
+	}
+	_, err := fmt.Fprintln(g.stdout, plural(n))
+	return err
+}
+
+func plural(n int64) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return fmt.Sprintf("%d tasks", n)
+}
+
+// confirm asks a question, and accepts nothing but a yes. It ends with ctx.
+func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
+	fmt.Fprintf(out, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case text := <-answer:
+		return text == "y" || text == "yes"
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return false
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type tasksSubmitCmd struct {
+	Type        string        `arg:"" optional:""`
+	Context     string        `arg:"" optional:""`
+	File        string        `short:"f" placeholder:"FILE"`
+	Priority    int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
+	Delay       time.Duration `placeholder:"TIME" xor:"when"`
+	RunAt       time.Time     `placeholder:"TIME" xor:"when"`
+	MaxAttempts int           `placeholder:"N"`
+	Key         *string       `placeholder:"KEY"`
+	FlowKey     *string       `placeholder:"KEY"`
+	Wait        bool
+	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
+}
+
+// Help is shown by asyncflow tasks submit --help.
+func (c *tasksSubmitCmd) Help() string {
+	return `With --key, if a task with that key exists, the command shows it and submits nothing. It
+says so on standard error and, with --output json, in the field existing.
+
+With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final
+in time.
+
+With --file, each line is the context of a task of TYPE or, without TYPE, a whole task such as
+{"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Refused lines are
+listed on standard error, and the exit code is then 1. Among the submitted lines, existing counts
+those whose key belonged to an existing task.
+
+Examples:
+
+    asyncflow tasks submit thumbnails '{"image": "harbour.jpg"}' --wait
+    asyncflow tasks submit thumbnails @context.json --delay 5m
+    asyncflow tasks submit thumbnails -f contexts.jsonl
+    zcat tasks.jsonl.gz | asyncflow tasks submit -f -`
+}
+
+// Run submits one task, or a file of them.
+func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
+	if err := c.check(); err != nil {
+		return usageError(err)
+	}
+	if c.File != "" {
+		return c.submitFile(ctx, g)
+	}
+	task, err := c.task()
+	if err != nil {
+		return usageError(err)
+	}
+	submitted, err := g.client().Submit(ctx, task)
+	if err != nil {
+		return err
+	}
+	if submitted.Existing {
+		fmt.Fprintf(g.stderr,
+			"asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
+	}
+	if c.Wait {
+		return c.wait(ctx, g, submitted.ID)
+	}
+	return g.printSubmitted(submitted)
+}
+
+func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
+	if g.output == "json" {
+		return g.printJSON(submitted)
+	}
+	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage,
+		"status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
+}
+
+// wait follows the task. If that fails, the error gives the task's id: the task is submitted
+// all the same, and must not be submitted again.
+func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error {
+	err := g.waitAndPrint(ctx, id, c.Timeout)
+	if err != nil && exitCode(err) < exitTaskFailed {
+		return fmt.Errorf("task %s is submitted, but: %w", id, err)
+	}
+	return err
+}
+
+// check refuses flags that don't go together.
+func (c *tasksSubmitCmd) check() error {
+	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
+		c.Key != nil || c.FlowKey != nil
+	switch {
+	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
+		return asyncflow.InvalidField("--key", "must not be empty")
+	case c.FlowKey != nil && *c.FlowKey == "":
+		return asyncflow.InvalidField("--flow-key", "must not be empty")
+	case c.File == "" && c.Type == "":
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task type, or a file with --file")
+	case c.File != "" && c.Context != "":
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"a context and --file exclude each other: each line has a context")
+	case c.File != "" && c.Key != nil:
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"--key and --file exclude each other: a key is for one task")
+	case c.File != "" && c.Wait:
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "--wait and --file exclude each other")
+	case c.File != "" && c.Type == "" && options:
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"without a task type the lines are whole tasks: write the options into them")
+	case c.Wait && c.Timeout <= 0:
+		return asyncflow.InvalidField("--timeout", "is %v; it must be above 0", c.Timeout)
+	}
+	return nil
+}
+
+// task returns the task that the command line describes.
+func (c *tasksSubmitCmd) task() (client.NewTask, error) {
+	t := c.template()
+	raw, err := readContext(c.Context)
+	t.Context = raw
+	return t, err
+}
+
+// readContext returns the context of an argument: JSON, @FILE, - for standard input, or {}
+// without one.
+func readContext(text string) (json.RawMessage, error) {
+	raw := []byte(text)
+	var err error
+	switch {
+	case text == "":
+		raw = []byte("{}")
+	case text == "-":
+		raw, err = readInput("-")
+	case strings.HasPrefix(text, "@"):
+		raw, err = readInput(text[1:])
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := asyncflow.CheckJSON(raw); err != nil {
+		return nil, asyncflow.InvalidField("the context", "%v", err)
+	}
+	return raw, nil
+}
+
+// template returns the task without its context.
+func (c *tasksSubmitCmd) template() client.NewTask {
+	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt,
+		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+	if c.Key != nil {
+		t.Key = *c.Key
+	}
+	if c.FlowKey != nil {
+		t.FlowKey = *c.FlowKey
+	}
+	if c.Priority != 0 {
+		t.Priority = client.Priority{c.Priority}
+	}
+	return t
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/document"
+)
+
+// issuersFile is the document in --jwt-issuers-file.
+type issuersFile struct {
+	Issuers []issuerEntry `json:"issuers"`
+}
+
+// issuerEntry is one issuer. Its keys come from one of jwks_url, public_keys_file, public_keys,
+// secret and secret_file.
+type issuerEntry struct {
+	Issuer    string `json:"issuer"`
+	Audience  string `json:"audience"`
+	Algorithm string `json:"algorithm"`
+
+	JWKSURL        string             `json:"jwks_url"`
+	AllowHTTP      bool               `json:"allow_http"`
+	CAFile         string             `json:"ca_file"`
+	PublicKeysFile string             `json:"public_keys_file"`
+	PublicKeys     string             `json:"public_keys"`
+	Secret         string             `json:"secret"`
+	SecretFile     string             `json:"secret_file"`
+	Refresh        asyncflow.Duration `json:"refresh"`
+
+	Type        string           `json:"type"`
+	AdminType   string           `json:"admin_type"`
+	TenantClaim texts            `json:"tenant_claim"`
+	ScopeClaim  string           `json:"scope_claim"`
+	Scopes      map[string]texts `json:"scopes"`
+	Tenants     []string         `json:"tenants"`
+}
+
+// issuerFields are the keys of issuerEntry, by the fields of auth.Config.
+var issuerFields = map[string]string{
+	"Issuer": "issuer", "Audience": "audience", "Algorithm": "algorithm", "JWKSURL": "jwks_url",
+	"PublicKeysFile": "public_keys_file",
+	"PublicKeys":     "public_keys", "HMACSecret": "secret", "HMACSecretFile": "secret_file",
+	"Interval": "refresh", "TokenType": "type", "AdminType": "admin_type",
+	"TenantClaim": "tenant_claim", "ScopeClaim": "scope_claim", "ScopeNames": "scopes",
+	"Tenants": "tenants",
+}
+
+// texts is a text or a list of texts.
+type texts []string
+
+// UnmarshalJSON reads either form.
+func (t *texts) UnmarshalJSON(raw []byte) error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		*t = texts{one}
+		return nil
+	}
+	var list []string
+	if json.Unmarshal(raw, &list) != nil {
+		return errors.New("must be a text or a list of texts")
+	}
+	*t = list
+	return nil
+}
+
+// readIssuers reads the file of --jwt-issuers-file. ${NAME} in its values is replaced by what
+// env says; file names are relative to its folder.
+func readIssuers(name string, env lookup) ([]auth.Config, error) {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, asyncflow.Errorf(asyncflow.CodeInvalid, "%v", err)
+	}
+	var doc issuersFile
+	if err := document.Decode(raw, "issuers", env, &doc); err != nil {
+		return nil, err
+	}
+	if len(doc.Issuers) == 0 {
+		return nil, &document.Error{Fields: []client.FieldError{
+			{Field: "issuers", Message: "must have at least one"}}}
+	}
+	configs := make([]auth.Config, len(doc.Issuers))
+	for i, e := range doc.Issuers {
+		if configs[i], err = e.config(filepath.Dir(name)); err != nil {
+			return nil, issuerProblem(i, err)
+		}
+	}
+	return configs, nil
+}
+
+// issuerProblem adds the index of the entry to the fields of an error.
+func issuerProblem(index int, err error) error {
+	err = renamed(err, fmt.Sprintf("issuers[%d].", index), issuerFields)
+	var e *asyncflow.Error
+	if !errors.As(err, &e) || len(e.Fields) == 0 {
+		return err
+	}
+	return &document.Error{Fields: e.Fields}
+}
+
+// renamed returns an error with new names for its fields, behind a prefix.
+func renamed(err error, prefix string, names map[string]string) error {
+	var e *asyncflow.Error
+	if !errors.As(err, &e) || len(e.Fields) == 0 {
+		return err
+	}
+	out := *e
+	out.Fields = slices.Clone(e.Fields)
+	for i, f := range out.Fields {
+		if name, ok := names[f.Field]; ok {
+			f.Field = name
+		}
+		out.Fields[i].Field = prefix + f.Field
+	}
+	return &out
+}
+
+// config returns the entry as auth takes it. Issuer and audience have no defaults: they belong
+// to somebody else, and must not be guessed. An issuer can't issue operators' tokens unless its
+// entry says so.
+func (e issuerEntry) config(dir string) (auth.Config, error) {
+	cfg := auth.DefaultConfig()
+	cfg.Issuer, cfg.Audience, cfg.Algorithm = e.Issuer, e.Audience, e.Algorithm
+	cfg.AdminType = e.AdminType
+	cfg.JWKSURL, cfg.AllowHTTP, cfg.Interval = e.JWKSURL, e.AllowHTTP, e.Refresh.Std()
+	cfg.PublicKeys, cfg.HMACSecret, cfg.Tenants = []byte(e.PublicKeys), []byte(e.Secret), e.Tenants
+	if e.PublicKeysFile != "" {
+		cfg.PublicKeysFile = under(dir, e.PublicKeysFile)
+	}
+	if e.SecretFile != "" {
+		cfg.HMACSecretFile = under(dir, e.SecretFile)
+	}
+	if e.Type != "" {
+		cfg.TokenType = e.Type
+	}
+	if len(e.TenantClaim) > 0 {
+		cfg.TenantClaim = e.TenantClaim
+	}
+	if e.ScopeClaim != "" {
+		cfg.ScopeClaim = e.ScopeClaim
+	}
+	cfg.ScopeNames = e.scopeNames()
+	return cfg, e.readCA(dir, &cfg)
+}
+
+func (e issuerEntry) scopeNames() map[string][]auth.Scope {
+	if e.Scopes == nil {
+		return nil
+	}
+	names := make(map[string][]auth.Scope, len(e.Scopes))
+	for foreign, ours := range e.Scopes {
+		names[foreign] = []auth.Scope{}
+		for _, s := range ours {
+			names[foreign] = append(names[foreign], auth.Scope(s))
+		}
+	}
+	return names
+}
+
+func (e issuerEntry) readCA(dir string, cfg *auth.Config) error {
+	if e.CAFile == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(under(dir, e.CAFile))
+	if err != nil {
+		return asyncflow.InvalidField("ca_file", "can't be read: %v", err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(raw) {
+		return asyncflow.InvalidField("ca_file", "has no PEM block CERTIFICATE")
+	}
+	return nil
+}
+
+// under returns a file name relative to a folder.
+func under(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// typesCmd groups the commands for task types.
+type typesCmd struct {
+	Apply   typesApplyCmd   `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
+	Diff    typesDiffCmd    `cmd:"" help:"Show what apply would change."`
+	List    typesListCmd    `cmd:"" help:"List the task types."`
+	Get     typesGetCmd     `cmd:"" help:"Show a task type."`
+	Pause   typesPauseCmd   `cmd:"" help:"Stop sending the tasks of a type."`
+	Resume  typesResumeCmd  `cmd:"" help:"Send the tasks of a paused type again."`
+	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`
+	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its tasks and endpoints."`
+}
+
+type typesListCmd struct{}
+
+// Run lists the task types.
+func (c *typesListCmd) Run(ctx context.Context, g *globals) error {
+	types, err := g.client().TaskTypes(ctx)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(asList(types, ""))
+	}
+	rows := make([][]string, len(types))
+	for i, t := range types {
+		rows[i] = []string{t.Name, strconv.Itoa(t.Version), stageNames(t), timeText(t.PausedAt),
+			timeText(t.UpdatedAt)}
+	}
+	return g.printTable("NAME VERSION STAGES PAUSED UPDATED", rows)
+}
+
+func stageNames(t client.TaskType) string {
+	names := make([]string, len(t.Stages))
+	for i, s := range t.Stages {
+		names[i] = s.Name
+	}
+	return strings.Join(names, " → ")
+}
+
+type typesGetCmd struct {
+	Name string `arg:"" help:"The task type."`
+}
+
+// Run shows a task type.
+func (c *typesGetCmd) Run(ctx context.Context, g *globals) error {
+	t, err := g.client().TaskType(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return g.printType(t)
+}
+
+// printType shows everything about a task type.
+func (g *globals) printType(t client.TaskType) error {
+	if g.output == "json" {
+		return g.printJSON(t)
+	}
+	mapping, inFlight, flow := "", "", ""
+	if len(t.StageMapping) > 0 {
+		mapping = jsonText(t.StageMapping)
+	}
+	if t.MaxInFlight > 0 {
+		inFlight = strconv.Itoa(t.MaxInFlight)
+	}
+	if t.Flow != nil {
+		flow = jsonText(t.Flow)
+	}
+	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
+		timeText(t.PausedAt), "reason", t.PauseReason,
+		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
+		"schedule_interval", t.ScheduleInterval.String(), "max_in_flight", inFlight, "rate",
+		t.Rate.String(), "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
+		t.RollAge.String(), "retention", t.Retention.String(),
+		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
+		timeText(t.UpdatedAt)); err != nil {
+		return err
+	}
+	fmt.Fprintln(g.stdout)
+	rows := make([][]string, len(t.Stages))
+	for i, s := range t.Stages {
+		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(),
+			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
+	}
+	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)
+}
+
+type typesPauseCmd struct {
+	Name   string `arg:"" help:"The task type."`
+	Reason string `placeholder:"TEXT" help:"Why; it is shown with the type."`
+}
+
+// Help is shown by asyncflow types pause --help.
+func (c *typesPauseCmd) Help() string {
+	return `No more tasks of the type are started. Attempts in flight are finished, and submits
+continue.`
+}
+
+// Run pauses a task type and shows it.
+func (c *typesPauseCmd) Run(ctx context.Context, g *globals) error {
+	t, err := g.client().PauseTaskType(ctx, c.Name, c.Reason)
+	if err != nil {
+		return err
+	}
+	return g.printType(t)
+}
+
+type typesResumeCmd struct {
+	Name string        `arg:"" help:"The task type."`
+	Ramp time.Duration `placeholder:"TIME"`
+}
+
+// Help is shown by asyncflow types resume --help.
+func (c *typesResumeCmd) Help() string {
+	return `Example:
+
+    asyncflow types resume thumbnails --ramp 5m`
+}
+
+// Run resumes a task type and shows it.
+func (c *typesResumeCmd) Run(ctx context.Context, g *globals) error {
+	t, err := g.client().ResumeTaskType(ctx, c.Name, c.Ramp)
+	if err != nil {
+		return err
+	}
+	return g.printType(t)
+}
+
+type typesReleaseCmd struct {
+	Name    string `arg:"" help:"The task type."`
+	FlowKey string `arg:"" help:"The flow key."`
+}
+
+// Help is shown by asyncflow types release --help.
+func (c *typesReleaseCmd) Help() string {
+	return `This is for types whose flow has on_failure: block. The failed task stays failed.
+
+Example:
+
+    asyncflow types release orders customer-17`
+}
+
+// Run releases a flow key, and prints the number of failed tasks that blocked others.
+func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
+	n, err := g.client().ReleaseFlowKey(ctx, c.Name, c.FlowKey)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(map[string]int{"released": n})
+	}
+	return g.printFields("released", strconv.Itoa(n))
+}
+
+type typesDeleteCmd struct {
+	Name string `arg:"" help:"The task type."`
+}
+
+// Run deletes a task type.
+func (c *typesDeleteCmd) Run(ctx context.Context, g *globals) error {
+	if err := g.client().DeleteTaskType(ctx, c.Name); err != nil {
+		return err
+	}
+	return g.printDeleted(c.Name)
+}

@@ -1,0 +1,97 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	_ "github.com/asyncflow/asyncflow/internal/expression" // reads retry intervals
+	"github.com/asyncflow/asyncflow/internal/timetable"
+)
+
+// problems are what is wrong with a document, each named by its path.
+type problems []client.FieldError
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, client.FieldError{Field: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// addBelow adds the fields of an error, with a path before their names.
+func (p *problems) addBelow(path string, err error) {
+	var e *asyncflow.Error
+	if !errors.As(err, &e) {
+		return
+	}
+	for _, f := range e.Fields {
+		*p = append(*p, client.FieldError{Field: path + "." + f.Field, Message: f.Message})
+	}
+}
+
+// check checks a document by the rules of the domain, before any of it is applied. Only the
+// server knows where deliveries may go.
+func (doc Document) check() problems {
+	var found problems
+	stages := doc.checkTypes(&found)
+	doc.checkEndpoints(&found, stages)
+	doc.checkSchedules(&found)
+	return found
+}
+
+// checkTypes returns the names of the stages, by type.
+func (doc Document) checkTypes(found *problems) map[string][]string {
+	stages := map[string][]string{}
+	for i, t := range doc.Types {
+		path := fmt.Sprintf("types[%d]", i)
+		if _, twice := stages[t.Name]; twice {
+			found.add(path+".name", "is %q, which an earlier type has", t.Name)
+		}
+		full := t.taskType()
+		stages[t.Name] = full.StageNames()
+		found.addBelow(path, full.WithDefaults().Validate())
+	}
+	return stages
+}
+
+func (doc Document) checkEndpoints(found *problems, stages map[string][]string) {
+	for i, e := range doc.Endpoints {
+		path := fmt.Sprintf("endpoints[%d]", i)
+		full := asyncflow.Endpoint{Type: e.Type, Stage: e.Stage, URL: e.URL, Batch: e.Batch,
+			Limits: asyncflow.Limits{MaxInFlight: e.MaxInFlight, Rate: e.Rate}}
+		if e.Weight != nil {
+			full.Weight = *e.Weight
+		}
+		found.addBelow(path, full.Validate(asyncflow.Anywhere))
+		known, here := stages[e.Type]
+		if here && e.Stage != "" && !slices.Contains(known, e.Stage) {
+			found.add(path+".stage", "is %q; the stages of %s are %s",
+				e.Stage, e.Type, strings.Join(known, ", "))
+		}
+		if slices.ContainsFunc(doc.Endpoints[:i], func(o client.NewEndpoint) bool {
+			return o.Type == e.Type && o.Stage == e.Stage && asyncflow.SameURL(o.URL, e.URL)
+		}) {
+			found.add(path, "is the same as an earlier one")
+		}
+	}
+}
+
+// checkSchedules leaves the size of contexts out: only the server knows its limit.
+func (doc Document) checkSchedules(found *problems) {
+	seen := map[string]bool{}
+	for i, entry := range doc.Schedules {
+		path := fmt.Sprintf("schedules[%d]", i)
+		if seen[entry.Name] {
+			found.add(path+".name", "is %q, which an earlier schedule has", entry.Name)
+		}
+		seen[entry.Name] = true
+		full := entry.schedule()
+		err := full.Validate(len(full.Context))
+		if err == nil {
+			_, err = timetable.New(full, time.Now())
+		}
+		found.addBelow(path, err)
+	}
+}

@@ -1,0 +1,141 @@
+package document
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// Diff returns the items that Apply would create or change.
+func (doc Document) Diff(ctx context.Context, c *client.Client) ([]Difference, error) {
+	var found []Difference
+	for _, t := range doc.Types {
+		d, err := t.diff(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("type %s: %w", t.Name, err)
+		}
+		if d.New || len(d.Fields) > 0 {
+			found = append(found, d)
+		}
+	}
+	existing, err := c.Endpoints(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range doc.Endpoints {
+		if indexEndpoint(existing, e) < 0 {
+			found = append(found, Difference{Kind: "endpoint", Name: endpointName(e), New: true})
+		}
+	}
+	schedules, err := doc.diffSchedules(ctx, c)
+	return append(found, schedules...), err
+}
+
+// diff compares a type with the server's, and asks the server whether it would accept it.
+func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
+	d := Difference{Kind: "type", Name: t.Name}
+	would, err := c.CheckTaskType(ctx, t.Name, t.TaskTypeSpec)
+	var refused *client.Error
+	if errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409) {
+		d.Refused = refused.Problem.Detail
+	} else if err != nil {
+		return d, err
+	}
+	old, err := c.TaskType(ctx, t.Name)
+	switch {
+	case errors.As(err, &refused) && refused.Status == 404:
+		d.New = true
+		return d, nil
+	case err != nil:
+		return d, err
+	case d.Refused != "":
+		full := t.taskType().WithDefaults().After(asyncflow.TaskType{StageMapping: old.StageMapping})
+		would = client.TaskType{Stages: full.Stages, Retry: full.Retry,
+			ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
+			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
+			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
+			StageMapping: full.StageMapping}
+	}
+	d.Fields = diffTypes(old, would)
+	return d, nil
+}
+
+// diffTypes returns the fields in which two versions of a type differ, by name.
+func diffTypes(old, next client.TaskType) []FieldDifference {
+	both := func(stage string) bool { return hasStage(old, stage) && hasStage(next, stage) }
+	return diffValues(flatten(old, both), flatten(next, both))
+}
+
+func hasStage(t client.TaskType, name string) bool {
+	return slices.ContainsFunc(t.Stages, func(s client.Stage) bool { return s.Name == name })
+}
+
+// flatten returns the fields of a type by their paths, those of stages by the stage's name.
+// It leaves out stages that only one version has: the field "stages" shows them.
+func flatten(t client.TaskType, both func(string) bool) map[string]string {
+	fields := map[string]string{
+		"stages":            stageNames(t),
+		"schedule_limit":    jsonText(t.ScheduleLimit),
+		"schedule_interval": jsonText(t.ScheduleInterval),
+		"max_in_flight":     jsonText(t.MaxInFlight),
+		"rate":              jsonText(t.Rate),
+		"flow":              jsonText(t.Flow),
+		"roll_rows":         jsonText(t.RollRows),
+		"roll_age":          jsonText(t.RollAge),
+		"retention":         jsonText(t.Retention),
+		"retry":             jsonText(t.Retry),
+	}
+	for from, to := range t.StageMapping {
+		fields["stage_mapping."+from] = jsonText(to)
+	}
+	for _, s := range t.Stages {
+		var values map[string]json.RawMessage
+		if !both(s.Name) || json.Unmarshal([]byte(jsonText(s)), &values) != nil {
+			continue
+		}
+		for name, value := range values {
+			if name != "name" {
+				fields["stages["+s.Name+"]."+name] = string(value)
+			}
+		}
+	}
+	return fields
+}
+
+// diffValues returns the fields that differ, by name.
+func diffValues(before, after map[string]string) []FieldDifference {
+	fields := maps.Clone(before)
+	maps.Copy(fields, after)
+	var found []FieldDifference
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if before[field] != after[field] {
+			found = append(found, FieldDifference{field, before[field], after[field]})
+		}
+	}
+	return found
+}
+
+// stageNames returns the stages of a type in their order.
+func stageNames(t client.TaskType) string {
+	names := make([]string, len(t.Stages))
+	for i, s := range t.Stages {
+		names[i] = s.Name
+	}
+	return strings.Join(names, " → ")
+}
+
+// jsonText returns a small value as JSON.
+func jsonText(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}

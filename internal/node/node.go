@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow/governance"
+)
+
+// Run runs a node until ctx ends, and then until its leases are settled. It calls ready
+// when the node takes requests and tasks.
+func Run(ctx context.Context, cfg Config, ready func()) error {
+	p, err := newParts(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.checkSecret(); err != nil {
+		return err
+	}
+	if err := cfg.Alerts.setUp(ctx, p.store, p.keys); err != nil {
+		return err
+	}
+	n := &node{parts: p, cfg: cfg}
+	if err := n.prepare(); err != nil {
+		return err
+	}
+	storing, stopStore := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopStore()
+	stored := make(chan error, 1)
+	go func() { stored <- p.store.Run(storing) }()
+	err = n.run(ctx, ready)
+	p.committer.Close()
+	stopStore() // last: until here, settlements and submits need it
+	return errors.Join(err, <-stored)
+}
+
+// node is a node that is about to run.
+type node struct {
+	*parts
+	cfg  Config
+	runs []func(context.Context) error // what goes on until the node stops
+}
+
+func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
+
+// checkSecret refuses node secrets if none of them sealed the endpoints' secrets: the node
+// could sign nothing.
+func (p *parts) checkSecret() error {
+	for t := range p.store.Catalog.Types() {
+		for _, stage := range t.StageNames() {
+			for _, e := range t.Endpoints(stage) {
+				if err := p.keys.CheckOpen(e); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// prepare collects what the roles run.
+func (n *node) prepare() error {
+	if n.dispatcher != nil {
+		n.runs = append(n.runs, n.dispatcher.Run)
+	}
+	n.prepareMetrics()
+	if n.cfg.has(RoleGovernance) {
+		cfg := n.cfg.Governance
+		cfg.Log = n.cfg.Log
+		g, err := governance.New(n.store, n.committer, cfg)
+		if err != nil {
+			return err
+		}
+		n.runs = append(n.runs, g.Run)
+	}
+	if n.cfg.has(RoleAPI) {
+		return n.prepareAPI()
+	}
+	return nil
+}
+
+// run runs all that was prepared. All of it stops when ctx ends, or when one part fails.
+func (n *node) run(ctx context.Context, ready func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		<-ctx.Done()
+		n.cfg.Log.Info("stopping")
+		return nil
+	})
+	for _, run := range n.runs {
+		g.Go(func() error { return run(ctx) })
+	}
+	ready()
+	return g.Wait()
+}
