@@ -57,7 +57,7 @@ func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.Audit
 
 // Record writes the entry of an audited call that has ended, with its outcome, unless a change
 // has written it already.
-func (s *Store) Record(ctx context.Context, a *Act) error {
+func (s *Store) Record(ctx context.Context, a *AuditedCall) error {
 	if a.written {
 		return nil
 	}
@@ -76,9 +76,9 @@ func (s *Store) Record(ctx context.Context, a *Act) error {
 // RecordAll writes the entries of audited calls that have ended, all or none. It skips entries
 // that are in the audit already. Entries of a tenant that is gone go to the audit that belongs
 // to no tenant.
-func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
+func (s *Store) RecordAll(ctx context.Context, calls []*AuditedCall) error {
 	err := pgx.BeginFunc(ctx, s.base, func(tx pgx.Tx) error {
-		for _, a := range acts {
+		for _, a := range calls {
 			if !s.Catalog.HasTenant(a.Schema) { // it is gone
 				a.Schema = ""
 			}
@@ -100,7 +100,7 @@ func (s *Store) RecordAll(ctx context.Context, acts []*Act) error {
 		}
 		return nil
 	})
-	return wrap(err, "RecordAll(%d)", len(acts))
+	return wrap(err, "RecordAll(%d)", len(calls))
 }
 
 // RecordByHand writes an entry for what the command line has just done directly in the database

@@ -12,10 +12,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Act is an audited call: it has one entry in the audit. A change writes the entry in its own
-// transaction, so that neither exists without the other. The entry of a call that changes
-// nothing is written by Record afterwards. One goroutine at a time may use an Act.
-type Act struct {
+// AuditedCall is a call with one entry in the audit. A change writes the entry in its own
+// transaction, so that neither exists without the other. Record afterwards writes the entry of a
+// call that changes nothing. One goroutine at a time may use an AuditedCall.
+type AuditedCall struct {
 	asyncflow.AuditEntry // its Status is that of the answer if the call succeeds
 
 	// Schema is the tenant whose audit has the entry; "": the audit that belongs to no tenant.
@@ -27,27 +27,27 @@ type Act struct {
 	written bool
 }
 
-// NewAct returns an audited call with an id of its own.
-func NewAct(schema string, e asyncflow.AuditEntry) *Act {
+// NewAuditedCall returns an audited call with an id of its own.
+func NewAuditedCall(schema string, e asyncflow.AuditEntry) *AuditedCall {
 	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), max(1, e.Calls)
-	return &Act{AuditEntry: e, Schema: schema}
+	return &AuditedCall{AuditEntry: e, Schema: schema}
 }
 
-type actKey struct{}
+type auditedCallKey struct{}
 
-// WithAct returns a context whose changes write the entry of an audited call.
-func WithAct(ctx context.Context, a *Act) context.Context {
-	return context.WithValue(ctx, actKey{}, a)
+// WithAuditedCall returns a context whose changes write the entry of an audited call.
+func WithAuditedCall(ctx context.Context, a *AuditedCall) context.Context {
+	return context.WithValue(ctx, auditedCallKey{}, a)
 }
 
-// ActOf returns the audited call of a context, or nil, which takes every note and keeps none.
-func ActOf(ctx context.Context) *Act {
-	a, _ := ctx.Value(actKey{}).(*Act)
+// AuditedCallOf returns the audited call of a context, or nil. A nil call ignores notes.
+func AuditedCallOf(ctx context.Context) *AuditedCall {
+	a, _ := ctx.Value(auditedCallKey{}).(*AuditedCall)
 	return a
 }
 
 // Note adds a detail. value must be short, and no secret.
-func (a *Act) Note(key string, value any) {
+func (a *AuditedCall) Note(key string, value any) {
 	if a == nil {
 		return
 	}
@@ -58,14 +58,14 @@ func (a *Act) Note(key string, value any) {
 }
 
 // About sets the object of the call.
-func (a *Act) About(object string) {
+func (a *AuditedCall) About(object string) {
 	if a != nil {
 		a.Object = object
 	}
 }
 
 // noteVersion adds the version of the object that the call made, and whether the object is new.
-func (a *Act) noteVersion(version int, isNew bool) {
+func (a *AuditedCall) noteVersion(version int, isNew bool) {
 	if a != nil {
 		a.Note("version", version)
 		a.isNew = isNew
@@ -73,13 +73,13 @@ func (a *Act) noteVersion(version int, isNew bool) {
 }
 
 // noteOperation adds an operation's id and number of tasks.
-func (a *Act) noteOperation(o Operation) {
+func (a *AuditedCall) noteOperation(o Operation) {
 	a.Note("operation", o.ID)
 	a.Note("total", o.Total)
 }
 
 // Written reports whether the call's entry is in the audit.
-func (a *Act) Written() bool { return a.written }
+func (a *AuditedCall) Written() bool { return a.written }
 
 // audited runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
 // of the context's audited call, if it has one. After an error of do, also errSame and errDry,
@@ -90,7 +90,7 @@ func (s *Store) audited(ctx context.Context, tenant string, do func(pgx.Tx) erro
 
 // auditedThen is audited that also runs then at the end, under the base role.
 func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
-	a := ActOf(ctx)
+	a := AuditedCallOf(ctx)
 	if a != nil && a.written {
 		a = nil
 	}
@@ -121,7 +121,7 @@ func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pg
 func (s *Store) writeAudited(
 	ctx context.Context,
 	tx pgx.Tx,
-	a *Act,
+	a *AuditedCall,
 	then func(pgx.Tx) error,
 ) error {
 	above := a != nil && a.Schema == ""
@@ -148,7 +148,7 @@ func (s *Store) writeAudited(
 }
 
 // done returns the entry of a call that has made its change.
-func (a *Act) done(s *Store) asyncflow.AuditEntry {
+func (a *AuditedCall) done(s *Store) asyncflow.AuditEntry {
 	e := a.AuditEntry
 	e.At, e.Outcome = s.Clock.Now(), asyncflow.AuditDone
 	if a.isNew && a.StatusNew != 0 {

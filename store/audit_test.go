@@ -16,12 +16,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// act returns a context with an audited call, and the call.
-func (b *bundle) act(action string) (context.Context, *store.Act) {
-	a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Tenant: tenant,
+// auditedCall returns a context with an audited call, and the call.
+func (b *bundle) auditedCall(action string) (context.Context, *store.AuditedCall) {
+	a := store.NewAuditedCall(tenant, asyncflow.AuditEntry{
+		Origin: asyncflow.AuditFromAPI, Tenant: tenant,
 		Subject: "ada", Action: action, Status: 200})
 	a.StatusNew = 201
-	return store.WithAct(b.t.Context(), a), a
+	return store.WithAuditedCall(b.t.Context(), a), a
 }
 
 func (b *bundle) audit(tenant string) []asyncflow.AuditEntry {
@@ -34,7 +35,7 @@ func (b *bundle) audit(tenant string) []asyncflow.AuditEntry {
 // A change and its entry are written both or not at all.
 func TestActIsOneWithItsChange(t *testing.T) {
 	b := setup(t)
-	ctx, a := b.act("task_type.put")
+	ctx, a := b.auditedCall("task_type.put")
 	_, created, err := b.PutTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
 	require.True(t, created && a.Written())
@@ -47,10 +48,10 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), all[0].At, time.Minute)
 
 	// A failed change has no entry of a change.
-	ctx, a = b.act("task_type.delete")
+	ctx, a = b.auditedCall("task_type.delete")
 	require.Error(t, b.DeleteTaskType(ctx, tenant, "nope"))
 	require.False(t, a.Written())
-	ctx, a = b.act("task_type.put")
+	ctx, a = b.auditedCall("task_type.put")
 	_, _, err = b.CheckTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
 	require.False(t, a.Written(), "it was a dry run")
@@ -61,7 +62,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	_, err = b.db.Exec(t.Context(),
 		`ALTER TABLE tenant_acme.audit ADD CONSTRAINT full_disk CHECK (action <> 'task_type.delete')`)
 	require.NoError(t, err)
-	ctx, a = b.act("task_type.delete")
+	ctx, a = b.auditedCall("task_type.delete")
 	require.Error(t, b.DeleteTaskType(ctx, tenant, "pipe"))
 	require.False(t, a.Written())
 	_, err = b.TaskType(t.Context(), tenant, "pipe")
@@ -72,17 +73,19 @@ func TestActIsOneWithItsChange(t *testing.T) {
 // transaction as the change.
 func TestActOfAnOperator(t *testing.T) {
 	b := setup(t)
-	a := store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root",
+	a := store.NewAuditedCall("", asyncflow.AuditEntry{
+		Origin: asyncflow.AuditFromAPI, Subject: "root",
 		Action: "task_type.put", Status: 200})
-	ctx := store.WithAct(t.Context(), a)
+	ctx := store.WithAuditedCall(t.Context(), a)
 	_, _, err := b.PutTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
 	require.True(t, a.Written())
 	require.Empty(t, b.audit(tenant))
 	require.Len(t, b.audit(""), 1)
-	a = store.NewAct("", asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, Subject: "root",
+	a = store.NewAuditedCall("", asyncflow.AuditEntry{
+		Origin: asyncflow.AuditFromAPI, Subject: "root",
 		Action: "schedule.delete", Status: 204})
-	ctx = store.WithAct(t.Context(), a)
+	ctx = store.WithAuditedCall(t.Context(), a)
 	_, _, err = b.PutSchedule(ctx, tenant, asyncflow.Schedule{Name: "minutely", Type: "pipe",
 		Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)})
 	require.NoError(t, err)
@@ -93,14 +96,14 @@ func TestActOfAnOperator(t *testing.T) {
 // A call whose answer was lost has one entry, not two.
 func TestRecordAfterALostAnswer(t *testing.T) {
 	b := setup(t)
-	ctx, a := b.act("task_type.put")
+	ctx, a := b.auditedCall("task_type.put")
 	_, _, err := b.PutTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
 	again := *a
 	again.ForgetWritten()
 	again.Outcome, again.Status = asyncflow.AuditFailed, 503
 	require.NoError(t, b.Record(ctx, &again))
-	require.NoError(t, b.RecordAll(ctx, []*store.Act{&again}))
+	require.NoError(t, b.RecordAll(ctx, []*store.AuditedCall{&again}))
 	all := b.audit(tenant)
 	require.Len(t, all, 1)
 	assert.Equal(t, 201, all[0].Status)
@@ -170,7 +173,7 @@ func TestAuditList(t *testing.T) {
 	b := setup(t)
 	base := b.Clock.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	for i := range 25 {
-		a := store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI,
+		a := store.NewAuditedCall(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI,
 			At: base.Add(time.Duration(i/2) * time.Second), Subject: []string{"ada", "bob"}[i%2],
 			Action: []string{"x.y", "x.z", "x.w"}[i%3], Outcome: asyncflow.AuditRefused, Status: 409,
 			Code:   "conflict",
@@ -240,7 +243,11 @@ func TestRecordAllWithoutTheTenant(t *testing.T) {
 	entry := asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: b.Clock.Now(), Action: "x.y",
 		Outcome: asyncflow.AuditDenied}
 	require.NoError(t, b.RecordAll(t.Context(),
-		[]*store.Act{store.NewAct("gone", entry), store.NewAct(tenant, entry), store.NewAct("", entry)}))
+		[]*store.AuditedCall{
+			store.NewAuditedCall("gone", entry),
+			store.NewAuditedCall(tenant, entry),
+			store.NewAuditedCall("", entry),
+		}))
 	assert.Len(t, b.audit(tenant), 1)
 	assert.Len(t, b.audit(""), 2)
 }

@@ -171,8 +171,8 @@ func (s *Store) explain(ctx context.Context, tenant, sql string, args ...any) (p
 // InsertAudit exposes insertAudit.
 var InsertAudit = insertAudit
 
-// ForgetWritten has an act look as after a commit whose answer was lost.
-func (a *Act) ForgetWritten() { a.written = false }
+// ForgetWritten makes an audited call look as if the answer to its commit was lost.
+func (a *AuditedCall) ForgetWritten() { a.written = false }
 
 // Shift has the clock go on at another time.
 func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }

@@ -235,7 +235,7 @@ func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (i
 		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
 			t.Name, key)
 		n = int(tag.RowsAffected())
-		ActOf(ctx).Note("released", n)
+		AuditedCallOf(ctx).Note("released", n)
 		return err
 	})
 	if err != nil {

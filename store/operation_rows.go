@@ -41,7 +41,7 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 		return err
 	}
 	return s.audited(ctx, tenant, func(tx pgx.Tx) error {
-		ActOf(ctx).noteOperation(o)
+		AuditedCallOf(ctx).noteOperation(o)
 		_, err := tx.Exec(ctx,
 			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,
 			  position, next_at, created_at, finished_at)

@@ -90,7 +90,9 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`),
 			Every: asyncflow.Duration(time.Minute)},
 		store.DueOperation{Tenant: tenant, Type: "pipe", ID: anyUUID, At: time.Now()},
-		store.AuditFilter{Tenant: tenant, Limit: 1}, denied(tenant), []*store.Act{denied(tenant)},
+		store.AuditFilter{Tenant: tenant, Limit: 1},
+		denied(tenant),
+		[]*store.AuditedCall{denied(tenant)},
 		asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
 		[]asyncflow.TaskID{l.ID}, newWrites(t, l), newWrites(t, l)[0].New,
@@ -114,8 +116,9 @@ func newWrites(t *store.Type, l asyncflow.Lease) []*store.Writes {
 	}}
 }
 
-func denied(tenant string) *store.Act {
-	return store.NewAct(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI, At: time.Now(),
+func denied(tenant string) *store.AuditedCall {
+	return store.NewAuditedCall(tenant, asyncflow.AuditEntry{
+		Origin: asyncflow.AuditFromAPI, At: time.Now(),
 		Tenant: tenant, Action: "x.y", Outcome: asyncflow.AuditDenied})
 }
 
@@ -133,8 +136,8 @@ func ofATenant(m reflect.Method) bool {
 		switch {
 		case in == reflect.TypeFor[*store.Type](), in == reflect.TypeFor[store.DueOperation](), in == reflect.TypeFor[[]*store.Writes]():
 			return true
-		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.Act](),
-			in == reflect.TypeFor[[]*store.Act]():
+		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.AuditedCall](),
+			in == reflect.TypeFor[[]*store.AuditedCall]():
 			return true
 		case i <= 2 && in.Kind() == reflect.String:
 			return true

@@ -53,7 +53,7 @@ func (s *Store) putSchedule(
 		if err == nil && dry {
 			return errDry
 		}
-		ActOf(ctx).noteVersion(stored.Version, created)
+		AuditedCallOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
 	// Another call has just created it: change that one.

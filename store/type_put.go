@@ -52,7 +52,7 @@ func (s *Store) putTaskType(
 		if err == nil && dry {
 			return errDry
 		}
-		ActOf(ctx).noteVersion(stored.Version, created)
+		AuditedCallOf(ctx).noteVersion(stored.Version, created)
 		return err
 	})
 	// Another call has just created it: change that one.

@@ -18,7 +18,7 @@ import (
 func (s *Server) passAudited(
 	c *fiber.Ctx, o *contract.Operation, values map[string]string,
 ) error {
-	call := store.NewAct("", s.entryOf(c, o))
+	call := store.NewAuditedCall("", s.entryOf(c, o))
 	for _, value := range values { // a path has one at most
 		call.Object = value
 	}
@@ -45,7 +45,7 @@ func (s *Server) passAudited(
 const recordTime = 3 * time.Second
 
 // record writes the entry of a call that changed nothing. If that fails, the log has the entry.
-func (s *Server) record(call *store.Act) {
+func (s *Server) record(call *store.AuditedCall) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 	defer cancel()
 	if err := s.cfg.Store.Record(ctx, call); err != nil {
@@ -78,14 +78,14 @@ func (s *Server) entryOf(c *fiber.Ctx, o *contract.Operation) asyncflow.AuditEnt
 // withCall writes the proven caller into an audited call, and whose audit has its entry: calls for
 // operators only belong to no tenant. The context that it returns has the audited call.
 func (s *Server) withCall(
-	ctx context.Context, call *store.Act, o *contract.Operation,
+	ctx context.Context, call *store.AuditedCall, o *contract.Operation,
 ) context.Context {
 	p := principalOf(ctx)
 	setCaller(&call.AuditEntry, p)
 	if !o.OperatorsOnly() && s.cfg.Store.Catalog.HasTenant(p.Tenant) {
 		call.Schema = p.Tenant
 	}
-	return store.WithAct(ctx, call)
+	return store.WithAuditedCall(ctx, call)
 }
 
 // setCaller writes a proven caller into an entry.

@@ -42,9 +42,9 @@ func (s *Server) CreateEndpoint(
 	}
 	e.Secrets = []asyncflow.SigningSecret{kept}
 	tenant := principalOf(ctx).Tenant
-	store.ActOf(ctx).About(e.ID)
-	store.ActOf(ctx).Note("type", e.Type)
-	store.ActOf(ctx).Note("stage", e.Stage)
+	store.AuditedCallOf(ctx).About(e.ID)
+	store.AuditedCallOf(ctx).Note("type", e.Type)
+	store.AuditedCallOf(ctx).Note("stage", e.Stage)
 	stored, err := s.cfg.Store.CreateEndpoint(ctx, tenant, e)
 	if err == nil && s.cfg.VerifyEndpoints {
 		stored, err = s.challenge(ctx, tenant, stored)

@@ -29,9 +29,9 @@ func (s *Server) CancelTasks(
 			Until:  b.Until,
 		},
 	}
-	store.ActOf(ctx).About(b.Type)
+	store.AuditedCallOf(ctx).About(b.Type)
 	if b.DryRun {
-		store.ActOf(ctx).Note("dry_run", true)
+		store.AuditedCallOf(ctx).Note("dry_run", true)
 		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return CancelTasks200JSONResponse{Count: count}, err
 	}
@@ -57,9 +57,9 @@ func (s *Server) RedriveTasks(
 			Until:  b.Until,
 		},
 	}
-	store.ActOf(ctx).About(b.Type)
+	store.AuditedCallOf(ctx).About(b.Type)
 	if b.DryRun {
-		store.ActOf(ctx).Note("dry_run", true)
+		store.AuditedCallOf(ctx).Note("dry_run", true)
 		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return RedriveTasks200JSONResponse{Count: count}, err
 	}

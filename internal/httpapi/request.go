@@ -52,7 +52,7 @@ func (s *Server) admit(c *fiber.Ctx) error {
 
 // pass is admit for a known operation. It writes the caller into call, unless that is nil.
 func (s *Server) pass(
-	c *fiber.Ctx, o *contract.Operation, values map[string]string, call *store.Act,
+	c *fiber.Ctx, o *contract.Operation, values map[string]string, call *store.AuditedCall,
 ) error {
 	ctx, err := s.identify(c.UserContext(), c, o, values)
 	if call != nil {

@@ -65,7 +65,7 @@ func (s *Server) PutSchedule(
 	put := s.cfg.Store.PutSchedule
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckSchedule
-		store.ActOf(ctx).Note("dry_run", true)
+		store.AuditedCallOf(ctx).Note("dry_run", true)
 	}
 	stored, created, err := put(ctx, principalOf(ctx).Tenant, schedule)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) TriggerSchedule(
 	if submitted.Err != nil {
 		return nil, submitted.Err
 	}
-	store.ActOf(ctx).Note("task", submitted.ID.String())
+	store.AuditedCallOf(ctx).Note("task", submitted.ID.String())
 	return TriggerSchedule201JSONResponse(submittedOut(submitted)), nil
 }
 

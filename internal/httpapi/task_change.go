@@ -65,10 +65,10 @@ func (s *Server) PatchTask(
 // notePatch writes into the audit what is to be changed.
 func notePatch(ctx context.Context, p asyncflow.Patch) {
 	if len(p.Priority) > 0 {
-		store.ActOf(ctx).Note("priority", p.Priority)
+		store.AuditedCallOf(ctx).Note("priority", p.Priority)
 	}
 	if !p.RunAt.IsZero() {
-		store.ActOf(ctx).Note("run_at", p.RunAt)
+		store.AuditedCallOf(ctx).Note("run_at", p.RunAt)
 	}
 }
 
@@ -110,10 +110,10 @@ func (s *Server) RedriveTask(
 		}
 	}
 	if redrive.Stage != "" {
-		store.ActOf(ctx).Note("stage", redrive.Stage)
+		store.AuditedCallOf(ctx).Note("stage", redrive.Stage)
 	}
 	if redrive.Context != nil {
-		store.ActOf(ctx).Note("context", "edited")
+		store.AuditedCallOf(ctx).Note("context", "edited")
 	}
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Redrive(ctx, tenant, id, redrive)

@@ -52,7 +52,7 @@ func (s *Server) PutTaskType(
 	put := s.cfg.Store.PutTaskType
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckTaskType
-		store.ActOf(ctx).Note("dry_run", true)
+		store.AuditedCallOf(ctx).Note("dry_run", true)
 	}
 	stored, created, err := put(ctx, principalOf(ctx).Tenant, t)
 	switch {
@@ -135,7 +135,7 @@ func (s *Server) ResumeTaskType(
 func (s *Server) ReleaseFlowKey(
 	ctx context.Context, r ReleaseFlowKeyRequestObject,
 ) (ReleaseFlowKeyResponseObject, error) {
-	store.ActOf(ctx).Note("flow_key", r.Body.FlowKey)
+	store.AuditedCallOf(ctx).Note("flow_key", r.Body.FlowKey)
 	n, err := s.cfg.Store.UnblockKey(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
 	if err != nil {
 		return nil, err

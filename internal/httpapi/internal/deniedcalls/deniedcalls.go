@@ -39,7 +39,7 @@ type Key struct {
 }
 
 // WriteFunc writes entries to the audit.
-type WriteFunc func(context.Context, []*store.Act) error
+type WriteFunc func(context.Context, []*store.AuditedCall) error
 
 // Counter counts denied calls. It is safe for concurrent use.
 type Counter struct {
@@ -53,7 +53,7 @@ type Counter struct {
 	kinds   map[Key]*kind
 	left    int       // kinds that may still begin before refill
 	refill  time.Time // when left becomes maxKinds again
-	pending []*store.Act
+	pending []*store.AuditedCall
 	failing bool // the last write failed
 }
 
@@ -182,5 +182,5 @@ func (c *Counter) queue(k *kind) {
 			"action", e.Action, "address", e.Address, "calls", e.Calls)
 		return
 	}
-	c.pending = append(c.pending, store.NewAct(k.schema, e))
+	c.pending = append(c.pending, store.NewAuditedCall(k.schema, e))
 }

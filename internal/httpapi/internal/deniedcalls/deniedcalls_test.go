@@ -17,19 +17,19 @@ import (
 
 // book has the entries that were written.
 type book struct {
-	acts []*store.Act
+	calls []*store.AuditedCall
 	err  error
 }
 
-func (b *book) write(_ context.Context, acts []*store.Act) error {
+func (b *book) write(_ context.Context, calls []*store.AuditedCall) error {
 	if b.err == nil {
-		b.acts = append(b.acts, acts...)
+		b.calls = append(b.calls, calls...)
 	}
 	return b.err
 }
 
-func (b *book) calls() (sum int64) {
-	for _, a := range b.acts {
+func (b *book) count() (sum int64) {
+	for _, a := range b.calls {
 		sum += a.Calls
 	}
 	return sum
@@ -51,25 +51,25 @@ func TestMinute(t *testing.T) {
 	start := *now
 	c.Count(Key{Address: "x"}, described("x"))
 	c.flush(false)
-	require.Len(t, b.acts, 1)
+	require.Len(t, b.calls, 1)
 	for range 99 {
 		*now = now.Add(100 * time.Millisecond)
 		c.Count(Key{Address: "x"}, described("other"))
 		c.flush(false)
 	}
-	require.Len(t, b.acts, 1)
+	require.Len(t, b.calls, 1)
 	*now = start.Add(window)
 	c.flush(false)
-	require.Len(t, b.acts, 2)
-	rest := b.acts[1]
+	require.Len(t, b.calls, 2)
+	rest := b.calls[1]
 	assert.Equal(t, []any{int64(99), "x", start.Add(100 * time.Millisecond),
 		start.Add(9900 * time.Millisecond)}, []any{rest.Calls, rest.Address, rest.At, rest.LastAt})
 	c.Count(Key{Address: "x"}, described("x"))
 	c.flush(false)
-	require.Len(t, b.acts, 3, "a new minute")
-	assert.Zero(t, b.acts[2].LastAt)
+	require.Len(t, b.calls, 3, "a new minute")
+	assert.Zero(t, b.calls[2].LastAt)
 	c.Flush()
-	require.Len(t, b.acts, 3)
+	require.Len(t, b.calls, 3)
 }
 
 // Calls from any number of addresses make a bounded number of entries per hour, and every call is
@@ -87,14 +87,14 @@ func TestFlood(t *testing.T) {
 		*now = now.Add(time.Minute)
 		c.flush(false)
 	}
-	assert.LessOrEqual(t, len(b.acts), 2*maxKinds+60)
-	assert.EqualValues(t, 60*perMinute, b.calls())
-	last := b.acts[len(b.acts)-1]
+	assert.LessOrEqual(t, len(b.calls), 2*maxKinds+60)
+	assert.EqualValues(t, 60*perMinute, b.count())
+	last := b.calls[len(b.calls)-1]
 	assert.Equal(t, []any{asyncflow.AuditAny, int64(perMinute), ""},
 		[]any{last.Action, last.Calls, last.Address})
 	c.Count(Key{Address: "later"}, described("later"))
 	c.flush(false)
-	assert.Equal(t, "later", b.acts[len(b.acts)-1].Address,
+	assert.Equal(t, "later", b.calls[len(b.calls)-1].Address,
 		"in the next hour kinds are told apart again")
 }
 
@@ -110,7 +110,7 @@ func TestWithoutDatabase(t *testing.T) {
 	require.Len(t, c.pending, 3)
 	b.err = nil
 	c.flush(false)
-	require.EqualValues(t, 3, b.calls())
+	require.EqualValues(t, 3, b.count())
 	b.err = errors.New("no database")
 	for range 10 * maxPending {
 		*now = now.Add(2 * time.Minute)
